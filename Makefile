@@ -1,0 +1,54 @@
+# Every verb of this repository. Set-up uses venv and pip alone; versions are pinned in constraints.txt.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SERVE ?= 1
+STAMP := $(VENV)/.set-up
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-gpu lint types format up down clean
+
+help: ## Show the verbs
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Make .venv with every pinned dependency
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "roofwatch needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -m venv --clear $(VENV) || \
+	  { echo "venv is missing; install it (Debian: apt install python3-venv)"; exit 2; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation \
+	  --editable '.[server,dev]'
+	@touch $@
+
+demo: $(STAMP) ## Measure sixteen commits, find the four that changed something, serve the dashboard (SERVE=0: do not serve)
+	@$(BIN)/roofwatch demo $(if $(filter 0,$(SERVE)),--no-serve)
+
+test: $(STAMP) ## Run every test that needs no GPU
+	@$(BIN)/python -m pytest
+
+test-gpu: $(STAMP) ## Run the tests that need a GPU
+	@$(BIN)/python -m pytest -m gpu -n 0
+
+lint: $(STAMP) ## Check style
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP) ## Check types
+	@$(BIN)/mypy
+
+format: $(STAMP) ## Put the code into the project's style
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format --quiet .
+
+up: ## Start Postgres and the dashboard with Docker Compose
+	@docker compose up --detach --build --wait
+
+down: ## Stop them; the data stays
+	@docker compose down
+
+clean: ## Remove what the other verbs made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis test-output roofwatch-demo

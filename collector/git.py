@@ -1,0 +1,127 @@
+"""Read commits of a user's repository, and check them out beside it. Nothing in the user's work tree is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from collector.errors import GitError
+from collector.record import Commit
+
+_FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
+
+
+def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | None = None) -> str:
+    """Run git in a folder and return what it prints.
+
+    Raises:
+        GitError: git is not there, or says no; the message is git's.
+    """
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(extra_environment or {})}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, env=environment
+        )
+    except FileNotFoundError:
+        raise GitError("git is not installed or not on PATH; install it (Debian: apt install git)") from None
+    if done.returncode != 0:
+        raise GitError(f"git {arguments[0]} in {folder}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+    return done.stdout
+
+
+def find_repository(path: Path) -> Path | None:
+    """Root of the work tree that holds `path`; None outside of any."""
+    folder = path if path.is_dir() else path.parent
+    try:
+        return Path(run_git(folder, "rev-parse", "--show-toplevel").strip())
+    except GitError as error:
+        if "not a git repository" in str(error):
+            return None
+        raise
+
+
+def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
+    """What the record keeps of a commit. `is_dirty` says whether tracked files of the work tree differ from HEAD.
+
+    Raises:
+        GitError: there is no such commit.
+    """
+    line = run_git(repository, "log", "-1", f"--format={_FORMAT}", "--end-of-options", revision)
+    sha, parents, committed_at, author, subject = line.rstrip("\n").split("\0")
+    count = run_git(repository, "rev-list", "--first-parent", "--count", sha)
+    status = run_git(repository, "status", "--porcelain", "--untracked-files=no")
+    branch = run_git(repository, "rev-parse", "--abbrev-ref", "HEAD").strip()
+    return Commit(
+        sha=sha,
+        parents=tuple(parents.split()),
+        first_parent_count=int(count),
+        committed_at=datetime.fromisoformat(committed_at),
+        author=author[:500],
+        subject=subject[:1_000],
+        branch=None if branch == "HEAD" else branch[:500],
+        is_dirty=bool(status.strip()),
+    )
+
+
+def commit_of(path: Path) -> tuple[Commit, str]:
+    """The commit that a benchmark file or folder belongs to, and a name for its project.
+
+    Outside of any repository, and in one without commits, the file's content stands in for a commit, marked dirty:
+    such a run is kept and shown, but is never part of a trend.
+    """
+    repository = find_repository(path)
+    if repository is None or not _has_commits(repository):
+        return _stand_in_commit(path), project_name(path.resolve().parent)
+    commit = read_commit(repository)
+    if path.is_file() and not run_git(repository, "ls-files", "--", str(path.resolve())).strip():
+        commit = commit.model_copy(update={"is_dirty": True})
+    common = Path(run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    return commit, project_name(common.parent if common.name == ".git" else common)
+
+
+def project_name(folder: Path) -> str:
+    """A folder's name, with what a project name may not hold replaced."""
+    return re.sub(r"[^\w.-]", "-", folder.name).lstrip("-.")[:200] or "project"
+
+
+@contextlib.contextmanager
+def checked_out(repository: Path, revision: str, folder: Path) -> Iterator[Path]:
+    """A detached work tree of one commit in `folder`, removed afterwards.
+
+    Raises:
+        GitError: there is no such commit, or the folder exists already.
+    """
+    run_git(repository, "worktree", "add", "--quiet", "--detach", str(folder), revision)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        run_git(repository, "worktree", "prune")
+
+
+def _has_commits(repository: Path) -> bool:
+    try:
+        run_git(repository, "rev-parse", "--verify", "--quiet", "HEAD")
+    except GitError:
+        return False
+    return True
+
+
+def _stand_in_commit(path: Path) -> Commit:
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    content = b"".join(file.read_bytes() for file in files)
+    newest = max((file.stat().st_mtime for file in files), default=0.0)
+    return Commit(
+        sha=hashlib.sha1(content, usedforsecurity=False).hexdigest(),
+        first_parent_count=0,
+        committed_at=datetime.fromtimestamp(newest, UTC),
+        subject="(not in a git repository)",
+        is_dirty=True,
+    )

@@ -1,0 +1,110 @@
+"""The one table of metrics: key, unit, which way is better, how a value is written.
+
+Everything that compares, stores, plots or prints a value asks here; nothing else decides what "better" means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Better(StrEnum):
+    LOWER = "lower"
+    HIGHER = "higher"
+
+
+class Layer(StrEnum):
+    """Where the values of a metric come from in a record."""
+
+    MEASURED = "measured"
+    ACCURACY = "accuracy"
+    STATIC = "static"
+
+
+@dataclass(frozen=True)
+class Metric:
+    key: str
+    title: str
+    unit: str
+    better: Better
+    layer: Layer
+    format: Callable[[float], str]
+
+    def is_worse(self, *, base: float, head: float) -> bool:
+        return head > base if self.better is Better.LOWER else head < base
+
+
+_TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_RATE_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BYTE_STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...], plain: str) -> str:
+    for size, prefix in steps:
+        if abs(value) >= size:
+            return f"{value / size:.3g} {prefix}"
+    return f"{value:.3g} {plain}".rstrip()
+
+
+def format_ns(value: float) -> str:
+    """Nanoseconds as text with three significant digits: `1.23 ms`."""
+    return _scaled(value, _TIME_STEPS, "ns")
+
+
+def _format_flop_per_s(value: float) -> str:
+    return _scaled(value, _RATE_STEPS, "") + "FLOP/s"
+
+
+def _format_bytes_per_s(value: float) -> str:
+    return _scaled(value, _RATE_STEPS, "") + "B/s"
+
+
+def format_bytes(value: float) -> str:
+    """Bytes as text, in powers of 1024: `48 KiB`."""
+    for size, unit in _BYTE_STEPS:
+        if abs(value) >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value:.0f} B"
+
+
+def _format_count(value: float) -> str:
+    return f"{value:.0f}"
+
+
+def _format_share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _format_error(value: float) -> str:
+    return f"{value:.2e}"
+
+
+_ROWS = (
+    Metric("median_ns", "time", "ns", Better.LOWER, Layer.MEASURED, format_ns),
+    Metric("flop_per_s", "compute rate", "FLOP/s", Better.HIGHER, Layer.MEASURED, _format_flop_per_s),
+    Metric("memory_bytes_per_s", "memory rate", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
+    Metric("utilisation", "utilisation of the roof", "share", Better.HIGHER, Layer.MEASURED, _format_share),
+    Metric("rmse_ratio", "error (RMSE / RMS)", "ratio", Better.LOWER, Layer.ACCURACY, _format_error),
+    Metric("max_abs_error", "largest error", "absolute", Better.LOWER, Layer.ACCURACY, _format_error),
+    Metric("registers", "registers per thread", "registers", Better.LOWER, Layer.STATIC, _format_count),
+    Metric("spilled_registers", "spilled registers", "registers", Better.LOWER, Layer.STATIC, _format_count),
+    Metric("local_bytes", "local memory per thread", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
+    Metric("shared_bytes", "shared memory per block", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
+    Metric("code_bytes", "code size", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
+)
+
+METRICS: Mapping[str, Metric] = {row.key: row for row in _ROWS}
+
+
+def metric(key: str) -> Metric:
+    """Look a metric up.
+
+    Raises:
+        KeyError: no such metric; the message lists those there are.
+    """
+    found = METRICS.get(key)
+    if found is None:
+        raise KeyError(f"metric {key!r} is not known; choose from {', '.join(METRICS)}")
+    return found

@@ -1,0 +1,113 @@
+"""What the collector and its worker processes say to each other: one JSON document a line, over pipes of their own."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from collector.record import Accuracy, CacheState, CaseRecord, Ceiling, Environment, Outcome, StaticFacts, Timer
+from collector.sampling import SamplingPlan
+from collector.suite_source import SuiteSource
+
+
+class Mode(StrEnum):
+    DEVICE = "device"
+    """Runs kernels on the run's device, and compiles."""
+    INTERPRETER = "interpreter"
+    """Runs Triton code in its interpreter on the CPU, for accuracy alone: it is never timed."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WorkerSettings(_Message):
+    """First line that a worker reads."""
+
+    mode: Mode
+    source: SuiteSource
+    device: str | None
+    """None: a GPU where torch sees one, else the CPU."""
+    thread_count: int | None
+
+
+class ImplementationInfo(_Message):
+    name: str
+    language: Literal["torch", "triton"]
+    directions: tuple[Literal["fwd", "bwd"], ...]
+    is_compiled: bool
+
+
+class KernelInfo(_Message):
+    name: str
+    family: str
+    cases: tuple[CaseRecord, ...]
+    implementations: tuple[ImplementationInfo, ...]
+
+
+class SuiteInfo(_Message):
+    """What a worker says once it has loaded its suite; `error` in place of kernels where it could not."""
+
+    device: str
+    kernels: tuple[KernelInfo, ...]
+    error: str | None = None
+
+
+class DescribeEnvironment(_Message):
+    job: Literal["describe_environment"] = "describe_environment"
+
+
+class MeasureCeilings(_Message):
+    job: Literal["measure_ceilings"] = "measure_ceilings"
+    dtypes: tuple[str, ...]
+
+
+class CheckAccuracy(_Message):
+    job: Literal["check_accuracy"] = "check_accuracy"
+    case_id: str
+    implementation: str
+
+
+class CompileStatic(_Message):
+    job: Literal["compile_static"] = "compile_static"
+    case_id: str
+    implementation: str
+    targets: tuple[str, ...]
+
+
+class TimeBlock(_Message):
+    job: Literal["time_block"] = "time_block"
+    case_id: str
+    implementation: str
+    plan: SamplingPlan
+    launches_per_sample: int | None = None
+
+
+Job = DescribeEnvironment | MeasureCeilings | CheckAccuracy | CompileStatic | TimeBlock
+
+
+class Failure(_Message):
+    """A kernel failed: data, not an error of the collector."""
+
+    outcome: Outcome
+    message: str
+
+
+class TimedBlock(_Message):
+    samples_ns: tuple[float, ...]
+    launches_per_sample: int
+    timer: Timer
+    cache: CacheState
+
+
+class Reply(_Message):
+    """Exactly one field is set."""
+
+    environment: Environment | None = None
+    ceilings: tuple[Ceiling, ...] | None = None
+    accuracy: Accuracy | None = None
+    static_facts: tuple[StaticFacts, ...] | None = None
+    block: TimedBlock | None = None
+    failure: Failure | None = None

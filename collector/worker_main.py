@@ -1,0 +1,244 @@
+"""The worker process: loads one suite and does one job after another, so that a kernel that crashes, hangs or
+exhausts memory costs its own case and nothing else.
+
+Of ours it imports `collector` and the public names in `roofwatch` only, and all of that before the suite: a
+repository with its own `kernels`, `db` or `ci` package finds its own.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, TypeAdapter
+
+from collector.accuracy import (
+    IncorrectResultError,
+    check_accuracy,
+    differentiable,
+    differentiated_names,
+    make_inputs,
+    outputs_by_name,
+    upstream_gradients,
+)
+from collector.ceilings import measure_ceilings
+from collector.environment import collect_environment
+from collector.errors import SuiteError
+from collector.failures import failure_of
+from collector.protocol import (
+    CheckAccuracy,
+    CompileStatic,
+    DescribeEnvironment,
+    ImplementationInfo,
+    Job,
+    KernelInfo,
+    MeasureCeilings,
+    Mode,
+    Reply,
+    SuiteInfo,
+    TimeBlock,
+    TimedBlock,
+    WorkerSettings,
+)
+from collector.record import CaseRecord
+from collector.static import compile_case
+from collector.suite import load_suite
+from collector.timing import sample_launches
+from roofwatch.spec import Case, Direction, Implementation, KernelSpec
+
+_MEMORY_SHARE = 0.8
+
+
+@dataclass
+class _Suite:
+    mode: Mode
+    device: str
+    specs: tuple[KernelSpec, ...]
+    _compiled: dict[tuple[str, str], Callable[..., Any]] = field(default_factory=dict)
+
+    def find(self, case_id: str, implementation: str) -> tuple[KernelSpec, Case, Implementation]:
+        for spec in self.specs:
+            for case in spec.cases:
+                if case.id == case_id:
+                    return spec, case, spec.implementations[implementation]
+        raise SuiteError(f"no case {case_id!r} in the suite")
+
+    def launcher(self, spec: KernelSpec, implementation: Implementation) -> Callable[..., Any]:
+        """What to call: for `compile` the compiled form, made once per process."""
+        if not implementation.is_compiled:
+            return implementation.launch
+        key = (spec.name, implementation.name)
+        if key not in self._compiled:
+            self._compiled[key] = torch.compile(implementation.launch, dynamic=False)
+        return self._compiled[key]
+
+
+def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
+    """Serve until the job pipe closes.
+
+    Args:
+        lifeline_fd: Reads end-of-file when the collector is gone, in whatever way: then so is this process.
+        jobs_fd: One settings line, then one job a line.
+        replies_fd: One `SuiteInfo` line, then one reply a line.
+    """
+    faulthandler.enable()
+    threading.Thread(target=_exit_with_parent, args=(lifeline_fd,), daemon=True).start()
+    with os.fdopen(jobs_fd, "rb") as jobs, os.fdopen(replies_fd, "wb") as replies:
+
+        def send(message: BaseModel) -> None:
+            replies.write(message.model_dump_json().encode() + b"\n")
+            replies.flush()
+
+        settings = WorkerSettings.model_validate_json(jobs.readline())
+        device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if settings.thread_count is not None:
+            torch.set_num_threads(settings.thread_count)
+        if device == "cpu":
+            _limit_memory()
+        try:
+            specs = load_suite(settings.source)
+            info = SuiteInfo(device=device, kernels=tuple(_describe(spec) for spec in specs))
+        except SuiteError as error:
+            send(SuiteInfo(device=device, kernels=(), error=str(error)))
+            return
+        send(info)
+        suite = _Suite(settings.mode, device, specs)
+        for line in jobs:
+            send(_do(suite, _JOB.validate_json(line)))
+
+
+_JOB: TypeAdapter[Job] = TypeAdapter(Job)
+
+
+def _do(suite: _Suite, job: Job) -> Reply:
+    try:
+        if isinstance(job, DescribeEnvironment):
+            return Reply(environment=collect_environment(suite.device))
+        if isinstance(job, MeasureCeilings):
+            return Reply(ceilings=tuple(measure_ceilings(suite.device, job.dtypes)))
+        spec, case, implementation = suite.find(job.case_id, job.implementation)
+        if isinstance(job, CheckAccuracy):
+            return _check(suite, spec, case, implementation)
+        if isinstance(job, CompileStatic):
+            return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
+        return _time(suite, spec, case, implementation, job)
+    except Exception as error:  # noqa: BLE001  the boundary: whatever a kernel raises is this case's outcome
+        return Reply(failure=failure_of(error))
+
+
+def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
+    is_interpreter = suite.mode is Mode.INTERPRETER
+    return Reply(
+        accuracy=check_accuracy(
+            spec,
+            implementation,
+            case,
+            launch=suite.launcher(spec, implementation),
+            device="cpu" if is_interpreter else suite.device,
+            executor="interpreter" if is_interpreter else "device",
+        )
+    )
+
+
+def _time(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock) -> Reply:
+    launch = _prepare(suite.launcher(spec, implementation), spec, case, suite.device)
+    timed = sample_launches(launch, job.plan, device=suite.device, launches_per_sample=job.launches_per_sample)
+    return Reply(
+        block=TimedBlock(
+            samples_ns=timed.samples_ns,
+            launches_per_sample=timed.launches_per_sample,
+            timer=timed.timer,
+            cache=timed.cache,
+        )
+    )
+
+
+def _prepare(launch: Callable[..., Any], spec: KernelSpec, case: Case, device: str) -> Callable[[], object]:
+    """A call without arguments that does the case's work: the forward pass without a graph, or the gradients alone."""
+    inputs = make_inputs(spec, case, device)
+    if case.direction is Direction.FWD:
+
+        def forward() -> object:
+            with torch.no_grad():
+                return launch(**inputs)
+
+        return forward
+    try:
+        outputs = outputs_by_name(launch(**inputs))
+        roots = differentiable(outputs)
+    except IncorrectResultError as error:
+        raise SuiteError(f"{case.id}: {error}") from None
+    upstream = upstream_gradients(outputs, case)
+    leaves = [inputs[name] for name in differentiated_names(spec, case, inputs)]
+    return lambda: torch.autograd.grad(roots, leaves, upstream, retain_graph=True, allow_unused=True)
+
+
+def _describe(spec: KernelSpec) -> KernelInfo:
+    cases = []
+    for case in spec.cases:
+        try:
+            flop_count, memory_bytes = float(spec.flop_count(case)), float(spec.memory_bytes(case))
+            cases.append(
+                CaseRecord(
+                    case_id=case.id,
+                    kernel=spec.name,
+                    family=spec.family,
+                    shape=dict(case.shape),
+                    dtype=case.dtype,
+                    direction=case.direction.value,
+                    flop_count=flop_count,
+                    memory_bytes=memory_bytes,
+                )
+            )
+        except Exception as error:  # a user's cost model raises what it likes
+            raise SuiteError(f"{case.id}: flop_count or memory_bytes: {type(error).__name__}: {error}") from error
+    return KernelInfo(
+        name=spec.name,
+        family=spec.family,
+        cases=tuple(cases),
+        implementations=tuple(
+            ImplementationInfo(
+                name=implementation.name,
+                language=implementation.language.value,
+                directions=tuple(sorted(direction.value for direction in implementation.directions)),
+                is_compiled=implementation.is_compiled,
+            )
+            for implementation in spec.implementations.values()
+        ),
+    )
+
+
+def _exit_with_parent(lifeline_fd: int) -> None:
+    os.read(lifeline_fd, 1)
+    os._exit(1)
+
+
+def _limit_memory() -> None:
+    """Let an allocation that the machine cannot serve fail here, before the system kills some process for it."""
+    available = _available_memory_bytes()
+    if available is None:
+        return
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    mapped_bytes = pages * os.sysconf("SC_PAGE_SIZE")
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = mapped_bytes + int(available * _MEMORY_SHARE)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def _available_memory_bytes() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    group = Path("/sys/fs/cgroup/memory.max")
+    if group.exists() and (text := group.read_text().strip()).isdigit():
+        found.append(int(text))
+    return min(found, default=None)

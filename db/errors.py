@@ -1,0 +1,9 @@
+"""What goes wrong in the store."""
+
+
+class StoreError(Exception):
+    """The database cannot do what it was asked; the message names the thing and the way out."""
+
+
+class IngestError(StoreError):
+    """A record cannot be stored."""

@@ -1,0 +1,248 @@
+"""What queries hand out: frozen values, never rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from collector.metrics import Metric, metric
+from collector.record import Outcome
+
+
+class Cause(StrEnum):
+    """Why a regression happened, as far as the evidence goes."""
+
+    CODE = "code"
+    AUTOTUNE = "autotune"
+    TOOLCHAIN = "toolchain"
+    DRIVER = "driver"
+    CLOCK = "clock"
+    RUNNER = "runner"
+    HARNESS = "harness"
+    UNKNOWN = "unknown"
+
+
+class Verdict(StrEnum):
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    INCONCLUSIVE = "inconclusive"
+
+
+class RegressionState(StrEnum):
+    OPEN = "open"
+    DISMISSED = "dismissed"
+    """Measured again base against head, and not there: it was noise."""
+
+
+@dataclass(frozen=True, order=True)
+class CommitRef:
+    """Ordered along the branch."""
+
+    first_parent_count: int
+    sha: str
+    author: str
+    subject: str
+    committed_at: datetime
+
+    @property
+    def short_sha(self) -> str:
+        return self.sha[:8]
+
+
+@dataclass(frozen=True, order=True)
+class SeriesKey:
+    """One metric of one case and implementation on one runner class.
+
+    For static metrics `function` and `target` say which compiled code, and `runner_class` is empty: machine code
+    does not depend on the runner. For accuracy `tensor` says which output or gradient.
+    """
+
+    project: str
+    case_id: str
+    implementation: str
+    metric: str
+    runner_class: str = ""
+    function: str = ""
+    target: str = ""
+    tensor: str = ""
+
+    @property
+    def definition(self) -> Metric:
+        return metric(self.metric)
+
+    @property
+    def label(self) -> str:
+        """Short text for a person: case, implementation and what tells it apart."""
+        parts = [self.case_id, self.implementation, self.function, self.target, self.tensor]
+        return " · ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class SeriesPoint:
+    """One run's value. `value` is None exactly where the outcome is not `ok`."""
+
+    commit: CommitRef
+    run_id: str
+    measured_at: datetime
+    outcome: Outcome
+    value: float | None
+    low: float | None = None
+    """First quartile of the samples, where there are samples."""
+    high: float | None = None
+    """Third quartile."""
+    code_hash: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    key: SeriesKey
+    points: tuple[SeriesPoint, ...]
+    """In the order of commits, then of time."""
+
+
+@dataclass(frozen=True)
+class ChangePoint:
+    """The first commit of a new level of one series."""
+
+    series: SeriesKey
+    commit: CommitRef
+    previous_commit: CommitRef
+    """The last commit of the old level that was measured: what to compare against."""
+    verdict: Verdict
+    before: float | None
+    after: float | None
+    """Levels in the metric's unit; None where the side has no value because the outcome is not `ok`."""
+    evidence: str
+    """One sentence with numbers."""
+
+    @property
+    def relative_change(self) -> float | None:
+        """(after − before) / before."""
+        if not self.before or self.after is None:
+            return None
+        return (self.after - self.before) / self.before
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Change points with one commit, one kernel and one cause: what a person is told once. Improvements too."""
+
+    project: str
+    commit: CommitRef
+    kernel: str
+    verdict: Verdict
+    cause: Cause
+    summary: str
+    """One sentence: what moved, by how much, on how many series."""
+    change_points: tuple[ChangePoint, ...]
+    state: RegressionState = RegressionState.OPEN
+    is_confirmed: bool = False
+    """Deterministic (accuracy, machine code), or seen again in a paired measurement."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes two findings of later judgements the same regression."""
+        return self.project, self.commit.sha, self.kernel, str(self.verdict)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    run_id: str
+    project: str
+    commit: CommitRef
+    runner_class: str
+    device_name: str
+    started_at: datetime
+    finished_at: datetime
+    harness_version: str
+    is_dirty: bool
+    outcome_counts: dict[str, int]
+    """Measurements by outcome."""
+
+
+@dataclass(frozen=True)
+class MeasuredCase:
+    """One measurement of a run with its case: for comparison tables and rooflines."""
+
+    case_id: str
+    kernel: str
+    family: str
+    shape: dict[str, int]
+    dtype: str
+    direction: str
+    flop_count: float
+    memory_bytes: float
+    implementation: str
+    outcome: Outcome
+    message: str | None
+    median_ns: float | None
+    low_ns: float | None
+    high_ns: float | None
+    sample_count: int
+    bound: str | None
+    utilisation: float | None
+    rmse_ratio: float | None
+    accuracy_outcome: Outcome | None
+
+
+@dataclass(frozen=True)
+class CeilingValue:
+    resource: str
+    level: str | None
+    dtype: str | None
+    per_s: float
+
+
+@dataclass(frozen=True)
+class StaticRow:
+    """Facts of one compiled function for one target in one run."""
+
+    case_id: str
+    implementation: str
+    function: str
+    target: str
+    outcome: Outcome
+    message: str | None
+    configuration: dict[str, str | int | float | bool | None]
+    registers: int | None
+    spilled_registers: int | None
+    local_bytes: int | None
+    shared_bytes: int | None
+    code_bytes: int | None
+    code_hash: str | None
+
+
+@dataclass(frozen=True)
+class RunDetail:
+    summary: RunSummary
+    ceilings: tuple[CeilingValue, ...]
+    cases: tuple[MeasuredCase, ...]
+    static_rows: tuple[StaticRow, ...]
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    run_id: str
+    project: str
+    was_new: bool
+    """False where the very same record was stored before."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One case and implementation measured on both sides in one job, blocks interleaved: block i of the base ran
+    next to block i of the head.
+    """
+
+    project: str
+    pair_id: str
+    base: CommitRef
+    head: CommitRef
+    case_id: str
+    implementation: str
+    runner_class: str
+    base_blocks_ns: tuple[tuple[float, ...], ...]
+    head_blocks_ns: tuple[tuple[float, ...], ...]

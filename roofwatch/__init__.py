@@ -1,0 +1,24 @@
+"""roofwatch: which commit made a GPU kernel slower, by how much, how far from the roof, and why.
+
+These are the names that a benchmark file imports. They are loaded on first use, so that `roofwatch --help` and
+a file that only declares kernels stay quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roofwatch.spec import Case as Case
+    from roofwatch.spec import InputMaker as InputMaker
+    from roofwatch.spec import KernelSpec as KernelSpec
+    from roofwatch.spec import Tolerance as Tolerance
+    from roofwatch.spec import cases as cases
+
+__version__ = "0.1.0"
+__all__ = ["Case", "InputMaker", "KernelSpec", "Tolerance", "__version__", "cases"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'roofwatch' has no attribute {name!r}; it offers {', '.join(__all__)}")
+    return getattr(import_module("roofwatch.spec"), name)

@@ -1,0 +1,394 @@
+"""The command line. Every command reads, calls one function of the package that owns the work, and prints.
+
+Exit status: 0 fine, 1 a regression, 2 could not tell or could not do it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from roofwatch import __version__
+
+# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from collector.suite_run import RunPlan
+    from roofwatch.settings import Settings
+
+EXIT_CANNOT = 2
+
+app = typer.Typer(
+    name="roofwatch",
+    help="Which commit made a GPU kernel slower, by how much, how far it is from the roof, and why.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+db_app = typer.Typer(help="The database: bring its schema up to date, show its state.", no_args_is_help=True)
+app.add_typer(db_app, name="db")
+
+SuitePath = Annotated[
+    Path | None,
+    typer.Argument(
+        help="Benchmark file, or folder with bench_*.py files. Left out: the suite that comes with roofwatch.",
+        show_default=False,
+    ),
+]
+KernelPattern = Annotated[
+    list[str] | None, typer.Option("--kernel", "-k", help="Only kernels that match; may be given again.")
+]
+ImplementationPattern = Annotated[
+    list[str] | None, typer.Option("--implementation", "-i", help="Only these implementations; may be given again.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+TargetList = Annotated[
+    str | None, typer.Option(help="GPU targets to compile for, separated by commas, for example sm_90,gfx942.")
+]
+RecordFile = Annotated[Path, typer.Argument(help="Record file.", show_default=False)]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default=False)]
+
+
+def main() -> None:
+    """Run the command line; an expected error is one line on standard error and exit status 2."""
+    from roofwatch.terminal import fail, stop_on_sigterm
+
+    debug = "--debug" in sys.argv[1:]
+    stop_on_sigterm()
+    # A user's PYTHONPATH may hold packages named like ours; this process runs none of the user's code.
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    try:
+        app()
+    except KeyboardInterrupt:
+        fail("interrupted; what was measured and written before is kept", exit_status=130)
+    except Exception as error:
+        if debug:
+            raise
+        fail(_describe(error))
+
+
+def _describe(error: Exception) -> str:
+    from roofwatch.terminal import is_expected
+
+    if is_expected(error):
+        return str(error)
+    return f"{type(error).__name__}: {error} (unexpected: run again with --debug for the traceback)"
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"roofwatch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del debug, version  # main() and the callback have seen to them
+
+
+@app.command("list")
+def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
+    """List the kernels of a suite with their cases and implementations."""
+    from collector.worker import Worker
+    from roofwatch import tables
+    from roofwatch.terminal import print_json, print_table
+
+    with Worker(_suite_source(path)) as worker:
+        info = worker.start()
+    if as_json:
+        print_json({"kernels": [kernel.model_dump(mode="json") for kernel in info.kernels]})
+    else:
+        print_table(tables.kernels(info.kernels))
+
+
+@app.command()
+def run(
+    path: SuitePath = None,
+    *,
+    output: Output = None,
+    kernel: KernelPattern = None,
+    implementation: ImplementationPattern = None,
+    targets: TargetList = None,
+    static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")] = 1,
+    blocks: Annotated[int, typer.Option(min=1, help="Blocks of samples per measurement.")] = 3,
+    project: Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check, compile and time a suite at the current commit, and write a record file."""
+    from collector.record import check_writable
+    from collector.run import collect_run
+    from roofwatch import tables
+    from roofwatch.terminal import print_json, print_note, print_table, progress
+
+    plan = _plan(kernel, implementation, targets if static else "", device, threads, blocks)
+    suite = _suite_at(path, project)
+    destination = output or Path("roofwatch-records")
+    if not destination.suffix:
+        destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}.json"
+    check_writable(destination)
+    with progress(suite.project) as on_progress:
+        record = collect_run(suite, plan, on_progress)
+    record.write(destination)
+    if as_json:
+        print_json({"record": str(destination), **record.model_dump(mode="json")})
+        return
+    print_table(tables.measurements(record))
+    if record.static_facts:
+        print_table(tables.static_facts(record.static_facts))
+    print_note(f"record: {destination}   next: roofwatch ingest {destination}")
+
+
+@app.command()
+def static(
+    path: SuitePath = None,
+    *,
+    targets: TargetList = None,
+    kernel: KernelPattern = None,
+    implementation: ImplementationPattern = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile every Triton kernel for GPUs that need not be there; print registers, spills and shared memory."""
+    from collector.record import Outcome
+    from collector.static_lane import compile_suite
+    from roofwatch import tables
+    from roofwatch.terminal import print_json, print_table, progress
+
+    plan = _plan(kernel, implementation, targets, "cpu", 1, 1)
+    with progress("static") as on_progress:
+        facts = compile_suite(_suite_source(path), plan, on_progress)
+    if as_json:
+        print_json({"static_facts": [fact.model_dump(mode="json") for fact in facts]})
+    else:
+        print_table(tables.static_facts(facts))
+    if any(fact.outcome is not Outcome.OK for fact in facts):
+        raise typer.Exit(EXIT_CANNOT)
+
+
+@app.command()
+def ingest(
+    files: Annotated[list[Path], typer.Argument(help="Record files; a folder stands for its *.json files.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Store records, once each however often they are given, and judge the projects that they belong to."""
+    from ci.judge import judge_project
+    from db.ingest import ingest_record
+    from roofwatch import tables
+    from roofwatch.records import read_records
+    from roofwatch.terminal import print_json, print_note, print_table
+
+    records = read_records(files)  # all of them before the first is stored: a bad file stops the command early
+    with _store() as engine:
+        results = [ingest_record(engine, record) for record in records]
+        projects = sorted({result.project for result in results})
+        regressions = [found for project in projects for found in judge_project(engine, project)]
+    if as_json:
+        print_json({"runs": results, "regressions": regressions})
+        return
+    new = sum(result.was_new for result in results)
+    print_note(f"{new} new record(s) stored, {len(results) - new} known before; project(s): {', '.join(projects)}")
+    if regressions:
+        print_table(tables.regressions(regressions))
+
+
+@app.command()
+def compare(base: RecordFile, head: RecordFile, *, as_json: AsJson = False) -> None:
+    """Compare two records: base, then head. Exit status 1 means a regression, 2 that it cannot be told."""
+    from ci.gate import exit_code
+    from roofwatch import tables
+    from roofwatch.terminal import print_json, print_note, print_table
+
+    judgement = _judge_files(base, head)
+    if as_json:
+        print_json({"judgement": judgement, "exit_code": exit_code(judgement)})
+    else:
+        for table in tables.judgement(judgement):
+            print_table(table)
+        print_note(tables.verdict_line(judgement))
+    raise typer.Exit(exit_code(judgement))
+
+
+@app.command()
+def report(base: RecordFile, head: RecordFile, *, output: Output = None) -> None:
+    """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
+    from ci.gate import exit_code
+    from ci.report import to_markdown
+    from roofwatch.terminal import print_note, write_text
+
+    judgement = _judge_files(base, head)
+    if output is None:
+        print(to_markdown(judgement))
+    else:
+        write_text(output, to_markdown(judgement))
+        print_note(f"written: {output}")
+    raise typer.Exit(exit_code(judgement))
+
+
+@app.command()
+def dashboard(
+    port: Annotated[int | None, typer.Option(help="Port; a free one if left out.")] = None,
+    address: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+) -> None:
+    """Serve the dashboard until Ctrl-C."""
+    from dashboard.serve import serve
+    from roofwatch.terminal import print_note
+
+    settings = _settings()
+    url = None if settings.database_url is None else settings.database_url.get_secret_value()
+    with _store():  # a database that cannot be used is said here, not in a browser
+        serve(
+            port=port,
+            address=address,
+            data_dir=settings.data_dir,
+            database_url=url,
+            on_ready=lambda served: print_note(f"dashboard: {served}   (Ctrl-C ends it)"),
+        )
+
+
+@app.command()
+def schema(*, output: Output = None) -> None:
+    """Print the JSON Schema of the record."""
+    import json
+
+    from collector.record import json_schema
+    from roofwatch.terminal import write_text
+
+    text = json.dumps(json_schema(), indent=2, sort_keys=True) + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        write_text(output, text)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--dir", help="Everything the demo makes lies in here.")] = Path(
+        "roofwatch-demo"
+    ),
+    serve: Annotated[bool, typer.Option(help="Serve the dashboard at the end.")] = True,
+    port: Annotated[int | None, typer.Option(help="Port of the dashboard; a free one if left out.")] = None,
+) -> None:
+    """Measure sixteen commits of a small repository for real, and find those that changed something."""
+    from roofwatch.demo.run import run_demo
+
+    raise typer.Exit(run_demo(folder, serve=serve, port=port))
+
+
+@db_app.command("upgrade")
+def db_upgrade() -> None:
+    """Bring the schema of the database up to date."""
+    from db.migrate import head_revision, upgrade
+    from db.session import open_server
+    from roofwatch.terminal import print_note
+
+    settings = _settings()
+    # the embedded database is brought up to date whenever it is opened
+    url = settings.database_url
+    with _store() if url is None else open_server(url.get_secret_value()) as engine:
+        upgrade(engine)
+    print_note(f"the schema is at revision {head_revision()}")
+
+
+@db_app.command("status")
+def db_status(*, as_json: AsJson = False) -> None:
+    """Show where the database is, its schema, and what it holds."""
+    from db.status import read_status
+    from roofwatch import tables
+    from roofwatch.terminal import print_json, print_table
+
+    with _store() as engine:
+        status = read_status(engine)
+    if as_json:
+        print_json(status)
+    else:
+        print_table(tables.status(status))
+
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from ci.pull_request import PullRequestJudgement
+    from collector.run import SuiteAt
+    from collector.suite_source import SuiteSource
+
+
+def _settings() -> Settings:
+    from roofwatch.settings import load_settings
+
+    return load_settings()
+
+
+def _store() -> AbstractContextManager[Engine]:
+    from db.session import open_store
+
+    settings = _settings()
+    url = None if settings.database_url is None else settings.database_url.get_secret_value()
+    return open_store(url, folder=settings.data_dir)
+
+
+def _suite_source(path: Path | None) -> SuiteSource:
+    from collector.git import find_repository
+    from collector.suite_source import SuiteSource
+
+    if path is None:
+        return SuiteSource()
+    resolved = path.resolve()
+    if not resolved.exists():
+        from collector.errors import SuiteError
+
+        raise SuiteError(f"{path}: no such file or folder")
+    repository = find_repository(resolved)
+    roots = () if repository is None else tuple(root for root in (repository / "src", repository) if root.is_dir())
+    return SuiteSource(resolved, roots)
+
+
+def _suite_at(path: Path | None, project: str | None) -> SuiteAt:
+    from collector.git import commit_of
+    from collector.run import SuiteAt
+
+    source = _suite_source(path)
+    commit, name = commit_of(Path(__file__) if source.path is None else source.path)
+    return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
+
+
+def _plan(
+    kernels: list[str] | None,
+    implementations: list[str] | None,
+    targets: str | None,
+    device: str | None,
+    threads: int,
+    blocks: int,
+) -> RunPlan:
+    from collector.suite_run import RunPlan
+    from collector.targets import DEFAULT_TARGETS, parse_target
+
+    chosen = DEFAULT_TARGETS if targets is None else tuple(target for target in targets.split(",") if target)
+    for target in chosen:
+        parse_target(target)
+    return RunPlan(
+        kernels=tuple(kernels or ("*",)),
+        implementations=tuple(implementations or ("*",)),
+        targets=chosen,
+        device=device,
+        thread_count=threads,
+        block_count=blocks,
+    )
+
+
+def _judge_files(base: Path, head: Path) -> PullRequestJudgement:
+    from ci.pull_request import judge_pull_request
+    from ci.thresholds import Thresholds
+    from collector.record import RunRecord
+
+    return judge_pull_request(RunRecord.read(base), RunRecord.read(head), Thresholds())

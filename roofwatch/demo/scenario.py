@@ -1,0 +1,169 @@
+"""The demo's history: sixteen commits of a scripted author, four of which really change something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from collector.errors import CollectorError
+from collector.git import run_git
+from db.values import Verdict
+
+BENCHMARK_FILE = "bench_layers.py"
+_SOURCE = Path(__file__).parent / "repository" / BENCHMARK_FILE
+_FIRST_COMMIT_AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+# A user's own settings, hooks and signing must not reach the demo's repository.
+_GIT_ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "Scripted Author",
+    "GIT_AUTHOR_EMAIL": "author@example.invalid",
+    "GIT_COMMITTER_NAME": "Scripted Author",
+    "GIT_COMMITTER_EMAIL": "author@example.invalid",
+}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What a commit really changes, and what roofwatch must therefore say."""
+
+    kernel: str
+    verdict: Verdict
+    what: str
+
+
+@dataclass(frozen=True)
+class Step:
+    subject: str
+    file: str = BENCHMARK_FILE
+    old: str = ""
+    """Text that occurs once; empty to append to the file, which is made if it is not there."""
+    new: str = ""
+    planted: Planted | None = None
+
+
+@dataclass(frozen=True)
+class MadeCommit:
+    sha: str
+    step: Step
+
+
+STEPS = (
+    Step("Add the layers of the model"),
+    Step(
+        "Say what this repository holds", file="README.md", new="# Layers\n\nThe kernels of a small language model.\n"
+    ),
+    Step(
+        "Explain the epsilon",
+        old="EPSILON = 1e-6\n",
+        new="# keeps a row of zeros from dividing by zero\nEPSILON = 1e-6\n",
+    ),
+    Step("Ignore caches", file=".gitignore", new="__pycache__/\n"),
+    Step(
+        "Rename a variable in the rms_norm kernel",
+        old="""    inverse_rms = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / n_cols + epsilon)
+    weight = tl.load(weight_ptr + cols, mask=mask)  # [BLOCK]
+    tl.store(inverse_rms_ptr + row, inverse_rms)
+    tl.store(y_ptr + row * n_cols + cols, x * inverse_rms * weight, mask=mask)
+""",
+        new="""    scale = 1.0 / tl.sqrt(tl.sum(x * x, axis=0) / n_cols + epsilon)
+    gain = tl.load(weight_ptr + cols, mask=mask)  # [BLOCK]
+    tl.store(inverse_rms_ptr + row, scale)
+    tl.store(y_ptr + row * n_cols + cols, x * scale * gain, mask=mask)
+""",
+    ),
+    Step(
+        "Write layer_norm out, to log its statistics later",
+        old="""def layer_norm_eager(x, weight, bias):
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias, EPSILON)
+""",
+        new="""def layer_norm_eager(x, weight, bias):
+    centred = x - x.mean(dim=-1, keepdim=True)
+    variance = centred.square().mean(dim=-1, keepdim=True)
+    return centred * torch.rsqrt(variance + EPSILON) * weight + bias
+""",
+        planted=Planted("layer_norm", Verdict.REGRESSED, "seven passes over memory in place of one fused pass"),
+    ),
+    Step(
+        "Note where gated_mlp comes from",
+        old="# ---- gated_mlp: gelu(gate) * up ",
+        new="# ---- gated_mlp (Shazeer, 2020): gelu(gate) * up ",
+    ),
+    Step("Describe how to measure", file="README.md", new="\n    roofwatch run bench_layers.py\n"),
+    Step(
+        "Annotate a launcher",
+        old="def projection_eager(x, w):",
+        new="def projection_eager(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:",
+    ),
+    Step(
+        "Use the fused GELU in gated_mlp",
+        old="    return 0.5 * gate * (1.0 + torch.erf(gate / 2**0.5)) * up\n",
+        new="    return torch.nn.functional.gelu(gate) * up\n",
+        planted=Planted("gated_mlp", Verdict.IMPROVED, "one fused GELU in place of five passes"),
+    ),
+    Step("List the kernels", file="README.md", new="\nrms_norm, layer_norm, gated_mlp, projection\n"),
+    Step(
+        "Put the projection's grid on two lines",
+        old="    grid = (triton.cdiv(x.shape[0], BLOCK_M), triton.cdiv(w.shape[1], BLOCK_N))\n",
+        new="    rows, columns = triton.cdiv(x.shape[0], BLOCK_M), triton.cdiv(w.shape[1], BLOCK_N)\n"
+        "    grid = (rows, columns)\n",
+    ),
+    Step(
+        "Simplify the gradient of rms_norm",
+        old="(weighted - normalised * mean) * inverse_rms, mask=mask)",
+        new="(weighted - mean) * inverse_rms, mask=mask)",
+        planted=Planted("rms_norm", Verdict.REGRESSED, "the gradient loses its projection term"),
+    ),
+    Step(
+        "Note where the formula comes from",
+        old="# ---- rms_norm: y = x / sqrt(mean(x^2) + epsilon) * weight ",
+        new="# ---- rms_norm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + epsilon) * weight ",
+    ),
+    Step(
+        "Name the output tile",
+        old="    y = accumulator.to(y_ptr.dtype.element_ty)  # [BLOCK_M, BLOCK_N]\n",
+        new="    y = accumulator.to(y_ptr.dtype.element_ty)  # the output tile, [BLOCK_M, BLOCK_N]\n",
+    ),
+    Step(
+        "Give each warp of the projection a larger tile",
+        old="BLOCK_M, BLOCK_N, BLOCK_K, NUM_WARPS = 128, 128, 32, 8",
+        new="BLOCK_M, BLOCK_N, BLOCK_K, NUM_WARPS = 128, 256, 32, 4",
+        planted=Planted("projection", Verdict.REGRESSED, "a 128x256 tile at 4 warps spills registers on some targets"),
+    ),
+)
+
+
+def make_repository(folder: Path) -> tuple[MadeCommit, ...]:
+    """Make the repository with its whole history; the newest commit is checked out on `main`.
+
+    Raises:
+        CollectorError: a step does not fit the file that it edits.
+    """
+    folder.mkdir(parents=True)
+    _git(folder, "init", "--quiet", "--initial-branch=main")
+    made = []
+    for number, step in enumerate(STEPS):
+        _apply(folder, step, is_first=number == 0)
+        _git(folder, "add", "--all")
+        when = (_FIRST_COMMIT_AT + timedelta(days=number)).isoformat()
+        _git(folder, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", step.subject, when=when)
+        made.append(MadeCommit(_git(folder, "rev-parse", "HEAD").strip(), step))
+    return tuple(made)
+
+
+def _apply(folder: Path, step: Step, *, is_first: bool) -> None:
+    file = folder / step.file
+    text = _SOURCE.read_text() if is_first else file.read_text() if file.exists() else ""
+    if not step.old:
+        file.write_text(text + step.new)
+        return
+    if text.count(step.old) != 1:
+        raise CollectorError(f"demo step {step.subject!r}: its text occurs {text.count(step.old)} times in {step.file}")
+    file.write_text(text.replace(step.old, step.new))
+
+
+def _git(folder: Path, *arguments: str, when: str | None = None) -> str:
+    dates = {} if when is None else {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+    return run_git(folder, *arguments, extra_environment={**_GIT_ENVIRONMENT, **dates})

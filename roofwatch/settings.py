@@ -1,0 +1,81 @@
+"""What the environment and one configuration file say. Flags of a command come before both.
+
+The file is `roofwatch.toml`, or the table `[tool.roofwatch]` in `pyproject.toml`, in the current folder or the nearest
+one above it that has either. Environment variables are named `ROOFWATCH_<SETTING>`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+
+class SettingsError(Exception):
+    """The configuration says something that is not known or cannot be."""
+
+
+def _default_data_dir() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "roofwatch"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="ROOFWATCH_", extra="forbid", frozen=True)
+
+    database_url: SecretStr | None = None
+    """Of a Postgres server; unset, the embedded one in `data_dir` is used. Never shown: it may hold a password."""
+    data_dir: Path = _default_data_dir()
+
+    @classmethod
+    def settings_customise_sources(  # the signature is the library's
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # the environment comes before the file, which load_settings() passes as initial values
+        return env_settings, init_settings
+
+
+def load_settings(folder: Path | None = None) -> Settings:
+    """Read the settings that hold in a folder.
+
+    Raises:
+        SettingsError: a file cannot be parsed, or a setting is not known or has a value that cannot be.
+    """
+    file, values = _from_file(folder or Path.cwd())
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(step) for step in first["loc"])
+        known = ", ".join(Settings.model_fields)
+        raise SettingsError(
+            f"setting {name!r}{f' in {file}' if name in values else ''}: {first['msg']}; the settings are {known}"
+        ) from None
+
+
+def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    for candidate in (folder, *folder.resolve().parents):
+        own = candidate / "roofwatch.toml"
+        if own.is_file():
+            return own, _parse(own)
+        shared = candidate / "pyproject.toml"
+        if shared.is_file():
+            table = _parse(shared).get("tool", {}).get("roofwatch")
+            if table is not None:
+                return shared, dict(table)
+    return None, {}
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{file}: cannot be read as TOML: {error}") from None

@@ -1,0 +1,284 @@
+"""What a benchmark file says: kernels, their cases, their implementations and their cost.
+
+A user's file and our own `kernels/` use exactly these names. The module imports nothing of ours, so a worker that
+loads somebody else's suite never meets our other packages (docs/decisions/0001-where-the-spec-lives.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+Launcher = TypeVar("Launcher", bound=Callable[..., Any])
+
+
+class SpecError(ValueError):
+    """A benchmark file declares something that cannot be measured."""
+
+
+class Direction(StrEnum):
+    FWD = "fwd"
+    BWD = "bwd"
+
+
+class Language(StrEnum):
+    """What an implementation is written in: decides where it can run and how it is compiled."""
+
+    TORCH = "torch"
+    TRITON = "triton"
+
+
+_ITEMSIZE_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int8": 1,
+    "int32": 4,
+    "int64": 8,
+}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a result may lie from the high-precision reference.
+
+    An element passes if `|out - ref| <= elementwise * (|ref| + rms(ref))`; the whole passes if also
+    `rms(out - ref) <= rmse_ratio * rms(ref)`. The root mean square in the first rule keeps elements near zero,
+    which are sums that cancelled, from needing a precision that the dtype does not have.
+
+    Source: the per-dtype magnitudes are KernelBench's (float32 1e-4, half precision 1e-2), whose flat form is both
+    too loose for zeros and too tight for cancelling sums (ScalingIntelligence/KernelBench#165).
+    """
+
+    elementwise: float
+    rmse_ratio: float
+
+
+TOLERANCES: Mapping[str, Tolerance] = {
+    "float64": Tolerance(elementwise=1e-9, rmse_ratio=1e-10),
+    "float32": Tolerance(elementwise=1e-4, rmse_ratio=2e-5),
+    "float16": Tolerance(elementwise=1e-2, rmse_ratio=2e-3),
+    "bfloat16": Tolerance(elementwise=4e-2, rmse_ratio=1e-2),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel at one shape, dtype and direction: `case["n_rows"]` is a dimension of its shape."""
+
+    kernel: str
+    shape: tuple[tuple[str, int], ...]
+    dtype: str
+    direction: Direction = Direction.FWD
+
+    def __getitem__(self, dimension: str) -> int:
+        for name, length in self.shape:
+            if name == dimension:
+                return length
+        known = ", ".join(name for name, _ in self.shape)
+        raise SpecError(f"{self.id}: no dimension {dimension!r}; the shape has {known}")
+
+    @property
+    def id(self) -> str:
+        """Stable over commits, whatever the order or the display name: the key of every series."""
+        shape = ",".join(f"{name}={length}" for name, length in self.shape)
+        return f"{self.kernel}/{shape}/{self.dtype}/{self.direction}"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element of the case's dtype."""
+        return _ITEMSIZE_BYTES[self.dtype]
+
+    @property
+    def is_backward(self) -> bool:
+        return self.direction is Direction.BWD
+
+    @property
+    def seed(self) -> int:
+        """Seed of the inputs: a function of the case alone, so that every commit gets the same numbers."""
+        return int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:6], "big")
+
+
+def cases(
+    *,
+    shapes: Sequence[Mapping[str, int]],
+    dtypes: Sequence[str] = ("float32",),
+    directions: Sequence[str] = ("fwd",),
+) -> list[Case]:
+    """Every combination of shape, dtype and direction, in that order of nesting; the spec that they are given to
+    puts its name in.
+
+    Raises:
+        SpecError: a dtype or direction that is not known, or a dimension that is not a whole number >= 0.
+    """
+    for dtype in dtypes:
+        if dtype not in _ITEMSIZE_BYTES:
+            raise SpecError(f"dtype {dtype!r} is not known; choose from {', '.join(_ITEMSIZE_BYTES)}")
+    for direction in directions:
+        if direction not in {"fwd", "bwd"}:
+            raise SpecError(f"direction {direction!r} is not known; choose 'fwd' or 'bwd'")
+    for shape in shapes:
+        for name, length in shape.items():
+            if not isinstance(length, int) or isinstance(length, bool) or length < 0:
+                raise SpecError(f"dimension {name}={length!r}: a length is a whole number >= 0")
+    return [
+        Case("", tuple(shape.items()), dtype, Direction(direction))
+        for shape, dtype, direction in product(shapes, dtypes, directions)
+    ]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a kernel: a callable that takes the inputs by name."""
+
+    name: str
+    language: Language
+    launch: Callable[..., Any]
+    directions: frozenset[Direction]
+    is_compiled: bool = False
+    """Run through torch.compile, which the collector does just before measuring."""
+
+
+class InputMaker:
+    """Makes a case's seeded inputs on a device. Random by default: zeros and low-entropy data run faster than real
+    data does (NVIDIA/cutlass#2004).
+    """
+
+    def __init__(self, case: Case, device: str = "cpu") -> None:
+        import torch
+
+        self._case = case
+        self._device = device
+        # drawn on the CPU, so that every device sees the same numbers
+        self._generator = torch.Generator(device="cpu").manual_seed(case.seed)
+
+    def _finish(self, tensor: torch.Tensor, dtype: str | None) -> torch.Tensor:
+        import torch
+
+        return tensor.to(device=self._device, dtype=getattr(torch, dtype or self._case.dtype))
+
+    def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        import torch
+
+        return self._finish(torch.randn(shape, generator=self._generator) * scale, dtype)
+
+    def uniform(self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        import torch
+
+        return self._finish(torch.rand(shape, generator=self._generator) * (high - low) + low, dtype)
+
+    def integers(self, *shape: int, high: int, low: int = 0, dtype: str = "int64") -> torch.Tensor:
+        import torch
+
+        return self._finish(torch.randint(low, high, shape, generator=self._generator), dtype)
+
+
+@dataclass(eq=False)
+class KernelSpec:
+    """One operation with one meaning, and everything needed to check, time and bound it.
+
+    Args:
+        name: Identifier of the kernel; part of every series' key.
+        inputs: `inputs(case, make)` returns the keyword arguments of every implementation; floating-point tensors
+            are differentiated in the `bwd` direction unless `gradients` names fewer.
+        reference: The same operation in plain torch; called with float64 inputs.
+        cases: From `roofwatch.cases(...)`; lists may be added together.
+        flop_count: FLOP of one call of the case, in its direction.
+        memory_bytes: Bytes that one call must at least move, in its direction.
+        gradients: Inputs to differentiate; all floating-point tensors if left out.
+        tolerances: Replaces entries of the one tolerance table, by dtype.
+        family: For grouping in lists and on the dashboard, for example `normalisation`.
+        interpreted_shape: Smaller lengths, by dimension, for accuracy checks in Triton's interpreter.
+    """
+
+    name: str
+    inputs: Callable[[Case, InputMaker], dict[str, Any]]
+    reference: Callable[..., Any]
+    cases: Sequence[Case]
+    flop_count: Callable[[Case], float]
+    memory_bytes: Callable[[Case], float]
+    gradients: tuple[str, ...] | None = None
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    family: str = "other"
+    interpreted_shape: Mapping[str, int] = field(default_factory=dict)
+    implementations: dict[str, Implementation] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if not _IDENTIFIER.fullmatch(self.name):
+            raise SpecError(f"kernel name {self.name!r}: use letters, digits, '_' and '.', not starting with a digit")
+        if not self.cases:
+            raise SpecError(f"{self.name}: no cases; give cases=roofwatch.cases(shapes=[...])")
+        self.cases = tuple(replace(case, kernel=self.name) for case in self.cases)
+        if len({case.id for case in self.cases}) != len(self.cases):
+            raise SpecError(f"{self.name}: a case is declared twice")
+
+    def implementation(
+        self,
+        language: str,
+        *,
+        name: str | None = None,
+        compile: bool = False,
+        directions: Sequence[str] = ("fwd", "bwd"),
+    ) -> Callable[[Launcher], Launcher]:
+        """Register a callable as one way to compute this kernel.
+
+        Args:
+            language: `torch` or `triton`: what it is written in.
+            name: Shown everywhere; `eager` for torch and `triton` for Triton if left out.
+            compile: Also measure the same callable through torch.compile, as implementation `compile`.
+            directions: Those it can do; `bwd` needs an output that autograd can differentiate.
+
+        Raises:
+            SpecError: the language is not known, or the name is taken.
+        """
+        if language not in list(Language):
+            raise SpecError(f"{self.name}: language {language!r} is not known; choose {', '.join(Language)}")
+        chosen = Language(language)
+        own_name = name or ("eager" if chosen is Language.TORCH else str(chosen))
+
+        def register(launch: Launcher) -> Launcher:
+            both = frozenset(Direction(direction) for direction in directions)
+            self._add(Implementation(own_name, chosen, launch, both))
+            if compile:
+                self._add(Implementation("compile", chosen, launch, both, is_compiled=True))
+            return launch
+
+        return register
+
+    def _add(self, implementation: Implementation) -> None:
+        if not _IDENTIFIER.fullmatch(implementation.name):
+            raise SpecError(f"{self.name}: implementation name {implementation.name!r}: use letters, digits and '_'")
+        if implementation.name in self.implementations:
+            raise SpecError(f"{self.name}: implementation {implementation.name!r} is declared twice")
+        self.implementations[implementation.name] = implementation
+
+    def tolerance(self, case: Case) -> Tolerance:
+        """The spec's own tolerance for the case's dtype, else the table's.
+
+        Raises:
+            SpecError: neither has an entry for the dtype.
+        """
+        found = self.tolerances.get(case.dtype) or TOLERANCES.get(case.dtype)
+        if found is None:
+            raise SpecError(f"{case.id}: no tolerance for {case.dtype}; give tolerances={{{case.dtype!r}: ...}}")
+        return found
+
+    def interpreted_case(self, case: Case) -> Case:
+        """The case that stands in for `case` where Triton code is interpreted: same dtype and direction, with the
+        dimensions of `interpreted_shape` put in, since the interpreter is thousands of times slower than a device.
+        """
+        shape = tuple((name, self.interpreted_shape.get(name, length)) for name, length in case.shape)
+        return replace(case, shape=shape)

@@ -1,0 +1,204 @@
+"""Values as rich tables. Nothing is computed here that a machine would not find in the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from collector.metrics import format_bytes, format_ns, metric
+from collector.record import Outcome, RunRecord, StaticFacts, measured_values
+from db.values import Verdict
+
+if TYPE_CHECKING:
+    from ci.pull_request import PullRequestJudgement, SideResult, StaticJudgement
+    from collector.protocol import KernelInfo
+    from db.status import StoreStatus
+    from db.values import Regression
+
+_OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
+_VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
+
+
+def kernels(infos: Iterable[KernelInfo]) -> Table:
+    table = _table("kernel", "family", "implementations", "directions", "dtypes", "cases")
+    for info in infos:
+        table.add_row(
+            _text(info.name),
+            _text(info.family),
+            _text(" ".join(implementation.name for implementation in info.implementations)),
+            _joined(case.direction for case in info.cases),
+            _joined(case.dtype for case in info.cases),
+            str(len(info.cases)),
+        )
+    return table
+
+
+def measurements(record: RunRecord) -> Table:
+    """One row per case and implementation: how it ended, how accurate, how fast, how near the roof."""
+    table = _table(
+        "case", "implementation", "outcome", "error", "median", "IQR", "rate", "memory", "utilisation", "samples",
+        title=f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}",
+        right=("error", "median", "IQR", "rate", "memory", "utilisation", "samples"),
+    )  # fmt: skip
+    accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
+    for measurement in record.measurements:
+        accuracy = accuracies.get((measurement.case_id, measurement.implementation))
+        worst = None if accuracy is None else accuracy.worst
+        values = measured_values(measurement, record.case(measurement.case_id))
+        quartiles = measurement.quartiles_ns
+        table.add_row(
+            _text(measurement.case_id),
+            _text(measurement.implementation),
+            _outcome(measurement.outcome),
+            "" if worst is None else metric("rmse_ratio").format(worst.rmse_ratio),
+            _formatted("median_ns", values),
+            "" if quartiles is None else format_ns(quartiles[1] - quartiles[0]),
+            _formatted("flop_per_s", values),
+            _formatted("memory_bytes_per_s", values),
+            "" if measurement.bound is None else f"{_formatted('utilisation', values)} {measurement.bound}",
+            str(len(measurement.samples_ns) or ""),
+        )
+        if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
+            table.add_row(Text("  " + measurement.message[:300], style="dim"))
+    return table
+
+
+def static_facts(facts: Sequence[StaticFacts]) -> Table:
+    table = _table(
+        "function", "case", "target", "outcome", "registers", "spilled", "local", "shared", "code", "code hash",
+        title="machine code", right=("registers", "spilled", "local", "shared", "code"),
+    )  # fmt: skip
+    for fact in facts:
+        table.add_row(
+            _text(fact.function),
+            _text(fact.case_id),
+            fact.target,
+            _outcome(fact.outcome),
+            _count(fact.registers),
+            _count(fact.spilled_registers),
+            _bytes(fact.local_bytes),
+            _bytes(fact.shared_bytes),
+            _bytes(fact.code_bytes),
+            (fact.code_hash or "")[:12],
+        )
+        if fact.message:
+            table.add_row(Text("  " + fact.message[:300], style="dim"))
+    return table
+
+
+def regressions(found: Iterable[Regression]) -> Table:
+    table = _table("commit", "kernel", "verdict", "cause", "what", "state", title="changes found")
+    for regression in found:
+        certainty = "confirmed" if regression.is_confirmed else "not confirmed"
+        table.add_row(
+            _text(f"{regression.commit.short_sha} {regression.commit.subject}"),
+            _text(regression.kernel),
+            verdict(str(regression.verdict)),
+            str(regression.cause),
+            _text(regression.summary),
+            f"{regression.state}, {certainty}",
+        )
+    return table
+
+
+def judgement(judged: PullRequestJudgement) -> list[Table]:
+    """What is not simply unchanged: cases first, then machine code."""
+    cases = _table("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason")
+    for case in judged.cases:
+        if case.verdict is Verdict.UNCHANGED:
+            continue
+        comparison = case.comparison
+        cases.add_row(
+            _text(case.case_id),
+            _text(case.implementation),
+            _side(case.base),
+            _side(case.head),
+            "" if comparison is None else f"{comparison.relative_change:+.1%}",
+            "" if comparison is None else "{:+.1%} to {:+.1%}".format(*comparison.relative_interval),
+            verdict(str(case.verdict)),
+            str(case.reason),
+        )
+    code = _table("function", "target", "registers", "local", "shared", "verdict", "reason", title="machine code")
+    for moved in judged.static:
+        code.add_row(
+            _text(moved.function),
+            moved.target,
+            _moved(moved, "registers"),
+            _moved(moved, "local_bytes"),
+            _moved(moved, "shared_bytes"),
+            verdict(str(moved.verdict)),
+            str(moved.reason),
+        )
+    return [table for table in (cases, code) if table.row_count]
+
+
+def verdict_line(judged: PullRequestJudgement) -> str:
+    """The verdict over everything, and how many of each."""
+    counts = ", ".join(f"{count} {name}" for name, count in judged.counts.items() if count)
+    return f"{judged.verdict}: {counts or 'nothing to compare'}"
+
+
+def status(store: StoreStatus) -> Table:
+    table = _table("what", "value")
+    table.add_row("server", store.server)
+    table.add_row("Postgres", store.server_version)
+    table.add_row("schema revision", store.schema_revision or "none")
+    table.add_row("size", format_bytes(store.size_bytes))
+    for name, count in store.row_counts.items():
+        table.add_row(f"rows of {name}", str(count))
+    return table
+
+
+def verdict(word: str) -> Text:
+    return Text(word, style=_VERDICT_STYLE.get(word, ""))
+
+
+def _table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
+    table = Table(title=None if title is None else Text(title), title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _text(value: str) -> Text:
+    """Text of a user's or a record's: never markup, no control characters."""
+    return Text("".join(character if character.isprintable() else "�" for character in value))
+
+
+def _side(side: SideResult | None) -> str:
+    if side is None:
+        return "absent"
+    if side.median_ns is not None:
+        return format_ns(side.median_ns)
+    return str(side.measured or side.accuracy)
+
+
+def _moved(judged: StaticJudgement, fact: str) -> str:
+    before, after = (
+        "" if facts is None or getattr(facts, fact) is None else metric(fact).format(getattr(facts, fact))
+        for facts in (judged.base, judged.head)
+    )
+    return before if before == after else f"{before} → {after}"
+
+
+def _joined(values: Iterable[str]) -> Text:
+    return _text(" ".join(dict.fromkeys(values)))
+
+
+def _outcome(outcome: Outcome) -> Text:
+    return Text(str(outcome), style=_OUTCOME_STYLE.get(outcome, "red"))
+
+
+def _formatted(key: str, values: dict[str, float]) -> str:
+    return metric(key).format(values[key]) if key in values else ""
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _bytes(value: int | None) -> str:
+    return "" if value is None else format_bytes(value)

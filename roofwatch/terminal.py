@@ -1,0 +1,124 @@
+"""What commands print: tables and progress for people, JSON for machines, one line for an error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from collector.run import OnProgress
+
+_EXPECTED_ERRORS = {
+    # by name, so that saying "no such file" does not load SQLAlchemy
+    "CollectorError",
+    "StoreError",
+    "SettingsError",
+    "SpecError",
+    "DashboardError",
+    "DemoError",
+    "OutputError",
+}
+
+
+class OutputError(Exception):
+    """What a command made cannot be written."""
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether an error is one that its message fully explains."""
+    return any(kind.__name__ in _EXPECTED_ERRORS for kind in type(error).__mro__)
+
+
+def fail(message: str, *, exit_status: int = 2) -> NoReturn:
+    """Print one line on standard error and leave."""
+    line = " ".join(message.split())
+    prefix = "\x1b[1;31mroofwatch:\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "roofwatch:"
+    print(f"{prefix} {_inert(line)}", file=sys.stderr)
+    raise SystemExit(exit_status)
+
+
+def stop_on_sigterm() -> None:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that workers and servers are ended."""
+
+    def interrupt(_signal: int, _frame: object) -> NoReturn:
+        raise SystemExit(143)
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def print_table(table: Table) -> None:
+    console(to_stderr=False).print(table)
+
+
+def print_note(text: str) -> None:
+    console(to_stderr=False).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print a value of ours, dataclasses and pydantic documents included, as one JSON document."""
+    import orjson
+
+    sys.stdout.write(orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode() + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def console(*, to_stderr: bool = True) -> Console:
+    """A console; wide enough for tables where the output is not a terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if to_stderr else sys.stdout
+    return Console(stderr=to_stderr, width=None if stream.isatty() else 160, highlight=False)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[OnProgress]:
+    """Show progress on standard error: a bar on a terminal, and nothing where the output is collected."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.fields[title]}", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    shown = console()
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
+        task = bar.add_task("starting", title=title, total=None)
+        yield lambda now: bar.update(task, completed=now.done, total=now.total or None, description=now.text)
+
+
+def _plain(value: Any) -> Any:
+    from pydantic import BaseModel
+
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _inert(text: str) -> str:
+    """Text from a record or a user's file without the control characters that could drive a terminal."""
+    return "".join(character if character.isprintable() else "�" for character in text)

@@ -1,0 +1,312 @@
+"""Builders of small records and their parts: a test spells out only what it is about.
+
+Every builder takes the fields of what it builds as keywords, so `make_measurement(median_ns=1_000)` is whole.
+Commits are numbered: `make_commit(3)` is always the same, the child of `make_commit(2)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from collector.record import (
+    Accuracy,
+    Block,
+    CacheState,
+    CaseRecord,
+    Ceiling,
+    Commit,
+    Environment,
+    Measurement,
+    Outcome,
+    Pairing,
+    RunRecord,
+    Side,
+    StaticFacts,
+    TensorError,
+    Timer,
+)
+from db.values import (
+    Cause,
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    SeriesKey,
+    Verdict,
+)
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+CASE_ID = "rms_norm/n_rows=64,n_cols=128/float32/fwd"
+PROJECT = "example/project"
+
+
+def sha_of(number: int, *, branch: str = "main") -> str:
+    """The sha of the numbered commit."""
+    return hashlib.sha1(f"{branch} {number}".encode(), usedforsecurity=False).hexdigest()
+
+
+def make_commit(number: int = 0, **fields: Any) -> Commit:
+    """The numbered commit of the main branch."""
+    defaults: dict[str, Any] = {
+        "sha": sha_of(number),
+        "parents": (sha_of(number - 1),) if number else (),
+        "first_parent_count": number + 1,
+        "committed_at": NOON + timedelta(hours=number),
+        "author": "Ada Example",
+        "subject": f"Change number {number}",
+        "branch": "main",
+    }
+    return Commit(**defaults | fields)
+
+
+def make_environment(**fields: Any) -> Environment:
+    defaults: dict[str, Any] = {
+        "device_kind": "cpu",
+        "device_name": "Example CPU",
+        "device_memory_bytes": 16 * 2**30,
+        "cpu_name": "Example CPU",
+        "core_count": 4,
+        "thread_count": 4,
+        "os": "Linux 6.1",
+        "python_version": "3.11.7",
+        "torch_version": "2.13.0",
+        "triton_version": "3.7.1",
+        "compile_knobs": {"TRITON_DEFAULT_FP_FUSION": "0"},
+    }
+    return Environment(**defaults | fields)
+
+
+def make_ceiling(**fields: Any) -> Ceiling:
+    """A memory ceiling of 10 GB/s, unless fields say otherwise."""
+    defaults: dict[str, Any] = {
+        "resource": "memory",
+        "level": "dram",
+        "per_s": 1e10,
+        "method": "best of 5",
+    }
+    return Ceiling(**defaults | fields)
+
+
+def make_case(case_id: str = CASE_ID, **fields: Any) -> CaseRecord:
+    """The case that the id spells out: `kernel/dim=length,.../dtype/direction`."""
+    kernel, shape, dtype, direction = case_id.split("/")
+    lengths = (dimension.split("=") for dimension in shape.split(","))
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "kernel": kernel,
+        "family": "normalisation",
+        "shape": {name: int(length) for name, length in lengths},
+        "dtype": dtype,
+        "direction": direction,
+        "flop_count": 32_768.0,
+        "memory_bytes": 65_536.0,
+    }
+    return CaseRecord(**defaults | fields)
+
+
+def make_blocks(medians_ns: Iterable[float], *, started_at: datetime = NOON) -> tuple[Block, ...]:
+    """One block of three samples per median: 1 % below it, at it, 1 % above it."""
+    return tuple(
+        Block(
+            started_at=started_at + timedelta(seconds=step),
+            samples_ns=(median_ns * 0.99, median_ns, median_ns * 1.01),
+        )
+        for step, median_ns in enumerate(medians_ns)
+    )
+
+
+def make_measurement(
+    case_id: str = CASE_ID,
+    *,
+    median_ns: float = 10_000.0,
+    outcome: Outcome = Outcome.OK,
+    **fields: Any,
+) -> Measurement:
+    """A measurement in two blocks around `median_ns`; without samples unless the outcome is `ok`."""
+    is_ok = outcome is Outcome.OK
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "implementation": "eager",
+        "outcome": outcome,
+        "message": None if is_ok else f"it ended as {outcome}",
+        "timer": Timer.PERF_COUNTER,
+        "cache": CacheState.HOT,
+        "blocks": make_blocks([median_ns, median_ns]) if is_ok else (),
+        "bound": "memory" if is_ok else None,
+        "utilisation": 0.5 if is_ok else None,
+    }
+    return Measurement(**defaults | fields)
+
+
+def make_tensor_error(**fields: Any) -> TensorError:
+    defaults: dict[str, Any] = {"tensor": "out", "max_abs_error": 1e-6, "rmse_ratio": 1e-7, "passed": True}
+    return TensorError(**defaults | fields)
+
+
+def make_accuracy(
+    case_id: str = CASE_ID,
+    *,
+    rmse_ratio: float = 1e-7,
+    outcome: Outcome = Outcome.OK,
+    **fields: Any,
+) -> Accuracy:
+    """A check of one output; `incorrect` has a tensor that did not pass, other failures compared nothing."""
+    compared = (make_tensor_error(rmse_ratio=rmse_ratio, passed=outcome is Outcome.OK),)
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "implementation": "eager",
+        "executor": "device",
+        "outcome": outcome,
+        "message": None if outcome is Outcome.OK else f"it ended as {outcome}",
+        "tensors": compared if outcome in {Outcome.OK, Outcome.INCORRECT} else (),
+    }
+    return Accuracy(**defaults | fields)
+
+
+def code_hash_of(code: str) -> str:
+    """A code hash: equal for equal text."""
+    return hashlib.sha256(code.encode()).hexdigest()
+
+
+def make_static_facts(
+    case_id: str = CASE_ID, *, code: str = "first version", outcome: Outcome = Outcome.OK, **fields: Any
+) -> StaticFacts:
+    """Facts of a Triton function for sm_90; equal `code` gives an equal code hash."""
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "implementation": "triton",
+        "function": "_rms_norm_kernel",
+        "target": "sm_90",
+        "outcome": outcome,
+    }
+    if outcome is Outcome.OK:
+        defaults |= {
+            "configuration": {"BLOCK": 128, "num_warps": 4},
+            "registers": 32,
+            "local_bytes": 0,
+            "shared_bytes": 1_024,
+            "code_bytes": 2_048,
+            "code_hash": code_hash_of(code),
+        }
+    else:
+        defaults["message"] = f"it ended as {outcome}"
+    return StaticFacts(**defaults | fields)
+
+
+def make_record(
+    number: int = 0,
+    *,
+    measurements: Sequence[Measurement] | None = None,
+    accuracies: Sequence[Accuracy] = (),
+    static_facts: Sequence[StaticFacts] = (),
+    **fields: Any,
+) -> RunRecord:
+    """A run of the numbered commit, with one measurement unless other results are given.
+
+    The cases are those of the results; the run id is a new one; the run starts an hour after its commit.
+    """
+    if measurements is None:
+        measurements = () if accuracies or static_facts else (make_measurement(),)
+    commit: Commit = fields.pop("commit", None) or make_commit(number)
+    started_at = commit.committed_at + timedelta(hours=1)
+    case_ids = dict.fromkeys(
+        [
+            *(measurement.case_id for measurement in measurements),
+            *(accuracy.case_id for accuracy in accuracies),
+            *(facts.case_id for facts in static_facts),
+        ]
+    )
+    defaults: dict[str, Any] = {
+        "run_id": uuid.uuid4(),
+        "project": PROJECT,
+        "commit": commit,
+        "started_at": started_at,
+        "finished_at": started_at + timedelta(minutes=5),
+        "harness_version": "1",
+        "environment": make_environment(),
+        "ceilings": (
+            make_ceiling(),
+            make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e11),
+        ),
+        "cases": tuple(make_case(case_id) for case_id in case_ids),
+        "measurements": tuple(measurements),
+        "accuracies": tuple(accuracies),
+        "static_facts": tuple(static_facts),
+    }
+    return RunRecord(**defaults | fields)
+
+
+def make_pair_of_records(
+    base: int = 0,
+    head: int = 1,
+    *,
+    base_median_ns: float = 10_000.0,
+    head_median_ns: float = 10_000.0,
+    block_count: int = 3,
+    **fields: Any,
+) -> tuple[RunRecord, RunRecord]:
+    """Two runs of one job, base and head, with one measurement each in blocks side by side."""
+    pair_id = uuid.uuid4()
+
+    def one_side(number: int, side: Side, median_ns: float) -> RunRecord:
+        measured = make_measurement(blocks=make_blocks([median_ns] * block_count))
+        return make_record(number, measurements=[measured], pairing=Pairing(pair_id=pair_id, side=side), **fields)
+
+    return one_side(base, Side.BASE, base_median_ns), one_side(head, Side.HEAD, head_median_ns)
+
+
+def make_commit_ref(number: int = 0) -> CommitRef:
+    """The numbered commit as queries hand it out."""
+    commit = make_commit(number)
+    return CommitRef(
+        first_parent_count=commit.first_parent_count,
+        sha=commit.sha,
+        author=commit.author,
+        subject=commit.subject,
+        committed_at=commit.committed_at,
+    )
+
+
+def make_series_key(metric: str = "median_ns", **fields: Any) -> SeriesKey:
+    """A series of the default measurement."""
+    defaults: dict[str, Any] = {
+        "project": PROJECT,
+        "case_id": CASE_ID,
+        "implementation": "eager",
+        "metric": metric,
+        "runner_class": make_environment().runner_class,
+    }
+    return SeriesKey(**defaults | fields)
+
+
+def make_change_point(number: int = 1, **fields: Any) -> ChangePoint:
+    """The default measurement became 20 % slower at the numbered commit."""
+    defaults: dict[str, Any] = {
+        "series": make_series_key(),
+        "commit": make_commit_ref(number),
+        "previous_commit": make_commit_ref(number - 1),
+        "verdict": Verdict.REGRESSED,
+        "before": 10_000.0,
+        "after": 12_000.0,
+        "evidence": "median rose from 10 µs to 12 µs",
+    }
+    return ChangePoint(**defaults | fields)
+
+
+def make_regression(number: int = 1, **fields: Any) -> Regression:
+    """One change point at the numbered commit, grouped."""
+    defaults: dict[str, Any] = {
+        "project": PROJECT,
+        "commit": make_commit_ref(number),
+        "kernel": "rms_norm",
+        "verdict": Verdict.REGRESSED,
+        "cause": Cause.CODE,
+        "summary": "rms_norm became 20 % slower on 1 series",
+        "change_points": (make_change_point(number),),
+        "state": RegressionState.OPEN,
+    }
+    return Regression(**defaults | fields)

@@ -1,0 +1,124 @@
+"""Kernels that really crash, hang and exhaust memory, each costing its own case and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.errors import SuiteError
+from collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
+from collector.record import Outcome
+from collector.run import SuiteAt, collect_run
+from collector.sampling import SamplingPlan
+from collector.suite_run import RunPlan
+from collector.suite_source import SuiteSource
+from collector.worker import Worker
+from tests.builders import make_commit
+
+SUITES = Path(__file__).parent.parent / "suites"
+FAILING = SuiteSource(SUITES / "bench_failing.py")
+QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
+
+
+def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measured() -> None:
+    plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=6, compile_timeout_s=60)
+    record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan)
+
+    outcomes = {m.case_id.split("/")[0]: m.outcome for m in record.measurements}
+    assert outcomes == {
+        "raises": Outcome.CRASHED,
+        "segfault": Outcome.CRASHED,
+        "aborts": Outcome.CRASHED,
+        "leaves": Outcome.CRASHED,
+        "hangs": Outcome.TIMED_OUT,
+        "exhausts_memory": Outcome.OUT_OF_MEMORY,
+        "wrong_shape": Outcome.INCORRECT,
+        "not_a_tensor": Outcome.INCORRECT,
+        "gives_nan": Outcome.INCORRECT,
+        "gives_garbage": Outcome.INCORRECT,
+        "gives_zeros": Outcome.INCORRECT,
+        "changes_input": Outcome.INCORRECT,
+        "unsupported": Outcome.UNSUPPORTED,
+        "uncompilable": Outcome.CRASHED,  # the interpreter finds out by the assertion that stops the compiler
+        "too_fast": Outcome.INVALID,
+        "works": Outcome.OK,
+    }
+    messages = {m.case_id.split("/")[0]: m.message or "" for m in record.measurements}
+    assert "SIGSEGV" in messages["segfault"]
+    assert "SIGABRT" in messages["aborts"]
+    assert "exit status 0" in messages["leaves"]
+    assert "not done after 6 s" in messages["hangs"]
+    assert "(128,)" in messages["wrong_shape"]
+    assert "(64,)" in messages["wrong_shape"]
+    assert "64 elements of 64 that are NaN" in messages["gives_nan"]
+    assert "changes its input x" in messages["changes_input"]
+    assert "faster than the compute ceiling" in messages["too_fast"]
+    (fact,) = record.static_facts
+    assert fact.outcome is Outcome.COMPILE_ERROR
+    assert "blocks of seven" in (fact.message or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("raise ValueError('no such shape')", "line 1: ValueError: no such shape"),
+        ("x = (", "SyntaxError"),
+        ("import nothing_of_this_name", "ModuleNotFoundError"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import os; os._exit(3)", "exit status 3"),
+        ("x = 1", "declares no kernel"),
+        ("import roofwatch\nroofwatch.KernelSpecs", "no attribute 'KernelSpecs'"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_is_one_clear_error(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "bench_broken.py"
+    file.write_text(text)
+    with Worker(SuiteSource(file)) as worker, pytest.raises(SuiteError) as caught:
+        worker.start()
+    assert str(file) in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_a_repository_with_packages_named_like_ours_finds_its_own(tmp_path: Path) -> None:
+    for package in ("kernels", "db", "ci", "dashboard", "api", "tests"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f"NAME = 'the user\\'s {package}'\n")
+    (tmp_path / "kernels" / "spec.py").write_text("FACTOR = 3\n")
+    lines = [f"import {name}; assert {name}.NAME.startswith('the user')" for name in ("kernels", "db", "ci", "api")]
+    good = (SUITES / "bench_good.py").read_text().replace("return x * 3", "return x * FACTOR")
+    file = tmp_path / "bench_own.py"
+    file.write_text("\n".join([*lines, "from kernels.spec import FACTOR", good]))
+
+    record = collect_run(
+        SuiteAt(SuiteSource(file, (tmp_path,)), make_commit(), "own"),
+        RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK),
+    )
+    assert {m.outcome for m in record.measurements if m.implementation == "eager"} == {Outcome.OK}
+
+
+def test_a_file_inside_a_package_may_import_relatively(tmp_path: Path) -> None:
+    package = tmp_path / "model" / "benchmarks"
+    package.mkdir(parents=True)
+    (tmp_path / "model" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (tmp_path / "model" / "layers.py").write_text("FACTOR = 3\n")
+    good = (SUITES / "bench_good.py").read_text()
+    (package / "bench_model.py").write_text("from ..layers import FACTOR\n" + good)
+    with Worker(SuiteSource(package / "bench_model.py")) as worker:
+        assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
+
+
+def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu() -> None:
+    source = SuiteSource(SUITES / "bench_good.py")
+    case_id = "scale/n=1000/float32/fwd"
+    with Worker(source, Mode.INTERPRETER, device="cpu") as interpreter:
+        accuracy = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).accuracy
+    assert accuracy is not None
+    assert (accuracy.outcome, accuracy.executor) == (Outcome.OK, "interpreter")
+    with Worker(source, device="cpu") as worker:
+        compiled = worker.request(
+            CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")), timeout_s=60
+        )
+        timed = worker.request(TimeBlock(case_id=case_id, implementation="triton", plan=QUICK), timeout_s=60)
+    assert [fact.target for fact in compiled.static_facts or ()] == ["sm_80", "gfx942"]
+    assert timed.failure is not None
+    assert timed.failure.outcome is Outcome.UNSUPPORTED
