@@ -1,0 +1,24 @@
+"""Builders of what the kernels' tests are about."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from collector.accuracy import check_accuracy
+from collector.record import Accuracy
+from roofwatch import Case, KernelSpec, cases
+from roofwatch.spec import Direction, Implementation, Language
+
+
+def make_case(kernel: str, dtype: str = "float32", direction: str = "fwd", **shape: int) -> Case:
+    return replace(cases(shapes=[shape], dtypes=[dtype], directions=[direction])[0], kernel=kernel)
+
+
+def check(spec: KernelSpec, case: Case, *, device: str, implementation: str = "triton") -> Accuracy:
+    """Check the case itself, in the interpreter too, where `executor="interpreter"` would put a smaller one in."""
+    return check_accuracy(spec, spec.implementations[implementation], case, device=device)
+
+
+def check_stand_in(spec: KernelSpec, case: Case, launch: Callable[..., Any]) -> Accuracy:
+    stand_in = Implementation("stand_in", Language.TORCH, launch, frozenset(Direction))
+    return check_accuracy(spec, stand_in, case)

@@ -1,0 +1,47 @@
+"""Where the Triton kernels run in these tests.
+
+A test that asks for `device` launches kernels. On a machine with a GPU it runs there; with TRITON_INTERPRET=1 set
+before Python starts it runs in Triton's interpreter, and nothing but such tests is selected. Test_interpreter.py runs
+them so, in a process of their own: Triton decides when it is imported whether it compiles or interprets.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import triton
+
+IS_INTERPRETED = triton.knobs.runtime.interpret
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        where = (
+            pytest.param("cpu", id="interpreter")
+            if IS_INTERPRETED
+            else pytest.param("cuda", id="gpu", marks=pytest.mark.gpu)
+        )
+        metafunc.parametrize("device", [where], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if IS_INTERPRETED:
+        others = [item for item in items if "device" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where to put the operands. Fresh buffers are full of NaN there, so that an element that is never stored shows."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no GPU that torch can use")
+    was_on, was_warn_only = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    # this mode is what makes torch fill uninitialised memory; cuBLAS may stay as it is, so warn only
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.manual_seed(0)
+    yield request.param
+    torch.use_deterministic_algorithms(was_on, warn_only=was_warn_only)

@@ -1,0 +1,22 @@
+"""The kernels' claims where there is no GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter():
+    folder = Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", str(folder), "-q", "-p", "no:cacheprovider"]
+    # one process: a second worker would spend its time on importing torch
+    options = ["-o", "addopts=--strict-markers --strict-config", "--rootdir", str(folder.parent.parent)]
+    done = subprocess.run(
+        [*command, *options],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=folder.parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8_000:] + done.stderr[-2_000:]
