@@ -228,7 +228,7 @@ def report(base: RecordFile, head: RecordFile, *, output: Output = None) -> None
 
     judgement = _judge_files(base, head)
     if output is None:
-        print(to_markdown(judgement))
+        print(to_markdown(judgement), end="")
     else:
         write_text(output, to_markdown(judgement))
         print_note(f"written: {output}")

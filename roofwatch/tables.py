@@ -67,25 +67,24 @@ def measurements(record: RunRecord) -> Table:
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:
+    """One row per compiled function and case; under each target its registers per thread and what is in memory."""
+    targets = list(dict.fromkeys(fact.target for fact in facts))
     table = _table(
-        "function", "case", "target", "outcome", "registers", "spilled", "local", "shared", "code", "code hash",
-        title="machine code", right=("registers", "spilled", "local", "shared", "code"),
-    )  # fmt: skip
+        "function", "case", *targets, title="registers per thread, local memory per thread, shared memory per block"
+    )
+    rows: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
     for fact in facts:
+        rows.setdefault((fact.case_id, fact.implementation, fact.function), {})[fact.target] = fact
+    for (case_id, _, function), by_target in rows.items():
         table.add_row(
-            _text(fact.function),
-            _text(fact.case_id),
-            fact.target,
-            _outcome(fact.outcome),
-            _count(fact.registers),
-            _count(fact.spilled_registers),
-            _bytes(fact.local_bytes),
-            _bytes(fact.shared_bytes),
-            _bytes(fact.code_bytes),
-            (fact.code_hash or "")[:12],
+            _text(function),
+            _text(case_id),
+            *(_compiled(by_target[target]) if target in by_target else "" for target in targets),
         )
-        if fact.message:
-            table.add_row(Text("  " + fact.message[:300], style="dim"))
+    failed = dict.fromkeys(fact.message for fact in facts if fact.message)
+    if failed:
+        table.caption = Text("\n".join(message[:300] for message in failed))
+        table.caption_justify = "left"
     return table
 
 
@@ -196,9 +195,9 @@ def _formatted(key: str, values: dict[str, float]) -> str:
     return metric(key).format(values[key]) if key in values else ""
 
 
-def _count(value: int | None) -> str:
-    return "" if value is None else str(value)
-
-
-def _bytes(value: int | None) -> str:
-    return "" if value is None else format_bytes(value)
+def _compiled(fact: StaticFacts) -> Text:
+    if fact.outcome is not Outcome.OK:
+        return _outcome(fact.outcome)
+    spilled = f"\n{format_bytes(fact.local_bytes)} local" if fact.local_bytes else ""
+    shared = f"\n{format_bytes(fact.shared_bytes)} shared" if fact.shared_bytes else ""
+    return Text.assemble(f"{fact.registers} regs", (spilled, "bold red"), (shared, "dim"))

@@ -1,0 +1,70 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from collector.errors import GitError
+from collector.git import checked_out, commit_of, find_repository, project_name, read_commit, run_git
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "my project"
+    folder.mkdir()
+    run = ["git", "-C", str(folder), "-c", "user.name=Test Author", "-c", "user.email=author@example.invalid"]
+    subprocess.run([*run, "init", "-q", "-b", "main"], check=True)
+    for number in (1, 2, 3):
+        (folder / "bench_x.py").write_text(f"NUMBER = {number}\n")
+        subprocess.run([*run, "add", "-A"], check=True)
+        subprocess.run([*run, "commit", "-q", "-m", f"Number {number}"], check=True)
+    return folder
+
+
+def test_a_commit_knows_its_place_on_the_branch(repository: Path) -> None:
+    newest, oldest = read_commit(repository), read_commit(repository, "HEAD~2")
+    assert (newest.first_parent_count, oldest.first_parent_count) == (3, 1)
+    assert (newest.subject, newest.author, newest.branch) == ("Number 3", "Test Author", "main")
+    assert (oldest.parents, newest.parents) == ((), (read_commit(repository, "HEAD~1").sha,))
+    assert not newest.is_dirty
+
+
+def test_a_changed_or_unknown_file_makes_the_commit_dirty(repository: Path) -> None:
+    benchmark, stray = repository / "bench_x.py", repository / "bench_new.py"
+    stray.write_text("")
+    assert not commit_of(benchmark)[0].is_dirty
+    assert commit_of(stray)[0].is_dirty
+    benchmark.write_text("NUMBER = 4\n")
+    assert commit_of(benchmark)[0].is_dirty
+
+
+def test_a_project_is_named_after_its_folder_in_every_work_tree(repository: Path, tmp_path: Path) -> None:
+    with checked_out(repository, "HEAD~1", tmp_path / "tree") as tree:
+        assert commit_of(tree / "bench_x.py")[1] == commit_of(repository)[1] == "my-project"
+        assert (tree / "bench_x.py").read_text() == "NUMBER = 2\n"
+        assert not commit_of(tree / "bench_x.py")[0].is_dirty
+    assert not (tmp_path / "tree").exists()
+    assert run_git(repository, "worktree", "list").count("\n") == 1
+
+
+def test_outside_a_repository_the_content_stands_in_for_a_commit_and_is_never_part_of_a_trend(tmp_path: Path) -> None:
+    file = tmp_path / "bench_x.py"
+    file.write_text("A = 1\n")
+    first, _ = commit_of(file)
+    file.write_text("A = 2\n")
+    second, _ = commit_of(file)
+    assert first.sha != second.sha
+    assert first.is_dirty
+    assert first.subject == "(not in a git repository)"
+    assert find_repository(file) is None
+
+
+def test_an_unknown_revision_is_one_clear_error(repository: Path) -> None:
+    with pytest.raises(GitError, match="nothing-like-it"):
+        read_commit(repository, "nothing-like-it")
+    with pytest.raises(GitError, match=r"--output=x"):  # a revision is never an option
+        read_commit(repository, "--output=x")
+
+
+@pytest.mark.parametrize(("folder", "name"), [("a b/c!", "c-"), ("..", "project"), ("ünï-1.2", "ünï-1.2")])
+def test_a_folder_gives_a_name_that_a_project_may_have(folder: str, name: str) -> None:
+    assert project_name(Path(folder)) == name

@@ -1,0 +1,179 @@
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from collector.errors import RecordError
+from collector.record import Outcome, RunRecord, check_writable, json_schema, measured_values
+from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
+
+
+def test_a_written_record_reads_back_equal(tmp_path: Path) -> None:
+    record = make_record()
+    record.write(tmp_path / "deep" / "record.json")
+    assert RunRecord.read(tmp_path / "deep" / "record.json") == record
+
+
+def test_a_record_meets_its_published_schema() -> None:
+    jsonschema.validate(json.loads(make_record().to_json()), json_schema())
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (b"", "not a complete JSON document"),
+        (make_record().to_json()[:-100], "not a complete JSON document"),
+        (b"\xff\xfe\x00", "not a complete JSON document"),
+        (b"[1, 2]", "not a roofwatch record"),
+        (b'{"benchmarks": []}', "not a roofwatch record"),
+        (make_record().to_json().replace(b'"schema_version":"1.0"', b'"schema_version":"2.0"'), "schema version 2.0"),
+        (make_record().to_json().replace(b'"schema_version":"1.0"', b'"schema_version":"x"'), "schema version x"),
+        (make_record().to_json().replace(b'"harness_version":"', b'"harness":"'), "harness_version: Field required"),
+    ],
+)
+def test_what_is_no_record_is_refused_by_one_error_that_names_it(
+    tmp_path: Path, document: bytes, expected: str
+) -> None:
+    file = tmp_path / "some.json"
+    file.write_bytes(document)
+    with pytest.raises(RecordError) as caught:
+        RunRecord.read(file)
+    assert str(file) in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_a_missing_file_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"gone\.json: cannot be read: No such file"):
+        RunRecord.read(tmp_path / "gone.json")
+
+
+def test_a_newer_minor_version_is_read_and_what_it_added_is_kept() -> None:
+    document = json.loads(make_record().to_json())
+    document["schema_version"] = "1.7"
+    document["weather"] = {"sun": True}
+    document["environment"]["altitude_m"] = 12
+    document["measurements"][0]["mood"] = "good"
+
+    record = RunRecord.from_json(json.dumps(document).encode(), name="newer")
+
+    assert record.unread_fields() == {
+        "weather": {"sun": True},
+        "environment.altitude_m": 12,
+        "measurements.0.mood": "good",
+    }
+    assert json.loads(record.to_json()) == document
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
+def test_only_ok_carries_samples(outcome: Outcome) -> None:
+    document = json.loads(make_record(measurements=[make_measurement()]).to_json())
+    document["measurements"][0]["outcome"] = str(outcome)
+    with pytest.raises(RecordError, match="with 2 blocks"):
+        RunRecord.from_json(json.dumps(document).encode(), name="lying")
+
+
+@pytest.mark.parametrize("sample", ["NaN", "Infinity", "-1", "0"])
+def test_a_sample_is_a_time(sample: str) -> None:
+    document = json.loads(make_record(measurements=[make_measurement()]).to_json())
+    document["measurements"][0]["blocks"][0]["samples_ns"][0] = json.loads(sample)
+    with pytest.raises(RecordError, match=r"samples_ns|not a complete JSON"):
+        RunRecord.from_json(json.dumps(document).encode(), name="odd")
+
+
+def test_two_results_of_one_key_or_of_an_unknown_case_are_refused() -> None:
+    for part in ("measurements", "accuracies", "static_facts"):
+        record = make_record(
+            measurements=[make_measurement()], accuracies=[make_accuracy()], static_facts=[make_static_facts()]
+        )
+        document = json.loads(record.to_json())
+        document[part] *= 2
+        with pytest.raises(RecordError, match="share one key"):
+            RunRecord.from_json(json.dumps(document).encode(), name="twice")
+        document[part] = document[part][:1]
+        document[part][0]["case_id"] = "other/n=1/float32/fwd"
+        with pytest.raises(RecordError, match="not listed: other"):
+            RunRecord.from_json(json.dumps(document).encode(), name="stranger")
+
+
+def test_a_disk_that_is_full_loses_neither_the_old_file_nor_the_new_run(tmp_path: Path) -> None:
+    """A file size limit makes the kernel refuse the write, as a full disk does, in the middle of the file."""
+    target = tmp_path / "record.json"
+    make_record().write(target)
+    before = target.read_bytes()
+    script = f"""
+import resource, sys, tempfile
+from pathlib import Path
+from collector.errors import RecordError
+from tests.builders import make_record
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    make_record().write(Path({str(target)!r}))
+except RecordError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert f"{target}: cannot be written: File too large" in done.stdout
+    assert "free some space and run again" in done.stdout
+    assert target.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["record.json"]
+
+
+def test_a_run_that_cannot_be_written_where_asked_is_saved_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    record = make_record()
+    blocked = tmp_path / "a-file"
+    blocked.touch()
+    with pytest.raises(RecordError) as caught:
+        record.write(blocked / "record.json")
+    saved = tmp_path / f"roofwatch-{record.run_id}.json"
+    assert str(saved) in str(caught.value)
+    assert RunRecord.read(saved) == record
+
+
+def test_a_place_that_cannot_be_written_is_found_out_before_measuring(tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(RecordError, match="nothing was measured"):
+        check_writable(tmp_path / "a-file" / "record.json")
+    check_writable(tmp_path / "new" / "record.json")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_no_space_left_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RecordError, match="no space left on the device"):
+        make_record().write(tmp_path / "record.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_measured_values_are_the_median_and_its_rates() -> None:
+    case = make_case(flop_count=2_000.0, memory_bytes=8_000.0)
+    measurement = make_measurement(blocks=make_blocks([100.0]), utilisation=0.5)
+    assert measured_values(measurement, case) == {
+        "median_ns": 100.0,
+        "flop_per_s": 20e9,
+        "memory_bytes_per_s": 80e9,
+        "utilisation": 0.5,
+    }
+
+
+def test_equal_documents_have_equal_hashes_and_others_do_not() -> None:
+    record = make_record()
+    assert RunRecord.from_json(record.to_json(), name="copy").content_hash == record.content_hash
+    assert make_record(project="another").content_hash != record.content_hash

@@ -1,0 +1,36 @@
+"""The command line as a user runs it: another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SUITES = Path(__file__).parent.parent / "suites"
+
+
+@dataclass(frozen=True)
+class Done:
+    status: int
+    output: str
+    error: str
+
+    @property
+    def parsed(self) -> Any:
+        return json.loads(self.output)
+
+
+def roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
+    done = subprocess.run(
+        [sys.executable, "-c", "from roofwatch.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "NO_COLOR": "1", **environment},
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,194 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL
+
+from collector.record import RunRecord
+from tests.builders import make_pair_of_records, make_record
+from tests.roofwatch.command import SUITES, roofwatch
+
+
+@pytest.fixture
+def store_url(database_url: URL) -> str:
+    return database_url.render_as_string(hide_password=False)
+
+
+def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
+    script = (
+        "import sys; sys.argv = ['roofwatch', '--help']\n"
+        "from roofwatch.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(sorted({'torch', 'triton', 'sqlalchemy', 'streamlit', 'pydantic', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_command_is_listed_and_explains_itself() -> None:
+    listing = roofwatch("--help").output
+    for command in ("demo", "list", "run", "static", "ingest", "compare", "report", "db", "dashboard", "schema"):
+        assert command in listing
+        assert roofwatch(command, "--help").status == 0
+
+
+def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
+    kernels = roofwatch("list", SUITES / "bench_good.py", "--json").parsed["kernels"]
+    assert [kernel["name"] for kernel in kernels] == ["scale", "total"]
+    assert [implementation["name"] for implementation in kernels[0]["implementations"]] == ["eager", "triton"]
+    assert [case["case_id"] for case in kernels[1]["cases"]] == ["total/n=500/float32/fwd", "total/n=500/float32/bwd"]
+
+
+def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_url: str) -> None:
+    record_file = tmp_path / "out" / "record.json"
+    ran = roofwatch("run", SUITES / "bench_good.py", "-o", record_file, "--blocks", "1", "--targets", "sm_90,gfx942")
+    assert ran.status == 0, ran.error
+    assert "scale/n=1000/float32/fwd" in ran.output
+    record = RunRecord.read(record_file)
+    assert {(m.implementation, str(m.outcome)) for m in record.measurements} == {
+        ("eager", "ok"),
+        ("triton", "unsupported"),
+    }
+    assert {str(accuracy.outcome) for accuracy in record.accuracies} == {"ok"}
+    assert [fact.target for fact in record.static_facts] == ["sm_90", "gfx942"]
+    assert all(m.utilisation is not None for m in record.measurements if m.implementation == "eager")
+
+    stored = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    assert stored["runs"] == [{"run_id": str(record.run_id), "project": record.project, "was_new": True}]
+    again = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    assert again["runs"][0]["was_new"] is False
+    status = roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    assert status["row_counts"]["run"] == 1
+
+
+def test_files_ingested_twice_and_in_parallel_are_stored_once(tmp_path: Path, store_url: str) -> None:
+    for number in range(6):
+        make_record(number).write(tmp_path / f"{number}.json")
+    with ThreadPoolExecutor(4) as pool:
+        done = list(
+            pool.map(lambda _: roofwatch("ingest", tmp_path, "--json", ROOFWATCH_DATABASE_URL=store_url), range(4))
+        )
+    assert [one.status for one in done] == [0] * 4, [one.error for one in done]
+    new = [run["was_new"] for one in done for run in one.parsed["runs"]]
+    assert (len(new), sum(new)) == (24, 6)
+    status = roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    assert status["row_counts"]["run"] == status["row_counts"]["measurement"] == 6
+
+
+def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(tmp_path: Path, store_url: str) -> None:
+    make_record().write(tmp_path / "good.json")
+    (tmp_path / "half.json").write_bytes(make_record(1).to_json()[:500])
+    done = roofwatch("ingest", tmp_path, ROOFWATCH_DATABASE_URL=store_url)
+    assert done.status == 2
+    assert "half.json: not a complete JSON document" in done.error
+    status = roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    assert status["row_counts"]["run"] == 0
+
+
+@pytest.mark.parametrize(("head_ns", "status", "word"), [(10_000, 0, "unchanged"), (12_000, 1, "regressed")])
+def test_compare_and_report_say_it_and_exit_with_it(tmp_path: Path, head_ns: float, status: int, word: str) -> None:
+    base, head = make_pair_of_records(base_median_ns=10_000, head_median_ns=head_ns, block_count=5)
+    base.write(tmp_path / "base.json")
+    head.write(tmp_path / "head.json")
+    files = (tmp_path / "base.json", tmp_path / "head.json")
+    compared, reported = roofwatch("compare", *files), roofwatch("report", *files, "-o", tmp_path / "comment.md")
+    assert (compared.status, reported.status) == (status, status)
+    assert word in compared.output
+    assert roofwatch("compare", *files, "--json").parsed["exit_code"] == status
+    comment = (tmp_path / "comment.md").read_text()
+    assert comment.startswith("<!-- roofwatch")
+    assert roofwatch("report", *files).output == comment
+
+
+def test_the_schema_is_printed() -> None:
+    assert roofwatch("schema").parsed["title"] == "roofwatch RunRecord 1.0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["run", "gone.py"], "gone.py: no such file or folder"),
+        (["list", "gone"], "gone: no such file or folder"),
+        (["static", SUITES / "bench_good.py", "--targets", "h100"], "target 'h100' is not known"),
+        (["run", SUITES / "bench_good.py", "-k", "nothing"], "the suite has scale, total"),
+        (["ingest", "gone.json"], "gone.json: cannot be read: No such file"),
+        (["compare", "gone.json", "gone.json"], "gone.json: cannot be read"),
+        (["run", SUITES / "bench_good.py", "-o", "/proc/nowhere/x.json"], "nothing was measured"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list[str | Path], expected: str) -> None:
+    done = roofwatch(*arguments, cwd=tmp_path, ROOFWATCH_DATA_DIR=str(tmp_path / "data"))
+    assert done.status == 2
+    assert expected in done.error
+    assert done.error.count("\n") == 1
+    assert "Traceback" not in done.error
+    assert "Traceback" in roofwatch("--debug", *arguments, cwd=tmp_path).error
+
+
+def test_an_unreachable_database_is_named_without_its_password(tmp_path: Path) -> None:
+    make_record().write(tmp_path / "record.json")
+    done = roofwatch(
+        "ingest", tmp_path / "record.json", ROOFWATCH_DATABASE_URL="postgresql://me:hunter2@127.0.0.1:9/roofwatch"
+    )
+    assert done.status == 2
+    assert "127.0.0.1:9" in done.error
+    assert "hunter2" not in done.error
+    assert done.error.count("\n") == 1
+
+
+def test_control_characters_of_a_record_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    hostile = "\x1b[31mred\x07"
+    for name, record in zip(("base", "head"), make_pair_of_records(head_median_ns=12_000, block_count=5), strict=True):
+        renamed = record.measurements[0].model_copy(update={"implementation": hostile})
+        record.model_copy(update={"measurements": (renamed,)}).write(tmp_path / f"{name}.json")
+    done = roofwatch("compare", tmp_path / "base.json", tmp_path / "head.json")
+    assert "\x1b" not in done.output + done.error
+    assert "\x07" not in done.output + done.error
+    assert "red" in done.output
+
+
+def test_a_users_pythonpath_with_packages_named_like_ours_does_no_harm(tmp_path: Path) -> None:
+    for package in ("db", "ci", "kernels", "collector", "dashboard"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise ImportError('the user\\'s own')\n")
+    make_record().write(tmp_path / "record.json")
+    done = roofwatch(
+        "compare",
+        tmp_path / "record.json",
+        tmp_path / "record.json",
+        cwd=tmp_path,
+        PYTHONPATH=f"{Path(__file__).parents[2]}:{tmp_path}",
+    )
+    assert "the user's own" not in done.error
+
+
+def test_a_run_that_is_told_to_stop_leaves_no_worker_behind(tmp_path: Path) -> None:
+    """The suite says that it hangs by making a file, which it does from inside a worker."""
+    suite = tmp_path / "bench_hang.py"
+    suite.write_text(
+        (SUITES / "bench_good.py").read_text()
+        + "\nimport os, pathlib, time\n"
+        + f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+        + "time.sleep(1000)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from roofwatch.cli import main; main()", "list", str(suite)], stderr=subprocess.PIPE
+    )
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert process.poll() is None
+    worker = int((tmp_path / "pid").read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 143
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+def test_json_output_is_one_document(tmp_path: Path) -> None:
+    facts = roofwatch("static", SUITES / "bench_good.py", "--targets", "sm_90", "--json").parsed["static_facts"]
+    assert [(fact["function"], fact["target"]) for fact in facts] == [("_scale_kernel", "sm_90")]
+    assert json.dumps(facts)

@@ -1,0 +1,116 @@
+"""The demo's parts, and the whole of it over a shortened history; `make demo` runs all sixteen commits."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collector.errors import CollectorError
+from collector.git import run_git
+from db.values import CommitRef, RegressionState, Verdict
+from roofwatch.demo.outcome import outcomes
+from roofwatch.demo.run import DemoError, run_demo
+from roofwatch.demo.scenario import STEPS, MadeCommit, Step, make_repository
+from tests.builders import make_commit_ref, make_regression
+
+# The first commit, the wrong gradient and the spill: what is found without a time that moved.
+SHORT = """
+from roofwatch.demo import scenario
+wanted = {"Add the layers of the model", "Simplify the gradient of rms_norm",
+          "Give each warp of the projection a larger tile"}
+scenario.STEPS = tuple(step for step in scenario.STEPS if step.subject in wanted)
+import sys
+from dataclasses import replace
+from pathlib import Path
+from roofwatch.demo.run import run_demo
+raise SystemExit(run_demo(Path(sys.argv[1]), serve=False, port=None))
+"""
+
+
+def start_demo(folder: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", SHORT, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def test_the_history_has_sixteen_commits_of_which_four_change_something(tmp_path: Path) -> None:
+    made = make_repository(tmp_path / "repository")
+    assert len(made) == 16
+    planted = [commit.step.planted for commit in made if commit.step.planted]
+    assert [(one.kernel, str(one.verdict)) for one in planted] == [
+        ("layer_norm", "regressed"),
+        ("gated_mlp", "improved"),
+        ("rms_norm", "regressed"),
+        ("projection", "regressed"),
+    ]
+    log = run_git(tmp_path / "repository", "log", "--reverse", "--format=%H %s").splitlines()
+    assert log == [f"{commit.sha} {commit.step.subject}" for commit in made]
+    assert run_git(tmp_path / "repository", "status", "--porcelain") == ""
+
+
+def test_the_history_is_the_same_every_time(tmp_path: Path) -> None:
+    assert make_repository(tmp_path / "one") == make_repository(tmp_path / "two")
+
+
+def test_a_step_that_no_longer_fits_its_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofwatch.demo.scenario.STEPS", (STEPS[0], Step("Change nothing", old="no such text")))
+    with pytest.raises(CollectorError, match="occurs 0 times"):
+        make_repository(tmp_path / "repository")
+
+
+def made_commits() -> list[MadeCommit]:
+    return [MadeCommit(f"{number:040x}", step) for number, step in enumerate(STEPS)]
+
+
+def test_a_planted_change_that_is_not_found_is_missed_and_an_accusation_is_a_false_alarm() -> None:
+    commits = made_commits()
+
+    def at(number: int) -> CommitRef:
+        return replace(make_commit_ref(number), sha=commits[number].sha)
+
+    right = make_regression(commit=at(5), kernel="layer_norm", is_confirmed=True)
+    wrong = make_regression(commit=at(3), kernel="layer_norm", is_confirmed=True)
+    dismissed = make_regression(commit=at(2), kernel="layer_norm", state=RegressionState.DISMISSED)
+    unsure = make_regression(commit=at(9), kernel="gated_mlp", verdict=Verdict.IMPROVED, is_confirmed=False)
+    judged = outcomes(commits, [right, wrong, dismissed, unsure])
+    assert [outcome.is_well for outcome in judged] == [number not in {3, 9, 12, 15} for number in range(16)]
+    assert judged[5].is_found
+    assert judged[3].false_alarms == (wrong,)
+
+
+def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "a folder" / "demo"
+    killed = start_demo(folder)
+    while not list((folder / "records").glob("*.json")):
+        assert killed.poll() is None, killed.communicate()[0]
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+
+    again = start_demo(folder)
+    output = again.communicate()[0]
+    assert again.returncode == 0, output
+    assert output.count("found") >= 2
+    assert "every planted change found, no other commit accused" in output
+    assert len(list((folder / "records").glob("0*.json"))) == 3
+    comment = (folder / "comment.md").read_text()
+    assert "_projection_kernel" in comment
+    assert "sm_90" in comment
+    assert sorted(path.name for path in (tmp_path / "a folder").iterdir()) == ["demo"]
+    assert list((folder / "work-trees").iterdir()) == []
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(DemoError, match="holds something else"):
+        run_demo(tmp_path, serve=False, port=None)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"

@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from roofwatch.settings import SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("ROOFWATCH_DATABASE_URL", "ROOFWATCH_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_any_setting_the_embedded_database_is_used(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path)
+    assert settings.database_url is None
+    assert settings.data_dir.name == "roofwatch"
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("roofwatch.toml", 'data_dir = "/from/file"'),
+        ("pyproject.toml", '[tool.roofwatch]\ndata_dir = "/from/file"'),
+    ],
+)
+def test_the_nearest_file_above_counts_and_the_environment_comes_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert load_settings(below).data_dir == Path("/from/file")
+    monkeypatch.setenv("ROOFWATCH_DATA_DIR", "/from/environment")
+    assert load_settings(below).data_dir == Path("/from/environment")
+
+
+def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://someone:hunter2@host/name")
+    settings = load_settings(tmp_path)
+    assert "hunter2" not in repr(settings)
+    assert settings.database_url is not None
+    assert settings.database_url.get_secret_value().endswith("hunter2@host/name")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [('data_dri = "/x"', "'data_dri' in"), ("data_dir = 7", "data_dir"), ("data_dir = ", "cannot be read as TOML")],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "roofwatch.toml").write_text(text)
+    with pytest.raises(SettingsError, match=expected) as caught:
+        load_settings(tmp_path)
+    assert str(tmp_path / "roofwatch.toml") in str(caught.value)

@@ -1,0 +1,121 @@
+from typing import Any
+
+import pytest
+import torch
+
+import roofwatch
+from roofwatch import Case, InputMaker, KernelSpec, Tolerance, cases
+from roofwatch.spec import Direction, SpecError
+
+
+def declare(**fields: Any) -> KernelSpec:
+    defaults: dict[str, Any] = {
+        "name": "kernel",
+        "inputs": lambda case, make: {"x": make.normal(case["n"])},
+        "reference": lambda x: x,
+        "cases": cases(shapes=[{"n": 4}]),
+        "flop_count": lambda case: case["n"],
+        "memory_bytes": lambda case: case["n"],
+    }
+    return KernelSpec(**defaults | fields)
+
+
+def test_cases_are_every_combination_in_order() -> None:
+    spec = declare(cases=cases(shapes=[{"n": 4}, {"n": 8}], dtypes=["float32", "float16"], directions=["fwd", "bwd"]))
+    assert [case.id for case in spec.cases] == [
+        "kernel/n=4/float32/fwd",
+        "kernel/n=4/float32/bwd",
+        "kernel/n=4/float16/fwd",
+        "kernel/n=4/float16/bwd",
+        "kernel/n=8/float32/fwd",
+        "kernel/n=8/float32/bwd",
+        "kernel/n=8/float16/fwd",
+        "kernel/n=8/float16/bwd",
+    ]
+
+
+def test_a_case_gives_its_dimensions_by_name() -> None:
+    case = Case("kernel", (("M", 2), ("N", 3)), "bfloat16", Direction.BWD)
+    assert (case["M"], case["N"], case.itemsize, case.is_backward) == (2, 3, 2, True)
+    with pytest.raises(SpecError, match="no dimension 'K'; the shape has M, N"):
+        case["K"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"name": "two words"}, "kernel name 'two words'"),
+        ({"name": ""}, "kernel name ''"),
+        ({"name": "<script>"}, "kernel name"),
+        ({"cases": []}, "no cases"),
+        ({"cases": cases(shapes=[{"n": 1}, {"n": 1}])}, "declared twice"),
+    ],
+)
+def test_a_spec_that_cannot_be_measured_is_refused(wrong: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SpecError, match=expected):
+        declare(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"dtypes": ["float31"]}, "dtype 'float31'"),
+        ({"directions": ["sideways"]}, "direction 'sideways'"),
+        ({"shapes": [{"n": -1}]}, "n=-1"),
+        ({"shapes": [{"n": 1.5}]}, "n=1.5"),
+        ({"shapes": [{"n": True}]}, "n=True"),
+    ],
+)
+def test_cases_that_cannot_be_are_refused(wrong: dict[str, Any], expected: str) -> None:
+    arguments: dict[str, Any] = {"shapes": [{"n": 1}], **wrong}
+    with pytest.raises(SpecError, match=expected):
+        cases(**arguments)
+
+
+def test_an_implementation_is_named_after_its_language_and_may_be_compiled_too() -> None:
+    spec = declare()
+    spec.implementation("torch", compile=True)(lambda x: x)
+    spec.implementation("triton", directions=("fwd",))(lambda x: x)
+    spec.implementation("torch", name="cudnn")(lambda x: x)
+    assert list(spec.implementations) == ["eager", "compile", "triton", "cudnn"]
+    assert spec.implementations["compile"].is_compiled
+    assert spec.implementations["triton"].directions == {Direction.FWD}
+
+
+@pytest.mark.parametrize(("language", "name"), [("cobol", None), ("torch", "eager"), ("torch", "a b")])
+def test_an_implementation_that_cannot_be_is_refused(language: str, name: str | None) -> None:
+    spec = declare()
+    spec.implementation("torch")(lambda x: x)
+    with pytest.raises(SpecError):
+        spec.implementation(language, name=name)(lambda x: x)
+
+
+def test_tolerance_comes_from_the_one_table_unless_the_spec_has_its_own() -> None:
+    own = Tolerance(elementwise=0.5, rmse_ratio=0.5)
+    assert declare(tolerances={"float32": own}).tolerance(Case("k", (), "float32")) == own
+    assert declare().tolerance(Case("k", (), "float32")).elementwise == 1e-4
+    with pytest.raises(SpecError, match="no tolerance for int8"):
+        declare().tolerance(Case("k", (), "int8"))
+
+
+def test_the_interpreter_gets_a_smaller_shape_of_the_same_dtype_and_direction() -> None:
+    spec = declare(cases=cases(shapes=[{"M": 4096, "N": 8}], directions=["bwd"]), interpreted_shape={"M": 16})
+    assert spec.interpreted_case(spec.cases[0]).id == "kernel/M=16,N=8/float32/bwd"
+
+
+def test_inputs_are_random_seeded_by_the_case_and_of_its_dtype() -> None:
+    case = Case("kernel", (("n", 1000),), "float16")
+    make, again = InputMaker(case), InputMaker(case)
+    normal, uniform, integers = make.normal(1000, scale=2.0), make.uniform(1000), make.integers(1000, high=7)
+    assert torch.equal(normal, again.normal(1000, scale=2.0))
+    assert normal.dtype is torch.float16
+    assert 1.8 < float(normal.float().std()) < 2.2
+    assert -1 <= float(uniform.min()) < -0.9
+    assert 0.9 < float(uniform.max()) <= 1
+    assert set(integers.tolist()) == set(range(7))
+
+
+def test_the_public_names_load_on_first_use_and_others_are_refused() -> None:
+    assert roofwatch.KernelSpec is KernelSpec
+    with pytest.raises(AttributeError, match="it offers Case, InputMaker"):
+        roofwatch.Kernel  # noqa: B018  the access is what is tested
