@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
@@ -12,6 +13,7 @@ from collector.timing import sample_launches
 
 _DRAM_WORKING_SET_BYTES = 128 * 2**20
 _CACHE_WORKING_SET_BYTES = (2**17, 2**20, 2**22)
+_UNKNOWN_CACHE_BYTES = 32 * 2**20
 _MATMUL_SIZE = {"cpu": 768, "cuda": 8192}
 _MATMUL_DTYPES = ("float32", "float16", "bfloat16")
 
@@ -38,6 +40,7 @@ def measure_ceilings(device: str, dtypes: Sequence[str]) -> list[Ceiling]:
                 resource="memory",
                 level="cache",
                 per_s=max(_copy_bytes_per_s(device, size) for size in _CACHE_WORKING_SET_BYTES),
+                up_to_bytes=_last_level_cache_bytes(),
                 method="torch copy of 128 KiB to 4 MiB read and written, the fastest, best of 5",
             )
         )
@@ -53,6 +56,13 @@ def measure_ceilings(device: str, dtypes: Sequence[str]) -> list[Ceiling]:
         if dtype in {"float32", *dtypes}
     ]
     return ceilings
+
+
+def _last_level_cache_bytes() -> int:
+    """Of the largest cache that the first CPU sees. On a shared host it is an upper bound: neighbours use it too."""
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes), default=_UNKNOWN_CACHE_BYTES)
 
 
 def _best_ns(device: str, launch: Callable[[], object]) -> float:

@@ -34,7 +34,10 @@ Name = Annotated[str, Field(min_length=1, max_length=500)]
 Message = Annotated[str, Field(max_length=4_000)]
 Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
 PositiveNs = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0)]
+# what Postgres and JSON readers elsewhere can hold
+_MAX_INTEGER = 2**63 - 1
+Count = Annotated[int, Field(ge=0, le=_MAX_INTEGER)]
+Integer = Annotated[int, Field(ge=-_MAX_INTEGER, le=_MAX_INTEGER)]
 
 
 class Outcome(StrEnum):
@@ -127,6 +130,8 @@ class Ceiling(_Part):
     """For compute: of the operands."""
     per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Bytes/s for memory, FLOP/s for compute."""
+    up_to_bytes: Count | None = None
+    """For the cache: the largest working set that it may hold."""
     method: str
 
 
@@ -134,7 +139,7 @@ class CaseRecord(_Part):
     case_id: Name
     kernel: Name
     family: Name = "other"
-    shape: dict[str, int]
+    shape: dict[str, Count]
     dtype: Name
     direction: Literal["fwd", "bwd"]
     flop_count: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -224,6 +229,8 @@ class Accuracy(_Part):
 
     @model_validator(mode="after")
     def _ok_only_if_all_passed(self) -> Self:
+        if len({tensor.tensor for tensor in self.tensors}) != len(self.tensors):
+            raise ValueError(f"{self.case_id} {self.implementation}: a tensor is listed twice")
         if self.outcome is Outcome.OK and not (self.tensors and all(tensor.passed for tensor in self.tensors)):
             raise ValueError(f"{self.case_id} {self.implementation}: outcome ok, but not every tensor passed")
         return self
@@ -244,7 +251,7 @@ class StaticFacts(_Part):
     target: Name
     outcome: Outcome
     message: Message | None = None
-    configuration: dict[str, str | int | float | bool | None] = Field(default_factory=dict)
+    configuration: dict[str, str | Integer | float | bool | None] = Field(default_factory=dict)
     """constexprs and compile options such as num_warps."""
     registers: Count | None = None
     """Per thread: NVIDIA's 32-bit registers, AMD's VGPRs."""
@@ -359,7 +366,7 @@ class RunRecord(_Part):
                 "read it with a roofwatch of that version"
             )
         try:
-            return cls.model_validate_json(document)
+            return cls.model_validate(parsed)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"]) or "the record"

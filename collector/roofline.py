@@ -11,10 +11,6 @@ from typing import Literal
 
 from collector.record import CaseRecord, Ceiling
 
-# A working set that the caches may hold is held against the cache's ceiling. Last-level caches of the machines that
-# run this are between 8 and a few hundred MiB, but shared; 32 MiB is what one tenant can count on losing.
-CACHED_WORKING_SET_BYTES = 32 * 2**20
-
 INVALID_ABOVE = {"cpu": 2.0, "cuda": 1.05, "hip": 1.05}
 """A time under the roof by more than this factor is not believed. A GPU's ceilings repeat to a few per cent. A CPU's
 are measured on shared cores whose clock and caches move: only a factor that no neighbour explains counts."""
@@ -45,9 +41,11 @@ def position(case: CaseRecord, median_ns: float, ceilings: Sequence[Ceiling]) ->
 
 
 def _memory_ceiling(case: CaseRecord, ceilings: Sequence[Ceiling]) -> Ceiling | None:
+    """The cache's where the working set may lie in it, the DRAM's otherwise."""
     by_level = {ceiling.level: ceiling for ceiling in ceilings if ceiling.resource == "memory"}
-    if case.memory_bytes <= CACHED_WORKING_SET_BYTES and "cache" in by_level:
-        return by_level["cache"]
+    cache = by_level.get("cache")
+    if cache is not None and case.memory_bytes <= (cache.up_to_bytes or 0):
+        return cache
     return by_level.get("dram")
 
 

@@ -76,6 +76,8 @@ class _Suite:
             return implementation.launch
         key = (spec.name, implementation.name)
         if key not in self._compiled:
+            # else inductor's backward frees what a second backward of the same graph, which is timed, needs
+            torch._functorch.config.donated_buffer = False
             self._compiled[key] = torch.compile(implementation.launch, dynamic=False)
         return self._compiled[key]
 

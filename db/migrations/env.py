@@ -1,0 +1,15 @@
+"""Alembic's entry: runs on the connection that `db.migrate` hands over, and on nothing else."""
+
+from alembic import context
+from sqlalchemy import Connection
+
+from db.models import Base
+
+
+def run_on(connection: Connection) -> None:
+    context.configure(connection=connection, target_metadata=Base.metadata)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+run_on(context.config.attributes["connection"])

@@ -1,0 +1,224 @@
+"""Questions about runs: which there are, and everything that one of them found."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from uuid import UUID
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from collector.record import Outcome
+from db.models import (
+    AccuracyRow,
+    CaseRow,
+    CeilingRow,
+    CommitRow,
+    EnvironmentRow,
+    MeasurementRow,
+    ProjectRow,
+    RunCaseRow,
+    RunRow,
+    StaticFactRow,
+    TensorErrorRow,
+)
+from db.values import CeilingValue, CommitRef, MeasuredCase, RunDetail, RunSummary, StaticRow
+
+
+def list_projects(session: Session) -> list[str]:
+    """Names of all projects, in alphabetical order."""
+    return list(session.scalars(select(ProjectRow.name).order_by(ProjectRow.name)))
+
+
+def list_commits(session: Session, project: str) -> list[CommitRef]:
+    """The commits that have runs, in the order of the branch."""
+    query = select(CommitRow).join(ProjectRow).where(ProjectRow.name == project)
+    return sorted(commit.to_ref() for commit in session.scalars(query))
+
+
+def list_runs(session: Session, project: str, limit: int = 50) -> list[RunSummary]:
+    """The runs that started last, newest first, of any kind: dirty ones and sides of a pair too."""
+    query = _runs().where(ProjectRow.name == project).order_by(RunRow.started_at.desc(), RunRow.run_id).limit(limit)
+    return _summaries(session, query)
+
+
+def find_run(session: Session, project: str, sha: str, *, runner_class: str | None = None) -> RunSummary | None:
+    """The run that speaks for a commit: the newest, but one of a clean work tree before a dirty one, and one by
+    itself before a side of a pair, which measures fewer cases.
+    """
+    query = _runs().where(ProjectRow.name == project, CommitRow.sha == sha)
+    if runner_class is not None:
+        query = query.where(EnvironmentRow.runner_class == runner_class)
+    best = query.order_by(RunRow.is_dirty, RunRow.pair_id.is_not(None), RunRow.started_at.desc(), RunRow.run_id)
+    return next(iter(_summaries(session, best.limit(1))), None)
+
+
+def run_detail(session: Session, run_id: str) -> RunDetail | None:
+    """Everything that one run found; None where there is no such run."""
+    try:
+        key = UUID(run_id)
+    except ValueError:
+        return None
+    summaries = _summaries(session, _runs().where(RunRow.run_id == key))
+    if not summaries:
+        return None
+    return RunDetail(
+        summary=summaries[0],
+        ceilings=_ceilings(session, key),
+        cases=_measured_cases(session, key),
+        static_rows=_static_rows(session, key),
+    )
+
+
+def _runs() -> Select[RunRow, CommitRow, str, str, str]:
+    return (
+        select(
+            RunRow,
+            CommitRow,
+            ProjectRow.name,
+            EnvironmentRow.runner_class,
+            EnvironmentRow.device_name,
+        )
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+    )
+
+
+def _summaries(session: Session, query: Select[RunRow, CommitRow, str, str, str]) -> list[RunSummary]:
+    rows = session.execute(query).all()
+    counts: defaultdict[UUID, dict[str, int]] = defaultdict(dict)
+    counting = (
+        select(MeasurementRow.run_id, MeasurementRow.outcome, func.count())
+        .where(MeasurementRow.run_id.in_([run.run_id for run, *_ in rows]))
+        .group_by(MeasurementRow.run_id, MeasurementRow.outcome)
+    )
+    for run_id, outcome, count in session.execute(counting):
+        counts[run_id][outcome] = count
+    return [
+        RunSummary(
+            run_id=str(run.run_id),
+            project=project,
+            commit=commit.to_ref(),
+            runner_class=runner_class,
+            device_name=device_name,
+            started_at=run.started_at,
+            finished_at=run.finished_at,
+            harness_version=run.harness_version,
+            is_dirty=run.is_dirty,
+            outcome_counts=counts[run.run_id],
+        )
+        for run, commit, project, runner_class, device_name in rows
+    ]
+
+
+def _ceilings(session: Session, run_id: UUID) -> tuple[CeilingValue, ...]:
+    query = select(CeilingRow).where(CeilingRow.run_id == run_id).order_by(CeilingRow.position)
+    return tuple(
+        CeilingValue(resource=row.resource, level=row.level, dtype=row.dtype, per_s=row.per_s)
+        for row in session.scalars(query)
+    )
+
+
+def _measured_cases(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
+    worst = (
+        select(
+            TensorErrorRow.case_id,
+            TensorErrorRow.implementation,
+            func.max(TensorErrorRow.rmse_ratio).label("rmse_ratio"),
+        )
+        .where(TensorErrorRow.run_id == run_id)
+        .group_by(TensorErrorRow.case_id, TensorErrorRow.implementation)
+        .subquery()
+    )
+    query = (
+        select(
+            CaseRow.name,
+            CaseRow.kernel,
+            CaseRow.shape,
+            CaseRow.dtype,
+            CaseRow.direction,
+            RunCaseRow.family,
+            RunCaseRow.flop_count,
+            RunCaseRow.memory_bytes,
+            MeasurementRow.implementation,
+            MeasurementRow.outcome,
+            MeasurementRow.message,
+            MeasurementRow.median_ns,
+            MeasurementRow.q1_ns,
+            MeasurementRow.q3_ns,
+            func.coalesce(func.cardinality(MeasurementRow.samples_ns), 0).label("sample_count"),
+            MeasurementRow.bound,
+            MeasurementRow.utilisation,
+            worst.c.rmse_ratio,
+            AccuracyRow.outcome.label("accuracy_outcome"),
+        )
+        .join(
+            RunCaseRow,
+            (RunCaseRow.run_id == MeasurementRow.run_id) & (RunCaseRow.case_id == MeasurementRow.case_id),
+        )
+        .join(CaseRow, CaseRow.id == MeasurementRow.case_id)
+        .outerjoin(
+            AccuracyRow,
+            (AccuracyRow.run_id == MeasurementRow.run_id)
+            & (AccuracyRow.case_id == MeasurementRow.case_id)
+            & (AccuracyRow.implementation == MeasurementRow.implementation),
+        )
+        .outerjoin(
+            worst,
+            (worst.c.case_id == MeasurementRow.case_id) & (worst.c.implementation == MeasurementRow.implementation),
+        )
+        .where(MeasurementRow.run_id == run_id)
+        .order_by(MeasurementRow.position)
+    )
+    return tuple(
+        MeasuredCase(
+            case_id=row.name,
+            kernel=row.kernel,
+            family=row.family,
+            shape=row.shape,
+            dtype=row.dtype,
+            direction=row.direction,
+            flop_count=row.flop_count,
+            memory_bytes=row.memory_bytes,
+            implementation=row.implementation,
+            outcome=Outcome(row.outcome),
+            message=row.message,
+            median_ns=row.median_ns,
+            low_ns=row.q1_ns,
+            high_ns=row.q3_ns,
+            sample_count=row.sample_count,
+            bound=row.bound,
+            utilisation=row.utilisation,
+            rmse_ratio=row.rmse_ratio,
+            accuracy_outcome=None if row.accuracy_outcome is None else Outcome(row.accuracy_outcome),
+        )
+        for row in session.execute(query)
+    )
+
+
+def _static_rows(session: Session, run_id: UUID) -> tuple[StaticRow, ...]:
+    query = (
+        select(StaticFactRow, CaseRow.name)
+        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .where(StaticFactRow.run_id == run_id)
+        .order_by(StaticFactRow.position)
+    )
+    return tuple(
+        StaticRow(
+            case_id=case_id,
+            implementation=facts.implementation,
+            function=facts.function,
+            target=facts.target,
+            outcome=Outcome(facts.outcome),
+            message=facts.message,
+            configuration=facts.configuration,
+            registers=facts.registers,
+            spilled_registers=facts.spilled_registers,
+            local_bytes=facts.local_bytes,
+            shared_bytes=facts.shared_bytes,
+            code_bytes=facts.code_bytes,
+            code_hash=facts.code_hash,
+        )
+        for facts, case_id in session.execute(query)
+    )

@@ -1,0 +1,44 @@
+"""Whole projects go with everything they have, and nothing else."""
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from db.ingest import ingest_record
+from db.judgements import replace_regressions
+from db.projects import delete_project
+from db.queries import list_projects, list_regressions, list_runs
+from db.status import read_status
+from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
+
+
+def test_a_deleted_project_leaves_the_others_as_they_were(store: Engine) -> None:
+    for number in range(2):
+        record = make_record(
+            number,
+            measurements=[make_measurement()],
+            accuracies=[make_accuracy()],
+            static_facts=[make_static_facts()],
+        )
+        ingest_record(store, record)
+    replace_regressions(store, PROJECT, [make_regression(1)])
+    ingest_record(store, make_record(project="other"))
+
+    delete_project(store, PROJECT)
+    delete_project(store, "never there")
+
+    with Session(store) as session:
+        assert list_projects(session) == ["other"]
+        assert list_regressions(session, PROJECT) == []
+        assert len(list_runs(session, "other")) == 1
+    counts = read_status(store).row_counts
+    assert (counts["run"], counts["measurement"], counts["accuracy"], counts["static_fact"]) == (1, 1, 0, 0)
+
+
+def test_the_status_names_the_server_and_not_the_password(store: Engine) -> None:
+    status = read_status(store)
+
+    assert status.server == f"127.0.0.1:{store.url.port}/{store.url.database}"
+    assert status.server_version.startswith("18.")
+    assert status.schema_revision is not None
+    assert set(status.row_counts.values()) == {0}
+    assert str(store.url.password) not in str(status)
