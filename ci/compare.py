@@ -1,0 +1,273 @@
+"""Base against head: paired samples to a verdict with its interval and its reason. Pure.
+
+The block is the unit of evidence, not the sample: samples of one block share its clock, its neighbours on the machine
+and its memory layout, so a thousand of them say little more about the next block than thirty do.
+
+Method (docs/analysis.md has the arguments and the simulated coverage): the logarithm of head/base of the block medians,
+one number per pair of neighbouring blocks, and Student's interval for their centre. With blocks in random order these
+numbers lie symmetrically around the true log ratio; Student's t is valid for them at every level below 8.3 %, however
+unequal the blocks' noise, from two blocks up (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks
+up the extreme blocks are trimmed (Tukey and McLaughlin 1963), so that one spoilt block costs little; ours gives up one
+more degree of freedom than theirs, which keeps the coverage at 95 % where eight blocks fall short of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci.student import critical_t, two_sided_p
+from db.values import Verdict
+
+CONFIDENCE = 0.95
+MIN_BLOCKS = 3
+"""Fewer blocks decide nothing."""
+MAX_FLAT_BLOCKS = 10
+"""Into so many contiguous blocks a flat list of samples is cut."""
+
+_TRIM_FROM_BLOCKS = 8
+_BLOCKS_PER_TRIMMED = 6
+
+Samples = Sequence[float] | Sequence[Sequence[float]] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
+
+
+class Reason(StrEnum):
+    """Why a verdict is what it is."""
+
+    BEYOND_THRESHOLD = "beyond_threshold"
+    """The whole interval lies beyond the practical threshold."""
+    WITHIN_THRESHOLD = "within_threshold"
+    """The whole interval lies inside it."""
+    NOISE = "noise"
+    """The interval reaches over the threshold: more blocks may decide."""
+    TOO_FEW_BLOCKS = "too_few_blocks"
+    MULTIPLICITY = "multiplicity"
+    """Beyond the threshold, but so is about one in so many comparisons by chance."""
+    NOT_COMPARABLE = "not_comparable"
+    NOT_PAIRED = "not_paired"
+    """Base and head come from different jobs, whose difference is not in the interval."""
+    SAME_MACHINE_CODE = "same_machine_code"
+    """The time moved but the kernel's machine code did not: host, clock or configuration."""
+    THROTTLED = "throttled"
+    HOST_BOUND = "host_bound"
+    CLOCK_MOVED = "clock_moved"
+    WRONG_RESULT = "wrong_result"
+    """It gave right results before."""
+    FAILED = "failed"
+    """It ran before."""
+    FIXED = "fixed"
+    """It failed or gave wrong results before."""
+    ALREADY_FAILING = "already_failing"
+    """It fails on both sides: known, and not this change's fault."""
+    NOT_TIMED = "not_timed"
+    """It works on both sides and cannot be timed on this device."""
+    NEW_CASE = "new_case"
+    REMOVED_CASE = "removed_case"
+    SPILLS_MOVED = "spills_moved"
+    """The compiled kernel keeps more, or fewer, bytes per thread in device memory."""
+    CODE_MOVED = "code_moved"
+    """The machine code changed without moving a fact that decides."""
+    TARGET_LOST = "target_lost"
+    """It compiled for this target before."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides of one case and implementation, and what may be said about them.
+
+    Two questions are answered apart: `is_significant`, whether the move is beyond the noise, and `is_relevant`,
+    whether it is large enough to tell someone. The verdict needs more than both: the whole interval.
+    """
+
+    verdict: Verdict
+    reason: Reason
+    base_ns: float
+    """Median of all samples of the base."""
+    head_ns: float
+    log_ratio: float
+    """Centre of ln(head / base) over pairs of blocks; above 0 is slower."""
+    log_interval: tuple[float, float]
+    """95 % interval of `log_ratio`; infinite where there are too few blocks."""
+    block_count: int
+    threshold: float
+    p_value: float
+    """Two-sided, of the hypothesis that the true change lies within the threshold."""
+
+    @property
+    def relative_change(self) -> float:
+        """(head − base) / base, from the paired log ratio."""
+        return math.expm1(self.log_ratio)
+
+    @property
+    def relative_interval(self) -> tuple[float, float]:
+        low, high = self.log_interval
+        return _expm1(low), _expm1(high)
+
+    @property
+    def speedup(self) -> float:
+        """Base time / head time; above 1 is faster."""
+        return math.exp(-self.log_ratio)
+
+    @property
+    def is_significant(self) -> bool:
+        low, high = self.log_interval
+        return low > 0 or high < 0
+
+    @property
+    def is_relevant(self) -> bool:
+        return abs(self.log_ratio) > math.log1p(self.threshold)
+
+
+def compare(base_ns: Samples, head_ns: Samples, *, threshold: float = 0.03) -> Comparison:
+    """Judge the times of a head against those of its base.
+
+    Swapping the two sides flips the sign of everything and changes nothing else: the threshold is a factor of
+    1 + `threshold` in either direction.
+
+    Args:
+        base_ns: Blocks of samples, block i taken next to block i of the head; or a flat list of samples in the order
+            taken, which is cut into up to ten contiguous blocks (batch means: what hangs together stays in one block).
+        head_ns: In the same form.
+        threshold: Practical threshold as a fraction: smaller changes are not worth telling.
+
+    Returns:
+        `regressed` or `improved` only if the whole 95 % interval lies beyond the threshold, `unchanged` only if it
+        lies inside, else `inconclusive`.
+
+    Raises:
+        ValueError: a sample that is not a finite number above 0, a side without samples, sides of different form or
+            with unequal numbers of blocks, or a threshold that is not above 0.
+    """
+    if not (threshold > 0 and math.isfinite(threshold)):
+        raise ValueError(f"threshold={threshold}: give a fraction above 0, such as 0.03")
+    base_blocks, head_blocks = _pair_blocks(base_ns, head_ns)
+    log_ratios = np.array(
+        [np.median(np.log(head)) - np.median(np.log(base)) for base, head in zip(base_blocks, head_blocks, strict=True)]
+    )
+    centre, error, degrees = _centre(log_ratios)
+    edge = math.log1p(threshold)
+    if degrees < 1 or len(log_ratios) < MIN_BLOCKS:
+        interval, p_value = (-math.inf, math.inf), 1.0
+        verdict, reason = Verdict.INCONCLUSIVE, Reason.TOO_FEW_BLOCKS
+    else:
+        half = _critical(degrees) * error
+        interval = (centre - half, centre + half)
+        p_value = _p_beyond(abs(centre) - edge, error, degrees)
+        verdict, reason = _judge(interval, edge)
+    return Comparison(
+        verdict=verdict,
+        reason=reason,
+        base_ns=float(np.median(np.concatenate(base_blocks))),
+        head_ns=float(np.median(np.concatenate(head_blocks))),
+        log_ratio=centre,
+        log_interval=interval,
+        block_count=len(log_ratios),
+        threshold=threshold,
+        p_value=p_value,
+    )
+
+
+def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) -> list[Comparison]:
+    """Hold the expected share of false ones among all `regressed` and `improved` of a family at `rate`.
+
+    Those that do not survive become `inconclusive`, with reason `multiplicity`. A family of one is left as it is at
+    a rate of 0.05, the level of the interval.
+
+    Source: Benjamini and Hochberg 1995; valid for independent and for positively dependent tests (Benjamini and
+    Yekutieli 2001), and cases timed side by side on one machine are positively dependent.
+    """
+    ordered = sorted(comparison.p_value for comparison in comparisons)
+    survivors = [p for rank, p in enumerate(ordered, start=1) if p <= rate * rank / len(ordered)]
+    largest = survivors[-1] if survivors else -1.0
+    return [
+        replace(comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY)
+        if comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} and comparison.p_value > largest
+        else comparison
+        for comparison in comparisons
+    ]
+
+
+def _judge(interval: tuple[float, float], edge: float) -> tuple[Verdict, Reason]:
+    low, high = interval
+    if low > edge:
+        return Verdict.REGRESSED, Reason.BEYOND_THRESHOLD
+    if high < -edge:
+        return Verdict.IMPROVED, Reason.BEYOND_THRESHOLD
+    if -edge < low and high < edge:
+        return Verdict.UNCHANGED, Reason.WITHIN_THRESHOLD
+    return Verdict.INCONCLUSIVE, Reason.NOISE
+
+
+def _centre(log_ratios: NDArray[np.float64]) -> tuple[float, float, int]:
+    """Trimmed mean, its standard error from the winsorised spread, and the degrees of freedom.
+
+    Sums are exactly rounded, so that swapping the sides negates the mean to the last bit.
+    """
+    count = len(log_ratios)
+    ordered = np.sort(log_ratios)
+    trimmed = count // _BLOCKS_PER_TRIMMED if count >= _TRIM_FROM_BLOCKS else 0
+    kept = count - 2 * trimmed
+    centre = math.fsum(ordered[trimmed : count - trimmed]) / kept
+    if count < 2:
+        return centre, math.inf, 0
+    winsorised = np.clip(ordered, ordered[trimmed], ordered[count - trimmed - 1])
+    winsorised_mean = math.fsum(winsorised) / count
+    squares = math.fsum((winsorised - winsorised_mean) ** 2)
+    error = math.sqrt(squares / (kept * (kept - 1)))
+    return centre, error, kept - (2 if trimmed else 1)
+
+
+def _p_beyond(distance: float, error: float, degrees: int) -> float:
+    if distance <= 0:
+        return 1.0
+    return two_sided_p(distance / error, degrees) if error > 0 else 0.0
+
+
+@cache
+def _critical(degrees: int) -> float:
+    return critical_t(degrees, CONFIDENCE)
+
+
+def _expm1(value: float) -> float:
+    return math.inf if value > 700 else math.expm1(value)
+
+
+def _pair_blocks(base_ns: Samples, head_ns: Samples) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+    for side, samples in (("base", base_ns), ("head", head_ns)):
+        if len(samples) == 0:
+            raise ValueError(f"{side}: no samples; what was not measured cannot be compared")
+    if _is_flat(base_ns) != _is_flat(head_ns):
+        raise ValueError("base and head: one is a list of blocks and the other of samples; give both in one form")
+    if _is_flat(base_ns):
+        base, head = _samples("base", base_ns), _samples("head", head_ns)
+        count = min(MAX_FLAT_BLOCKS, len(base), len(head))
+        return np.array_split(base, count), np.array_split(head, count)
+    if len(base_ns) != len(head_ns):
+        raise ValueError(f"base has {len(base_ns)} blocks and head {len(head_ns)}; blocks are compared in pairs")
+    return (
+        [_samples(f"base, block {i}", block) for i, block in enumerate(base_ns)],
+        [_samples(f"head, block {i}", block) for i, block in enumerate(head_ns)],
+    )
+
+
+def _is_flat(samples: Samples) -> bool:
+    return np.ndim(samples[0]) == 0
+
+
+def _samples(name: str, samples: object) -> NDArray[np.float64]:
+    try:
+        array = np.asarray(samples, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: samples must be numbers of nanoseconds") from None
+    if array.ndim != 1 or len(array) == 0:
+        raise ValueError(f"{name}: expected a list of samples, got shape {array.shape}")
+    wrong = array[~(np.isfinite(array) & (array > 0))]
+    if len(wrong):
+        raise ValueError(f"{name}: sample {wrong[0]} ns; a time is a finite number above 0")
+    return array

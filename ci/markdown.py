@@ -1,0 +1,37 @@
+"""Markdown for a comment on GitHub, safe against what records say.
+
+Everything that comes from a record is put into code spans, where GitHub renders neither HTML nor Markdown and links
+neither mentions nor issues; what could end the span or the table cell is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_REPLACED = str.maketrans({"`": "'", "|": "¦"})
+
+
+def code(text: str, *, limit: int = 160) -> str:
+    """Foreign text as one code span on one line, cut to `limit` characters.
+
+    Control characters and invisible ones, among them those that reverse the direction of writing, become `�`.
+    """
+    line = " ".join(text.split())
+    if len(line) > limit:
+        line = line[: limit - 1] + "…"
+    visible = "".join(character if character.isprintable() else "�" for character in line)
+    return f"`{visible.translate(_REPLACED) or ' '}`"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table; the cells are Markdown already."""
+    return [table_row(columns), "|" + " --- |" * len(columns), *map(table_row, rows)]
+
+
+def table_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def folded(summary: str, lines: Sequence[str]) -> list[str]:
+    """Lines behind a summary that opens on a click."""
+    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]

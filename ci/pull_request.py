@@ -1,0 +1,457 @@
+"""A pull request: two records to one judgement, from the files alone. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ci.compare import Comparison, Reason, compare, control_false_discoveries
+from ci.remark import Remark
+from ci.static import FACTS, judge_facts
+from ci.thresholds import Thresholds
+from collector.record import (
+    Accuracy,
+    Commit,
+    Environment,
+    Measurement,
+    Outcome,
+    RunRecord,
+    Side,
+    StaticFacts,
+)
+from db.values import Verdict
+
+_NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
+_TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
+_MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
+
+
+@dataclass(frozen=True)
+class SideResult:
+    """What one record says of one case and implementation."""
+
+    measured: Outcome | None
+    """None where the record has no measurement of it."""
+    accuracy: Outcome | None
+    message: str | None
+    median_ns: float | None
+    utilisation: float | None
+    bound: str | None
+    rmse_ratio: float | None
+    """Of the worst tensor."""
+    worst_tensor: str | None
+
+    @property
+    def failure(self) -> Outcome | None:
+        """How it failed, a wrong result first; None if it works, or is not supported."""
+        return next(
+            (how for how in (self.accuracy, self.measured) if how is not None and how not in _NOT_FAILURES), None
+        )
+
+
+@dataclass(frozen=True)
+class CaseJudgement:
+    """One case and implementation, base against head."""
+
+    case_id: str
+    implementation: str
+    verdict: Verdict
+    reason: Reason
+    base: SideResult | None
+    head: SideResult | None
+    comparison: Comparison | None = None
+    """The numbers behind a verdict on times; its own verdict is what the samples alone say."""
+    detail: Remark | None = None
+    """What the reason leaves open, for example which timer differs."""
+
+
+@dataclass(frozen=True)
+class StaticJudgement:
+    """One compiled function for one target, where base and head differ."""
+
+    case_id: str
+    implementation: str
+    function: str
+    target: str
+    verdict: Verdict
+    reason: Reason
+    base: StaticFacts | None
+    head: StaticFacts | None
+
+
+@dataclass(frozen=True)
+class PullRequestJudgement:
+    """All that is said about one pull request."""
+
+    project: str
+    base: Commit
+    head: Commit
+    base_environment: Environment
+    head_environment: Environment
+    is_paired: bool
+    """Base and head were measured in one job, blocks interleaved."""
+    verdict: Verdict
+    """The gravest: regressed, then what could not be told, then improved."""
+    counts: Mapping[str, int]
+    """Cases and compiled functions by verdict; new cases count as `new`."""
+    refusals: tuple[Remark, ...]
+    """Why these records, or their times, are not compared."""
+    notes: tuple[Remark, ...]
+    """What else differs and may explain a move."""
+    cases: tuple[CaseJudgement, ...]
+    static: tuple[StaticJudgement, ...]
+    """Only functions whose machine code differs."""
+    unchanged_by_target: Mapping[str, int]
+    """Functions whose machine code is the same, byte for byte."""
+    thresholds: Thresholds
+
+
+def judge_pull_request(base: RunRecord, head: RunRecord, thresholds: Thresholds | None = None) -> PullRequestJudgement:
+    """Judge a head record against its base.
+
+    Records of different projects or harness versions are refused whole; of different runner classes, their times
+    are. Times of records that were not measured as a pair are shown, but decide nothing: the difference between two
+    jobs is in no interval. Outcomes, accuracy and compiled facts need no pair.
+
+    Args:
+        base: What to compare against.
+        head: What is new.
+        thresholds: The defaults if left out.
+    """
+    limits = thresholds or Thresholds()
+    whole_refusals = _refuse_whole(base, head)
+    time_refusals = _refuse_times(base, head)
+    is_paired = _is_paired(base, head)
+    cases = tuple(_judge_cases(base, head, whole_refusals, time_refusals, limits, is_paired=is_paired))
+    static: tuple[StaticJudgement, ...] = ()
+    unchanged_by_target: Mapping[str, int] = {}
+    if not whole_refusals:
+        static, unchanged_by_target = _judge_static(base, head)
+    counts = Counter([*map(_kind, cases), *map(_kind, static)])
+    counts[Verdict.UNCHANGED.value] += sum(unchanged_by_target.values())
+    return PullRequestJudgement(
+        project=head.project,
+        base=base.commit,
+        head=head.commit,
+        base_environment=base.environment,
+        head_environment=head.environment,
+        is_paired=is_paired,
+        verdict=_overall(counts, is_refused=bool(whole_refusals or time_refusals)),
+        counts=dict(counts),
+        refusals=(*whole_refusals, *time_refusals),
+        notes=tuple(_notes(base, head, is_paired=is_paired)),
+        cases=cases,
+        static=static,
+        unchanged_by_target=unchanged_by_target,
+        thresholds=limits,
+    )
+
+
+def _kind(judged: CaseJudgement | StaticJudgement) -> str:
+    return "new" if judged.reason is Reason.NEW_CASE else judged.verdict.value
+
+
+def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
+    if counts[Verdict.REGRESSED]:
+        return Verdict.REGRESSED
+    if counts[Verdict.INCONCLUSIVE] or is_refused:
+        return Verdict.INCONCLUSIVE
+    return Verdict.IMPROVED if counts[Verdict.IMPROVED] else Verdict.UNCHANGED
+
+
+# --- what may be compared
+
+
+def _refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
+    refusals = []
+    if base.project != head.project:
+        refusals.append(Remark("the base is a record of {}, the head of {}", (base.project, head.project)))
+    if base.harness_version != head.harness_version:
+        refusals.append(
+            Remark(
+                "the base was measured by harness {}, the head by {}: a change of method moves numbers by itself",
+                (base.harness_version, head.harness_version),
+            )
+        )
+    if base.pairing and head.pairing and base.pairing.pair_id == head.pairing.pair_id:
+        sides = (base.pairing.side, head.pairing.side)
+        if sides != (Side.BASE, Side.HEAD):
+            refusals.append(Remark(f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"))
+    if not (head.measurements or head.accuracies or head.static_facts):
+        refusals.append(Remark("the head record holds no results"))
+    return refusals
+
+
+def _refuse_times(base: RunRecord, head: RunRecord) -> list[Remark]:
+    classes = (base.environment.runner_class, head.environment.runner_class)
+    if classes[0] == classes[1]:
+        return []
+    return [Remark("the base ran on {}, the head on {}: their times do not compare", classes)]
+
+
+def _is_paired(base: RunRecord, head: RunRecord) -> bool:
+    return (
+        base.pairing is not None
+        and head.pairing is not None
+        and base.pairing.pair_id == head.pairing.pair_id
+        and base.pairing.side is Side.BASE
+        and head.pairing.side is Side.HEAD
+    )
+
+
+def _notes(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[Remark]:
+    if not is_paired and base.measurements and head.measurements:
+        yield Remark("base and head were not measured in one job, so their times are shown but decide nothing")
+    for name in _TOOLCHAIN:
+        there, here = getattr(base.environment, name), getattr(head.environment, name)
+        if there != here:
+            what = name.replace("_version", "").replace("_", " ")
+            yield Remark(what + " differs ({} and {}): what moved may be its doing", (str(there), str(here)))
+    for side, record in (("base", base), ("head", head)):
+        if record.commit.is_dirty:
+            yield Remark(f"the {side}'s work tree differed from its commit, so its numbers are not the commit's alone")
+    if base.commit.sha == head.commit.sha:
+        yield Remark("base and head are the same commit: whatever moved is noise")
+
+
+# --- cases
+
+_Key = tuple[str, str]
+"""Case id, implementation."""
+
+
+class _Side:
+    def __init__(self, record: RunRecord) -> None:
+        self.measurements = {(m.case_id, m.implementation): m for m in record.measurements}
+        self.accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
+        self.keys = self.measurements.keys() | self.accuracies.keys()
+
+    def result(self, key: _Key) -> SideResult | None:
+        if key not in self.keys:
+            return None
+        return _side_result(self.measurements.get(key), self.accuracies.get(key))
+
+
+def _side_result(measurement: Measurement | None, accuracy: Accuracy | None) -> SideResult:
+    worst = None if accuracy is None else accuracy.worst
+    messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
+    return SideResult(
+        measured=None if measurement is None else measurement.outcome,
+        accuracy=None if accuracy is None else accuracy.outcome,
+        message=messages[0] if messages else None,
+        median_ns=None if measurement is None else measurement.median_ns,
+        utilisation=None if measurement is None else measurement.utilisation,
+        bound=None if measurement is None else measurement.bound,
+        rmse_ratio=None if worst is None else worst.rmse_ratio,
+        worst_tensor=None if worst is None else worst.tensor,
+    )
+
+
+def _judge_cases(
+    base: RunRecord,
+    head: RunRecord,
+    whole_refusals: Sequence[Remark],
+    time_refusals: Sequence[Remark],
+    thresholds: Thresholds,
+    *,
+    is_paired: bool,
+) -> list[CaseJudgement]:
+    there, here = _Side(base), _Side(head)
+    judged = []
+    for key in sorted(there.keys | here.keys):
+        base_result, head_result = there.result(key), here.result(key)
+        if whole_refusals:
+            case = CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, base_result, head_result)
+        else:
+            case = _judge_outcomes(key, base_result, head_result) or _judge_times(
+                CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, base_result, head_result),
+                there.measurements[key],
+                here.measurements[key],
+                time_refusals,
+                thresholds,
+            )
+        judged.append(case)
+    return _settle_family(judged, base, head, thresholds, is_paired=is_paired)
+
+
+def _judge_outcomes(key: _Key, base: SideResult | None, head: SideResult | None) -> CaseJudgement | None:
+    """What the outcomes alone say; None where it works and was timed on both sides, so that the times decide."""
+
+    def judged(verdict: Verdict, reason: Reason, detail: str | None = None) -> CaseJudgement:
+        return CaseJudgement(*key, verdict, reason, base, head, detail=None if detail is None else Remark(detail))
+
+    if head is None:
+        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE)
+    if head.failure is not None:
+        if base is not None and base.failure is not None:
+            return judged(Verdict.UNCHANGED, Reason.ALREADY_FAILING)
+        is_wrong = head.failure is Outcome.INCORRECT
+        return judged(Verdict.REGRESSED, Reason.WRONG_RESULT if is_wrong else Reason.FAILED)
+    if base is None:
+        return judged(Verdict.INCONCLUSIVE, Reason.NEW_CASE)
+    if base.failure is not None:
+        return judged(Verdict.IMPROVED, Reason.FIXED)
+    if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
+        return judged(
+            Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, "its results were checked at the base, not at the head"
+        )
+    if base.measured is Outcome.OK and head.measured is not Outcome.OK:
+        if head.measured is Outcome.UNSUPPORTED:
+            return judged(
+                Verdict.REGRESSED, Reason.FAILED, "it could be measured at the base, and is not supported now"
+            )
+        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "it was timed at the base, not at the head")
+    if base.measured is not Outcome.OK or head.measured is not Outcome.OK:
+        return judged(Verdict.UNCHANGED, Reason.NOT_TIMED)
+    return None
+
+
+def _judge_times(
+    case: CaseJudgement,
+    base: Measurement,
+    head: Measurement,
+    refusals: Sequence[Remark],
+    thresholds: Thresholds,
+) -> CaseJudgement:
+    differing = [
+        f"{what} {there} and {here}"
+        for what, there, here in (
+            ("timer", base.timer, head.timer),
+            ("cache", base.cache, head.cache),
+            ("launches per sample", base.launches_per_sample, head.launches_per_sample),
+            ("blocks", len(base.blocks), len(head.blocks)),
+        )
+        if there != here
+    ]
+    if refusals:
+        return case  # said once, of all of them
+    if differing:
+        return replace(case, detail=Remark("; ".join(differing)))
+    comparison = compare(
+        [block.samples_ns for block in base.blocks],
+        [block.samples_ns for block in head.blocks],
+        threshold=thresholds.relative_change,
+    )
+    return replace(case, verdict=comparison.verdict, reason=comparison.reason, comparison=comparison)
+
+
+def _settle_family(
+    cases: Sequence[CaseJudgement],
+    base: RunRecord,
+    head: RunRecord,
+    thresholds: Thresholds,
+    *,
+    is_paired: bool,
+) -> list[CaseJudgement]:
+    """Say less where the samples alone say too much: many comparisons, no pair, or the same machine code."""
+    family = [case.comparison for case in cases if case.comparison is not None]
+    survivors = iter(control_false_discoveries(family, thresholds.false_discovery_rate))
+    settled = []
+    for case in cases:
+        if case.comparison is None:
+            settled.append(case)
+            continue
+        survivor = next(survivors)
+        verdict, reason = survivor.verdict, survivor.reason
+        if not is_paired:
+            verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
+        elif verdict in _MOVED and _is_same_machine_code(base, head, (case.case_id, case.implementation)):
+            verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
+        settled.append(replace(case, verdict=verdict, reason=reason))
+    return settled
+
+
+def _is_same_machine_code(base: RunRecord, head: RunRecord, key: _Key) -> bool:
+    """Whether what ran on a GPU was the same code on both sides, as far as we compile it ourselves.
+
+    Where the device's own target was not compiled, all targets must agree.
+    """
+    environment = head.environment
+    if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
+        return False
+    there, here = (
+        {(f.target, f.function): f.code_hash for f in record.static_facts if (f.case_id, f.implementation) == key}
+        for record in (base, head)
+    )
+    own_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
+    if any(target == own_target for target, _ in here):
+        there, here = (
+            {(target, name): code for (target, name), code in facts.items() if target == own_target}
+            for facts in (there, here)
+        )
+    return bool(here) and there == here and None not in here.values()
+
+
+# --- compiled facts
+
+
+def _judge_static(base: RunRecord, head: RunRecord) -> tuple[tuple[StaticJudgement, ...], Mapping[str, int]]:
+    there, here = _facts_by_place(base), _facts_by_place(head)
+    implementations = {(case_id, implementation) for case_id, implementation, _ in here}
+    implementations |= {(m.case_id, m.implementation) for m in head.measurements}
+    judged: list[StaticJudgement] = []
+    unchanged: Counter[str] = Counter()
+    for place in sorted(there.keys() | here.keys()):
+        case_id, implementation, target = place
+        before, after = there.get(place, {}), here.get(place, {})
+        if not after and (case_id, implementation) not in implementations:
+            continue  # the case is gone, which its own judgement says
+        for name, old, new in _matched(before, after):
+            if old is not None and new is not None and old.outcome is not Outcome.OK and new.outcome is not Outcome.OK:
+                continue  # it compiles on neither side
+            if old is not None and new is not None and old.code_hash == new.code_hash:
+                unchanged[target] += 1
+                continue
+            verdict, reason = _judge_function(old, new, is_target_compiled=bool(after))
+            judged.append(StaticJudgement(case_id, implementation, name, target, verdict, reason, old, new))
+    return tuple(judged), dict(sorted(unchanged.items()))
+
+
+def _facts_by_place(record: RunRecord) -> dict[tuple[str, str, str], dict[str, StaticFacts]]:
+    places: dict[tuple[str, str, str], dict[str, StaticFacts]] = defaultdict(dict)
+    for facts in record.static_facts:
+        places[facts.case_id, facts.implementation, facts.target][facts.function] = facts
+    return places
+
+
+def _matched(
+    before: Mapping[str, StaticFacts], after: Mapping[str, StaticFacts]
+) -> Iterator[tuple[str, StaticFacts | None, StaticFacts | None]]:
+    """Functions of both sides by name; one that is left over on each side is taken for a renamed one."""
+    gone = sorted(before.keys() - after.keys())
+    come = sorted(after.keys() - before.keys())
+    renamed = {come[0]: gone[0]} if len(gone) == len(come) == 1 else {}
+    for name in sorted(after):
+        yield name, before.get(renamed.get(name, name)), after[name]
+    for name in gone:
+        if name not in renamed.values():
+            yield name, before[name], None
+
+
+def _judge_function(
+    base: StaticFacts | None, head: StaticFacts | None, *, is_target_compiled: bool
+) -> tuple[Verdict, Reason]:
+    if head is None:
+        # fusing two kernels removes one, which is no loss; a target that nothing is compiled for any more is
+        return (
+            (Verdict.UNCHANGED, Reason.REMOVED_CASE)
+            if is_target_compiled
+            else (Verdict.INCONCLUSIVE, Reason.TARGET_LOST)
+        )
+    base_works = base is not None and base.outcome is Outcome.OK
+    if head.outcome is not Outcome.OK:
+        if base is None and head.outcome is Outcome.UNSUPPORTED:
+            return Verdict.INCONCLUSIVE, Reason.NEW_CASE
+        return Verdict.REGRESSED, Reason.TARGET_LOST if base_works else Reason.FAILED
+    if base is None:
+        return Verdict.INCONCLUSIVE, Reason.NEW_CASE
+    if not base_works:
+        return Verdict.IMPROVED, Reason.FIXED
+    verdict = judge_facts(fact_values(base), fact_values(head))
+    return verdict, Reason.SPILLS_MOVED if verdict in _MOVED else Reason.CODE_MOVED
+
+
+def fact_values(facts: StaticFacts) -> dict[str, float]:
+    """The facts that are known, by metric key."""
+    return {name: float(value) for name in FACTS if (value := getattr(facts, name)) is not None}

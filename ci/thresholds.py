@@ -1,0 +1,32 @@
+"""Where judgement draws its lines: one frozen object, whose defaults are argued here and in docs/analysis.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The practical thresholds and error rates of every verdict."""
+
+    relative_change: float = 0.03
+    """Pull request: a time that moved by less is not worth telling. The whole interval must lie beyond it, so the
+    smallest change that is reliably called is this plus half an interval: 3 % calls the 5 % that tlx_benchmark and FLA
+    gate on, where a threshold of 5 % would miss half of those."""
+
+    trend_relative_change: float = 0.05
+    """History: smallest step of a level. Points of a history come from different jobs, days and clocks, whose
+    small offsets no number of samples averages out; hence more than in a pull request."""
+
+    false_discovery_rate: float = 0.05
+    """Expected share of false ones among the times that one pull request is told to have moved."""
+
+    environment_share: float = 0.5
+    """If at least this share of a runner class's time series moves at one commit, it is one event of the
+    environment."""
+
+    environment_min_series: int = 4
+    """Fewer series that move together are as easily one change of code."""
+
+    environment_min_kernels: int = 2
+    """One kernel that moves at all its shapes is a change of that kernel."""

@@ -1,0 +1,195 @@
+"""One pair of records per situation that a comment must tell well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from collector.record import Measurement, Outcome, RunRecord
+from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
+from tests.ci.values import LOUD, QUIET, SOFTMAX, SWIGLU, Result, make_records, make_timed
+
+Records = tuple[RunRecord, RunRecord]
+TARGETS = ("gfx942", "sm_80", "sm_90")
+HOSTILE = (
+    "</td></details>\n\n# Merged! @everyone #1 [click](https://evil.example) ![x](https://evil.example/x.png) "
+    "| cell | `code` ``` <script>alert(1)</script> --> <!-- roofwatch:report --> &amp; \u202egnp.exe"
+)
+
+
+def head_timed(case_id: str = CASE_ID, **fields: Any) -> Measurement:
+    """As measured at the head: in other noise than at the base."""
+    return make_timed(case_id, **{"levels": QUIET[::-1]} | fields)
+
+
+def all_well() -> Records:
+    results: list[Result] = [
+        make_timed(),
+        make_timed(SOFTMAX),
+        make_accuracy(),
+        *[make_static_facts(target=t) for t in TARGETS],
+    ]
+    head: list[Result] = [head_timed(), head_timed(SOFTMAX, median_ns=1.002e6), *results[2:]]
+    return make_records(results, head)
+
+
+def regression() -> Records:
+    base: list[Result] = [make_timed(utilisation=0.62), make_timed(SOFTMAX), make_timed(SWIGLU)]
+    head: list[Result] = [
+        head_timed(median_ns=1.4e6, utilisation=0.44),
+        head_timed(SOFTMAX, median_ns=1.08e6),
+        head_timed(SWIGLU),
+    ]
+    return make_records(base, head)
+
+
+def improvement() -> Records:
+    return make_records([make_timed(utilisation=0.4)], [head_timed(median_ns=0.8e6, utilisation=0.5)])
+
+
+def mixed() -> Records:
+    base: list[Result] = [
+        make_timed(),
+        make_timed(implementation="compile"),
+        make_timed(SOFTMAX),
+        make_timed(SWIGLU),
+        make_accuracy(SWIGLU),
+        make_static_facts(),
+    ]
+    head: list[Result] = [
+        head_timed(median_ns=1.25e6),
+        head_timed(implementation="compile", median_ns=0.7e6),
+        head_timed(SOFTMAX, levels=LOUD),
+        head_timed(SWIGLU),
+        make_accuracy(SWIGLU, rmse_ratio=8e-6),
+        make_static_facts(code="second version", registers=40, code_bytes=2_304),
+    ]
+    return make_records(base, head)
+
+
+def incorrect() -> Records:
+    base: list[Result] = [make_timed(), make_accuracy(), make_timed(SOFTMAX)]
+    head: list[Result] = [
+        make_measurement(outcome=Outcome.INCORRECT, message="not timed: its result is wrong"),
+        make_accuracy(outcome=Outcome.INCORRECT, rmse_ratio=0.31, message="out: 31% of the reference"),
+        head_timed(SOFTMAX),
+    ]
+    return make_records(base, head)
+
+
+def crash() -> Records:
+    base: list[Result] = [make_timed(), make_timed(SOFTMAX), make_measurement(SWIGLU, outcome=Outcome.TIMED_OUT)]
+    head: list[Result] = [
+        make_measurement(outcome=Outcome.CRASHED, message="the worker ended with signal 11"),
+        head_timed(SOFTMAX),
+        make_measurement(SWIGLU, outcome=Outcome.TIMED_OUT),
+    ]
+    return make_records(base, head)
+
+
+def no_base_cases() -> Records:
+    return make_records([], [make_timed(), make_accuracy(), make_timed(SOFTMAX), make_static_facts()])
+
+
+def new_beside_a_change() -> Records:
+    return make_records([make_timed()], [head_timed(median_ns=0.8e6), head_timed(SOFTMAX), make_accuracy(SOFTMAX)])
+
+
+def removed() -> Records:
+    base: list[Result] = [make_timed(), make_timed(SOFTMAX), make_static_facts(), make_static_facts(target="gfx942")]
+    return make_records(base, [head_timed(), make_static_facts()])
+
+
+def not_comparable() -> Records:
+    environment = make_environment(device_name="Other CPU", torch_version="2.14.0")
+    return make_records([make_timed()], [head_timed(median_ns=2e6)], head_fields={"environment": environment})
+
+
+def not_paired() -> Records:
+    return make_records([make_timed()], [head_timed(median_ns=1.2e6)], is_paired=False)
+
+
+def inconclusive() -> Records:
+    return make_records([make_timed(), make_timed(SOFTMAX)], [head_timed(levels=LOUD), head_timed(SOFTMAX)])
+
+
+def static_spill() -> Records:
+    kernels = ("_attention_kernel", "_rms_norm_kernel", "_softmax_kernel")
+    base = [make_static_facts(function=function, target=target) for function in kernels for target in TARGETS]
+    head: list[Result] = [
+        make_static_facts(
+            function=facts.function,
+            target=facts.target,
+            code="second version",
+            registers=255,
+            local_bytes=96 if facts.target == "sm_80" else 16,
+            spilled_registers=24 if facts.target == "gfx942" else None,
+        )
+        if facts.function == "_attention_kernel" and facts.target != "sm_90"
+        else facts
+        for facts in base
+    ]
+    base = [facts.model_copy(update={"spilled_registers": 0}) if facts.target == "gfx942" else facts for facts in base]
+    head[-1] = make_static_facts(
+        function="_softmax_kernel", target="sm_90", outcome=Outcome.COMPILE_ERROR, message="shared memory exceeded"
+    )
+    return make_records([make_timed(), *base], [head_timed(), *head])
+
+
+def hostile_names() -> Records:
+    case_id = f"{HOSTILE.replace('/', '⁄')}/n=1/float32/fwd"
+    broken = "`|@" * 5 + "/n=1/float32/fwd"
+    base: list[Result] = [
+        make_timed(case_id, implementation=HOSTILE),
+        make_timed(broken),
+        make_timed(SOFTMAX),
+        make_static_facts(case_id, function=HOSTILE, implementation=HOSTILE, target=HOSTILE),
+    ]
+    head: list[Result] = [
+        head_timed(case_id, implementation=HOSTILE, median_ns=1.4e6),
+        make_measurement(broken, outcome=Outcome.CRASHED, message=HOSTILE),
+        make_static_facts(case_id, function=HOSTILE, implementation=HOSTILE, target=HOSTILE, code="b", local_bytes=48),
+    ]
+    return make_records(
+        base,
+        head,
+        base_fields={"environment": make_environment(os=HOSTILE)},
+        head_fields={
+            "environment": make_environment(os=HOSTILE, torch_version=HOSTILE, cuda_version=HOSTILE),
+            "commit": make_commit(1, subject=HOSTILE, author=HOSTILE, is_dirty=True),
+        },
+    )
+
+
+def huge() -> Records:
+    base: list[Result] = []
+    head: list[Result] = []
+    for number in range(1_500):
+        case_id = f"rms_norm/n_rows={number},n_cols={'1' * 100}/float32/fwd"
+        base.append(make_timed(case_id, levels=QUIET[:3]))
+        head.append(head_timed(case_id, levels=QUIET[:3], median_ns=1.1e6 + number * 100))
+    facts = [make_static_facts(target=f"sm_{number}") for number in range(300)]
+    spilled = [make_static_facts(target=f"sm_{number}", code="b", local_bytes=8 + number) for number in range(300)]
+    return make_records([*base, *facts], [*head, *spilled])
+
+
+SITUATIONS: dict[str, Callable[[], Records]] = {
+    situation.__name__: situation
+    for situation in (
+        all_well,
+        regression,
+        improvement,
+        mixed,
+        incorrect,
+        crash,
+        no_base_cases,
+        new_beside_a_change,
+        removed,
+        not_comparable,
+        not_paired,
+        inconclusive,
+        static_spill,
+        hostile_names,
+        huge,
+    )
+}

@@ -1,0 +1,359 @@
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ci.compare import Comparison, Reason, compare, control_false_discoveries
+from db.values import Verdict
+
+FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}
+
+times_ns = st.floats(min_value=1.0, max_value=1e12)
+samples_ns = st.lists(times_ns, min_size=1, max_size=40)
+pairs_of_blocks_ns = st.lists(
+    st.tuples(st.lists(times_ns, min_size=1, max_size=5), st.lists(times_ns, min_size=1, max_size=5)),
+    min_size=1,
+    max_size=14,
+)
+
+
+def noisy_blocks(
+    rng: np.random.Generator,
+    *,
+    median_ns: float = 1_000.0,
+    block_count: int = 8,
+    noise: float = 0.01,
+    tail: float = 0.0,
+) -> list[NDArray[np.float64]]:
+    """Blocks of twenty samples; with probability `tail` a whole block is up to 60 % slow."""
+    blocks = []
+    for _ in range(block_count):
+        offset = rng.normal(0, noise) + (rng.uniform(0, 0.5) if rng.random() < tail else 0.0)
+        blocks.append(median_ns * np.exp(offset + rng.normal(0, noise, size=20)))
+    return blocks
+
+
+# --- verdicts
+
+
+def test_a_five_percent_slowdown_in_one_percent_noise_is_found() -> None:
+    rng = np.random.default_rng(7)
+
+    judged = compare(rng.normal(1_000, 10, size=50), rng.normal(1_050, 10, size=50))
+
+    assert judged.verdict is Verdict.REGRESSED
+    assert judged.reason is Reason.BEYOND_THRESHOLD
+    assert judged.relative_change == pytest.approx(0.05, abs=0.01)
+    assert judged.speedup == pytest.approx(1 / 1.05, abs=0.01)
+    assert judged.is_significant
+    assert judged.is_relevant
+
+
+def test_a_five_percent_slowdown_in_one_percent_noise_is_found_whatever_the_seed() -> None:
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        judged = compare(rng.normal(1_000, 10, size=50), rng.normal(1_050, 10, size=50))
+        assert judged.verdict is Verdict.REGRESSED, f"seed {seed}"
+
+
+def test_equal_sides_are_unchanged() -> None:
+    rng = np.random.default_rng(3)
+
+    judged = compare(noisy_blocks(rng), noisy_blocks(rng))
+
+    assert judged.verdict is Verdict.UNCHANGED
+    assert judged.reason is Reason.WITHIN_THRESHOLD
+    assert not judged.is_relevant
+
+
+def test_a_change_at_the_threshold_is_inconclusive_because_of_noise() -> None:
+    rng = np.random.default_rng(3)
+
+    judged = compare(noisy_blocks(rng), noisy_blocks(rng, median_ns=1_030.0), threshold=0.03)
+
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert judged.reason is Reason.NOISE
+
+
+def test_significant_and_relevant_are_two_questions() -> None:
+    base = [[1_000.0, 1_001.0]] * 6
+    head = [[1_010.0, 1_011.0]] * 6
+
+    judged = compare(base, head, threshold=0.03)
+
+    assert judged.is_significant
+    assert not judged.is_relevant
+    assert judged.verdict is Verdict.UNCHANGED
+
+
+def test_two_blocks_decide_nothing_however_far_apart_they_are() -> None:
+    judged = compare([[1_000.0], [1_001.0]], [[2_000.0], [2_001.0]])
+
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert judged.reason is Reason.TOO_FEW_BLOCKS
+    assert judged.log_interval == (-math.inf, math.inf)
+    assert judged.relative_interval == (-1.0, math.inf)
+    assert not judged.is_significant
+
+
+def test_three_blocks_decide_where_they_agree() -> None:
+    judged = compare([[1_000.0], [1_010.0], [990.0]], [[1_400.0], [1_420.0], [1_385.0]])
+
+    assert judged.verdict is Verdict.REGRESSED
+
+
+def test_drift_that_both_sides_share_cancels() -> None:
+    drift = np.linspace(1.0, 2.0, 8)
+    base = [[1_000.0 * factor, 1_002.0 * factor] for factor in drift]
+    head = [[1_100.0 * factor, 1_103.0 * factor] for factor in drift]
+
+    judged = compare(base, head)
+
+    assert judged.verdict is Verdict.REGRESSED
+    assert judged.relative_change == pytest.approx(0.10, abs=0.005)
+
+
+def test_from_eight_blocks_up_one_spoilt_block_changes_no_verdict() -> None:
+    rng = np.random.default_rng(11)
+    base = noisy_blocks(rng, noise=0.003)
+    same, slower = noisy_blocks(rng, noise=0.003), noisy_blocks(rng, median_ns=1_100.0, noise=0.003)
+    for head in (same, slower):
+        head[4] = head[4] * 3.0
+
+    assert compare(base, same).verdict is Verdict.UNCHANGED
+    assert compare(base, slower).verdict is Verdict.REGRESSED
+
+
+def test_samples_within_a_block_do_not_count_as_blocks() -> None:
+    rng = np.random.default_rng(5)
+    base = [1_000.0 * level * np.exp(rng.normal(0, 1e-4, size=500)) for level in (1.0, 1.1, 0.9)]
+    head = [1_000.0 * level * np.exp(rng.normal(0, 1e-4, size=500)) for level in (1.1, 1.05, 1.0)]
+
+    judged = compare(base, head)
+
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert judged.block_count == 3
+
+
+def test_the_reported_times_are_the_medians_of_all_samples() -> None:
+    judged = compare([[1.0, 2.0], [3.0], [9.0, 9.0]], [[2.0], [4.0], [6.0]])
+
+    assert judged.base_ns == 3.0
+    assert judged.head_ns == 4.0
+
+
+# --- properties
+
+
+@given(base=samples_ns, head=samples_ns)
+def test_swapping_base_and_head_flips_the_verdict(base: list[float], head: list[float]) -> None:
+    assert_mirrored(compare(base, head), compare(head, base))
+
+
+@given(pairs=pairs_of_blocks_ns)
+def test_swapping_blocks_of_base_and_head_flips_the_verdict(pairs: list[tuple[list[float], list[float]]]) -> None:
+    base, head = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+    assert_mirrored(compare(base, head), compare(head, base))
+
+
+def assert_mirrored(there: Comparison, back: Comparison) -> None:
+    assert back.verdict is FLIPPED.get(there.verdict, there.verdict)
+    assert back.reason is there.reason
+    assert back.log_ratio == -there.log_ratio
+    assert back.log_interval == (-there.log_interval[1], -there.log_interval[0])
+    assert back.p_value == there.p_value
+    assert back.is_significant is there.is_significant
+
+
+@given(base=samples_ns)
+def test_a_side_compared_with_itself_is_never_accused(base: list[float]) -> None:
+    judged = compare(base, base)
+
+    assert judged.verdict in {Verdict.UNCHANGED, Verdict.INCONCLUSIVE}
+    assert judged.log_ratio == 0.0
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1 / 3, 1e6])
+def test_scaling_all_times_changes_nothing(factor: float) -> None:
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        base = noisy_blocks(rng)
+        head = noisy_blocks(rng, median_ns=rng.uniform(950, 1_060))
+
+        there = compare(base, head)
+        scaled = compare([block * factor for block in base], [block * factor for block in head])
+
+        assert scaled.verdict is there.verdict
+        assert scaled.log_interval == pytest.approx(there.log_interval, abs=1e-9)
+
+
+@given(pairs=pairs_of_blocks_ns)
+def test_a_verdict_always_keeps_its_promise_about_the_interval(pairs: list[tuple[list[float], list[float]]]) -> None:
+    judged = compare([pair[0] for pair in pairs], [pair[1] for pair in pairs], threshold=0.03)
+    low, high = judged.log_interval
+    edge = math.log1p(0.03)
+
+    assert (judged.verdict is Verdict.REGRESSED) == (low > edge)
+    assert (judged.verdict is Verdict.IMPROVED) == (high < -edge)
+    assert (judged.verdict is Verdict.UNCHANGED) == (-edge < low and high < edge)
+    assert low <= judged.log_ratio <= high
+
+
+# --- calibration: the numbers of docs/analysis.md
+
+
+def block_noise(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Log ratios of blocks when nothing changed, of scale about 1."""
+    normal = rng.standard_normal(shape)
+    kinds: dict[str, NDArray[np.float64]] = {
+        "normal": normal,
+        "heavy tails": rng.standard_t(2, shape),
+        "spoilt blocks": normal * np.where(rng.random(shape) < 0.1, 10, 1),
+        "unequal blocks": normal * np.exp(rng.standard_normal(shape)),
+        "two clocks": 0.1 * normal + rng.choice([-1, 0, 1], shape, p=[0.15, 0.7, 0.15]),
+    }
+    return kinds[kind]
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "spoilt blocks", "unequal blocks", "two clocks"])
+@pytest.mark.parametrize("block_count", [3, 5, 8, 12])
+def test_the_interval_holds_the_truth_in_95_of_100_families_of_noise(kind: str, block_count: int) -> None:
+    rng = np.random.default_rng(2026)
+    trials = 1_200
+    covered = 0
+    for log_ratios in block_noise(rng, kind, (trials, block_count)) * 0.02:
+        judged = compare(np.full((block_count, 1), 1_000.0), 1_000.0 * np.exp(log_ratios)[:, None])
+        covered += judged.log_interval[0] <= 0 <= judged.log_interval[1]
+
+    # 95 % less three standard errors of the simulation
+    assert covered / trials >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / trials)
+
+
+@pytest.mark.parametrize("tail", [0.0, 0.15])
+def test_fewer_than_one_in_a_thousand_equal_pairs_is_accused(tail: float) -> None:
+    accused = 0
+    for seed in range(2_000):
+        rng = np.random.default_rng(seed)
+        judged = compare(noisy_blocks(rng, tail=tail), noisy_blocks(rng, tail=tail))
+        accused += judged.verdict in FLIPPED
+
+    assert accused <= 1  # budget: 1 per 1,000 at noise of 1 % and the default threshold
+
+
+@pytest.mark.parametrize(
+    ("noise", "block_count", "factor", "expected_share"),
+    [(0.01, 8, 1.10, 0.99), (0.02, 8, 1.10, 0.97), (0.01, 12, 1.05, 0.88), (0.05, 5, 1.40, 0.97)],
+)
+def test_a_slowdown_beyond_noise_and_threshold_is_called(
+    noise: float, block_count: int, factor: float, expected_share: float
+) -> None:
+    called = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        base = noisy_blocks(rng, noise=noise, block_count=block_count)
+        head = noisy_blocks(rng, median_ns=1_000 * factor, noise=noise, block_count=block_count)
+        called += compare(base, head).verdict is Verdict.REGRESSED
+
+    assert called / 200 >= expected_share
+
+
+# --- families
+
+
+def comparison(p_value: float, verdict: Verdict = Verdict.REGRESSED) -> Comparison:
+    return Comparison(
+        verdict=verdict,
+        reason=Reason.BEYOND_THRESHOLD,
+        base_ns=1.0,
+        head_ns=1.1,
+        log_ratio=0.1,
+        log_interval=(0.05, 0.15),
+        block_count=5,
+        threshold=0.03,
+        p_value=p_value,
+    )
+
+
+def test_a_family_of_one_is_left_as_it_is() -> None:
+    alone = [comparison(0.049)]
+
+    assert control_false_discoveries(alone, 0.05) == alone
+
+
+def test_a_weak_finding_among_many_comparisons_becomes_inconclusive() -> None:
+    family = [comparison(0.04), *[comparison(1.0, Verdict.UNCHANGED)] * 19]
+
+    judged = control_false_discoveries(family, 0.05)
+
+    assert judged[0].verdict is Verdict.INCONCLUSIVE
+    assert judged[0].reason is Reason.MULTIPLICITY
+    assert judged[1:] == family[1:]
+
+
+def test_a_strong_finding_survives_many_comparisons() -> None:
+    family = [comparison(1e-6), *[comparison(1.0, Verdict.UNCHANGED)] * 199]
+
+    assert control_false_discoveries(family, 0.05) == family
+
+
+def test_benjamini_and_hochberg_keep_what_their_own_example_keeps() -> None:
+    # the fifteen p-values of section 3.2 of the paper, of which four are rejected at 0.05
+    p_values = (
+        0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459,
+        0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0,
+    )  # fmt: skip
+
+    judged = control_false_discoveries([comparison(p_value) for p_value in p_values], 0.05)
+
+    assert [one.verdict for one in judged].count(Verdict.REGRESSED) == 4
+
+
+def test_improvements_are_held_to_the_same_rate() -> None:
+    family = [comparison(0.04, Verdict.IMPROVED), comparison(1.0, Verdict.UNCHANGED)]
+
+    assert control_false_discoveries(family, 0.05)[0].reason is Reason.MULTIPLICITY
+
+
+def test_no_comparisons_are_no_family() -> None:
+    assert control_false_discoveries([], 0.05) == []
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
+def test_a_sample_that_is_no_time_is_refused_by_name(bad: float) -> None:
+    good: Sequence[float] = [1.0] * 4
+
+    with pytest.raises(ValueError, match=r"head: sample .* a time is a finite number above 0"):
+        compare(good, [1.0, 1.0, bad, 1.0])
+    with pytest.raises(ValueError, match="base, block 1: sample"):
+        compare([good, [bad], good], [good, good, good])
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "message"),
+    [
+        ([], [1.0], "base: no samples"),
+        ([1.0], [], "head: no samples"),
+        ([[1.0], []], [[1.0], [1.0]], "base, block 1"),
+        ([[1.0], [1.0]], [[1.0]], "base has 2 blocks and head 1"),
+        ([1.0, 2.0], [[1.0], [2.0]], "in one form"),
+        ([[[1.0]]], [[[1.0]]], r"got shape \(1, 1\)"),
+        (["fast"], ["slow"], "numbers of nanoseconds"),
+    ],
+)
+def test_samples_of_a_wrong_form_are_refused(base: list[float], head: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(base, head)
+
+
+@pytest.mark.parametrize("threshold", [0.0, -0.1, math.nan, math.inf])
+def test_a_threshold_that_is_no_fraction_is_refused(threshold: float) -> None:
+    with pytest.raises(ValueError, match="give a fraction above 0"):
+        compare([1.0], [1.0], threshold=threshold)

@@ -1,0 +1,383 @@
+from typing import Any
+
+import pytest
+
+from ci.compare import Reason
+from ci.gate import exit_code
+from ci.pull_request import CaseJudgement, PullRequestJudgement, StaticJudgement, judge_pull_request
+from collector.record import CacheState, Outcome, Pairing, Side, Timer
+from db.values import Verdict
+from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts
+from tests.ci.values import LOUD, PAIR_ID, QUIET, SOFTMAX, SWIGLU, make_records, make_timed
+
+
+def judge(base: Any, head: Any, **fields: Any) -> PullRequestJudgement:
+    return judge_pull_request(*make_records(base, head, **fields))
+
+
+def only_case(judgement: PullRequestJudgement) -> CaseJudgement:
+    (case,) = judgement.cases
+    return case
+
+
+def only_static(judgement: PullRequestJudgement) -> StaticJudgement:
+    (item,) = judgement.static
+    return item
+
+
+# --- times
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "exit_status"),
+    [(1.4, Verdict.REGRESSED, 1), (1.0, Verdict.UNCHANGED, 0), (1 / 1.4, Verdict.IMPROVED, 0)],
+)
+def test_a_pair_is_judged_by_its_blocks(factor: float, verdict: Verdict, exit_status: int) -> None:
+    judgement = judge([make_timed()], [make_timed(median_ns=1e6 * factor, levels=QUIET[::-1])])
+
+    assert judgement.is_paired
+    assert judgement.verdict is verdict
+    assert judgement.counts[verdict] == 1
+    assert exit_code(judgement) == exit_status
+    case = only_case(judgement)
+    assert case.comparison is not None
+    assert case.comparison.relative_change == pytest.approx(factor - 1, abs=0.01)
+
+
+def test_noise_that_hides_the_answer_could_not_be_told() -> None:
+    judgement = judge([make_timed()], [make_timed(levels=LOUD)])
+
+    assert judgement.verdict is Verdict.INCONCLUSIVE
+    assert only_case(judgement).reason is Reason.NOISE
+    assert exit_code(judgement) == 2
+
+
+def test_times_of_two_jobs_are_shown_and_decide_nothing() -> None:
+    judgement = judge([make_timed()], [make_timed(median_ns=2e6)], is_paired=False)
+
+    case = only_case(judgement)
+    assert case.verdict is Verdict.INCONCLUSIVE
+    assert case.reason is Reason.NOT_PAIRED
+    assert case.comparison is not None
+    assert case.comparison.verdict is Verdict.REGRESSED
+    assert "not measured in one job" in str(judgement.notes[0])
+    assert exit_code(judgement) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "detail"),
+    [
+        ({"timer": Timer.CUDA_EVENT}, "timer perf_counter and cuda_event"),
+        ({"cache": CacheState.COLD}, "cache hot and cold"),
+        ({"launches_per_sample": 8}, "launches per sample 1 and 8"),
+        ({"levels": QUIET[:4]}, "blocks 6 and 4"),
+    ],
+)
+def test_times_that_were_taken_differently_are_not_compared(fields: dict[str, Any], detail: str) -> None:
+    case = only_case(judge([make_timed()], [make_timed(**fields)]))
+
+    assert case.verdict is Verdict.INCONCLUSIVE
+    assert case.reason is Reason.NOT_COMPARABLE
+    assert str(case.detail) == detail
+    assert case.comparison is None
+
+
+def test_times_of_another_machine_are_refused_and_results_still_judged() -> None:
+    judgement = judge(
+        [make_timed(), make_accuracy(SOFTMAX)],
+        [make_timed(), make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT)],
+        head_fields={"environment": make_environment(thread_count=8)},
+    )
+
+    assert "their times do not compare" in str(judgement.refusals[0])
+    assert [case.reason for case in judgement.cases] == [Reason.NOT_COMPARABLE, Reason.WRONG_RESULT]
+    assert exit_code(judgement) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"harness_version": "2"}, "measured by harness 1, the head by 2"),
+        ({"project": "another/project"}, "a record of example/project, the head of another/project"),
+        ({"pairing": Pairing(pair_id=PAIR_ID, side=Side.BASE)}, "the records are base and base of their pair"),
+    ],
+)
+def test_records_that_do_not_belong_together_are_refused_whole(fields: dict[str, Any], words: str) -> None:
+    judgement = judge(
+        [make_timed(), make_static_facts()],
+        [make_timed(median_ns=2e6), make_static_facts(code="b", local_bytes=99)],
+        head_fields=fields,
+    )
+
+    assert words in str(judgement.refusals[0])
+    assert judgement.verdict is Verdict.INCONCLUSIVE
+    assert only_case(judgement).reason is Reason.NOT_COMPARABLE
+    assert judgement.static == ()
+    assert exit_code(judgement) == 2
+
+
+def test_a_head_without_results_could_not_be_told() -> None:
+    judgement = judge([make_timed()], [])
+
+    assert "holds no results" in str(judgement.refusals[0])
+    assert exit_code(judgement) == 2
+
+
+def test_a_weak_move_among_many_cases_is_one_of_those_that_happen_by_chance() -> None:
+    # an interval that ends just above the threshold: alone it counts, among forty it does not
+    weak = make_timed(median_ns=1.2e6, levels=(1.0, 1.25, 0.95, 1.22, 1.02, 1.15))
+    alone = judge([make_timed()], [weak])
+    others = [make_timed(SOFTMAX, implementation=f"i{number}") for number in range(40)]
+    together = judge([make_timed(), *others], [weak, *others])
+
+    assert only_case(alone).reason is Reason.BEYOND_THRESHOLD
+    assert together.cases[0].reason is Reason.MULTIPLICITY
+    assert exit_code(together) == 2
+
+
+def on_a_gpu(**fields: Any) -> dict[str, Any]:
+    return {"environment": make_environment(device_kind="cuda", device_name="H200", compute_capability="9.0", **fields)}
+
+
+@pytest.mark.parametrize(
+    ("head_facts", "reason"),
+    [
+        ([make_static_facts(), make_static_facts(target="sm_80")], Reason.SAME_MACHINE_CODE),
+        ([make_static_facts(), make_static_facts(target="sm_80", code="other")], Reason.SAME_MACHINE_CODE),
+        ([make_static_facts(code="other"), make_static_facts(target="sm_80")], Reason.BEYOND_THRESHOLD),
+    ],
+)
+def test_equal_machine_code_on_the_device_means_that_the_kernel_did_not_move(head_facts: Any, reason: Reason) -> None:
+    judgement = judge(
+        [make_timed(implementation="triton"), make_static_facts(), make_static_facts(target="sm_80")],
+        [make_timed(implementation="triton", median_ns=1.3e6), *head_facts],
+        base_fields=on_a_gpu(),
+        head_fields=on_a_gpu(),
+    )
+
+    assert only_case(judgement).reason is reason
+
+
+def test_another_toolchain_takes_the_evidence_of_equal_machine_code_away() -> None:
+    judgement = judge(
+        [make_timed(implementation="triton"), make_static_facts()],
+        [make_timed(implementation="triton", median_ns=1.3e6), make_static_facts()],
+        base_fields=on_a_gpu(),
+        head_fields=on_a_gpu(triton_version="4.0.0"),
+    )
+
+    assert only_case(judgement).reason is Reason.BEYOND_THRESHOLD
+    assert str(judgement.notes[0]) == "triton differs (3.7.1 and 4.0.0): what moved may be its doing"
+
+
+def test_what_else_may_explain_a_move_is_noted() -> None:
+    base, head = make_records([make_timed()], [make_timed()])
+    dirty = head.model_copy(update={"commit": base.commit.model_copy(update={"is_dirty": True})})
+
+    notes = [str(note) for note in judge_pull_request(base, dirty).notes]
+
+    assert notes == [
+        "the head's work tree differed from its commit, so its numbers are not the commit's alone",
+        "base and head are the same commit: whatever moved is noise",
+    ]
+
+
+# --- results
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict", "reason"),
+    [
+        (Outcome.OK, Outcome.INCORRECT, Verdict.REGRESSED, Reason.WRONG_RESULT),
+        (Outcome.OK, Outcome.CRASHED, Verdict.REGRESSED, Reason.FAILED),
+        (Outcome.OK, Outcome.TIMED_OUT, Verdict.REGRESSED, Reason.FAILED),
+        (Outcome.OK, Outcome.UNSUPPORTED, Verdict.REGRESSED, Reason.FAILED),
+        (Outcome.UNSUPPORTED, Outcome.CRASHED, Verdict.REGRESSED, Reason.FAILED),
+        (Outcome.INCORRECT, Outcome.INCORRECT, Verdict.UNCHANGED, Reason.ALREADY_FAILING),
+        (Outcome.CRASHED, Outcome.INCORRECT, Verdict.UNCHANGED, Reason.ALREADY_FAILING),
+        (Outcome.INCORRECT, Outcome.OK, Verdict.IMPROVED, Reason.FIXED),
+        (Outcome.UNSUPPORTED, Outcome.UNSUPPORTED, Verdict.UNCHANGED, Reason.NOT_TIMED),
+        (Outcome.UNSUPPORTED, Outcome.OK, Verdict.UNCHANGED, Reason.NOT_TIMED),
+    ],
+)
+def test_outcomes_decide_before_times(base: Outcome, head: Outcome, verdict: Verdict, reason: Reason) -> None:
+    case = only_case(judge([make_measurement(outcome=base)], [make_measurement(outcome=head)]))
+
+    assert (case.verdict, case.reason) == (verdict, reason)
+
+
+def test_a_wrong_result_counts_however_fast_it_is() -> None:
+    judgement = judge(
+        [make_timed(), make_accuracy()],
+        [make_timed(median_ns=1e5), make_accuracy(outcome=Outcome.INCORRECT, rmse_ratio=0.5)],
+    )
+
+    case = only_case(judgement)
+    assert case.reason is Reason.WRONG_RESULT
+    assert case.head is not None
+    assert case.head.rmse_ratio == 0.5
+    assert exit_code(judgement) == 1
+
+
+def test_triton_on_a_cpu_is_judged_by_its_results_alone() -> None:
+    results = [make_measurement(outcome=Outcome.UNSUPPORTED), make_accuracy(executor="interpreter")]
+
+    judgement = judge(results, results)
+
+    assert only_case(judgement).reason is Reason.NOT_TIMED
+    assert exit_code(judgement) == 0
+
+
+def test_a_check_that_is_missing_at_the_head_is_no_pass() -> None:
+    judgement = judge([make_timed(), make_accuracy()], [make_timed()])
+
+    case = only_case(judgement)
+    assert case.reason is Reason.NOT_COMPARABLE
+    assert "checked at the base, not at the head" in str(case.detail)
+    assert exit_code(judgement) == 2
+
+
+def test_a_time_that_is_missing_at_the_head_is_no_pass() -> None:
+    judgement = judge([make_timed(), make_accuracy()], [make_accuracy()])
+
+    assert only_case(judgement).reason is Reason.REMOVED_CASE
+    assert exit_code(judgement) == 2
+
+
+def test_a_new_case_that_works_is_fine() -> None:
+    judgement = judge([make_timed()], [make_timed(), make_timed(SOFTMAX)])
+
+    assert judgement.counts["new"] == 1
+    assert judgement.verdict is Verdict.UNCHANGED
+    assert exit_code(judgement) == 0
+
+
+def test_a_new_case_that_gives_wrong_results_is_not_fine() -> None:
+    judgement = judge([make_timed()], [make_timed(), make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT)])
+
+    assert exit_code(judgement) == 1
+
+
+def test_a_base_without_results_makes_everything_new() -> None:
+    judgement = judge([], [make_timed()])
+
+    assert only_case(judgement).reason is Reason.NEW_CASE
+    assert exit_code(judgement) == 0
+
+
+def test_a_removed_case_could_not_be_told() -> None:
+    judgement = judge([make_timed(), make_timed(SOFTMAX)], [make_timed()])
+
+    assert [case.reason for case in judgement.cases] == [Reason.WITHIN_THRESHOLD, Reason.REMOVED_CASE]
+    assert exit_code(judgement) == 2
+
+
+# --- compiled facts
+
+
+def judge_static(base: Any, head: Any) -> PullRequestJudgement:
+    return judge([make_timed(), *base], [make_timed(), *head])
+
+
+def test_equal_machine_code_is_counted_and_not_listed() -> None:
+    facts = [make_static_facts(), make_static_facts(target="gfx942")]
+
+    judgement = judge_static(facts, facts)
+
+    assert judgement.static == ()
+    assert judgement.unchanged_by_target == {"gfx942": 1, "sm_90": 1}
+    assert judgement.counts["unchanged"] == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "reason"),
+    [
+        ({"local_bytes": 48}, Verdict.REGRESSED, Reason.SPILLS_MOVED),
+        ({"spilled_registers": 4}, Verdict.REGRESSED, Reason.SPILLS_MOVED),
+        ({"registers": 255, "shared_bytes": 9_999}, Verdict.UNCHANGED, Reason.CODE_MOVED),
+        ({}, Verdict.UNCHANGED, Reason.CODE_MOVED),
+    ],
+)
+def test_machine_code_that_moved_is_judged_by_memory_per_thread(
+    fields: dict[str, Any], verdict: Verdict, reason: Reason
+) -> None:
+    judgement = judge_static(
+        [make_static_facts(spilled_registers=0)], [make_static_facts(code="b", **{"spilled_registers": 0} | fields)]
+    )
+
+    item = only_static(judgement)
+    assert (item.verdict, item.reason) == (verdict, reason)
+    assert exit_code(judgement) == (1 if verdict is Verdict.REGRESSED else 0)
+
+
+def test_fewer_spills_are_an_improvement() -> None:
+    judgement = judge_static([make_static_facts(local_bytes=48)], [make_static_facts(code="b")])
+
+    assert only_static(judgement).verdict is Verdict.IMPROVED
+
+
+def test_a_target_that_no_longer_compiles_is_lost() -> None:
+    judgement = judge_static([make_static_facts()], [make_static_facts(outcome=Outcome.COMPILE_ERROR)])
+
+    assert only_static(judgement).reason is Reason.TARGET_LOST
+    assert exit_code(judgement) == 1
+
+
+def test_a_target_that_is_not_compiled_any_more_could_not_be_told() -> None:
+    both = [make_static_facts(), make_static_facts(target="gfx942")]
+
+    judgement = judge_static(both, both[:1])
+
+    item = only_static(judgement)
+    assert (item.target, item.reason) == ("gfx942", Reason.TARGET_LOST)
+    assert exit_code(judgement) == 2
+
+
+def test_a_target_that_compiles_again_is_an_improvement() -> None:
+    judgement = judge_static([make_static_facts(outcome=Outcome.COMPILE_ERROR)], [make_static_facts()])
+
+    assert only_static(judgement).reason is Reason.FIXED
+
+
+def test_a_target_that_never_compiled_is_nobodys_fault() -> None:
+    facts = [make_static_facts(outcome=Outcome.UNSUPPORTED)]
+
+    judgement = judge_static(facts, facts)
+
+    assert judgement.static == ()
+    assert judgement.unchanged_by_target == {}
+
+
+def test_a_renamed_function_is_compared_with_what_it_was() -> None:
+    judgement = judge_static([make_static_facts(function="_old")], [make_static_facts(function="_new")])
+
+    assert judgement.static == ()
+    assert judgement.unchanged_by_target == {"sm_90": 1}
+
+
+def test_two_functions_that_became_one_are_no_loss() -> None:
+    judgement = judge_static(
+        [make_static_facts(function="_one"), make_static_facts(function="_two", code="b")],
+        [make_static_facts(function="_one")],
+    )
+
+    assert only_static(judgement).reason is Reason.REMOVED_CASE
+    assert exit_code(judgement) == 0
+
+
+def test_a_new_function_is_new_unless_it_fails() -> None:
+    new = judge_static([], [make_static_facts()])
+    failing = judge_static([], [make_static_facts(outcome=Outcome.COMPILE_ERROR)])
+
+    assert only_static(new).reason is Reason.NEW_CASE
+    assert exit_code(new) == 0
+    assert only_static(failing).reason is Reason.FAILED
+    assert exit_code(failing) == 1
+
+
+def test_the_functions_of_a_removed_case_are_not_told_twice() -> None:
+    base = [make_timed(), make_timed(SWIGLU), make_static_facts(SWIGLU)]
+
+    judgement = judge(base, [make_timed()])
+
+    assert judgement.static == ()

@@ -1,0 +1,144 @@
+"""Small histories and pairs for the tests of judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from collector.record import (
+    Accuracy,
+    Measurement,
+    Outcome,
+    Pairing,
+    RunRecord,
+    Side,
+    StaticFacts,
+)
+from db.values import Pair, Series, SeriesPoint
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    code_hash_of,
+    make_blocks,
+    make_commit_ref,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_series_key,
+)
+
+SOFTMAX = "softmax/n_rows=64,n_cols=128/float32/fwd"
+SWIGLU = "swiglu/n_rows=64,n_cols=128/float32/fwd"
+RUNNER_CLASS = make_environment().runner_class
+
+
+def make_point(number: int, value: float | None, *, run: int = 0, **fields: Any) -> SeriesPoint:
+    """The value that a run of the numbered commit measured; None is an incorrect result."""
+    defaults: dict[str, Any] = {
+        "commit": make_commit_ref(number),
+        "run_id": f"run {number}.{run}",
+        "measured_at": NOON + timedelta(hours=number, minutes=run),
+        "outcome": Outcome.INCORRECT if value is None else Outcome.OK,
+        "value": value,
+    }
+    return SeriesPoint(**defaults | fields)
+
+
+def make_series(values: Iterable[float | Outcome | None], metric: str = "median_ns", **key: Any) -> Series:
+    """One value per commit; an outcome stands for a run that ended so."""
+    points = [
+        make_point(number, None, outcome=value) if isinstance(value, Outcome) else make_point(number, value)
+        for number, value in enumerate(values)
+    ]
+    return Series(make_series_key(metric, **key), tuple(points))
+
+
+def make_static_series(metric: str, values: Sequence[float | None], codes: str, **key: Any) -> Series:
+    """A compiled fact per commit; `codes` has a letter per commit, equal letters being equal machine code. None is a
+    compile error.
+    """
+    defaults = {"implementation": "triton", "runner_class": "", "function": "_kernel", "target": "sm_90"}
+    points = [
+        make_point(number, None, outcome=Outcome.COMPILE_ERROR, message="out of registers")
+        if value is None
+        else make_point(number, value, code_hash=code_hash_of(code))
+        for number, (value, code) in enumerate(zip(values, codes, strict=True))
+    ]
+    return Series(make_series_key(metric, **defaults | key), tuple(points))
+
+
+def stepped(
+    *, count: int = 16, at: int = 8, factor: float = 1.4, noise: float = 0.01, seed: int = 0, level_ns: float = 1e6
+) -> list[float]:
+    """Times that step by a factor at a commit; no step where the factor is 1."""
+    values = level_ns * np.exp(np.random.default_rng(seed).normal(0, noise, size=count))
+    values[at:] *= factor
+    return [float(value) for value in values]
+
+
+def make_pair(
+    base: int, head: int, *, factor: float = 1.0, noise: float = 0.005, block_count: int = 8, **fields: Any
+) -> Pair:
+    """Two numbered commits measured side by side, the head slower by a factor."""
+    rng = np.random.default_rng(base * 100 + head)
+
+    def blocks(median_ns: float) -> tuple[tuple[float, ...], ...]:
+        levels = median_ns * np.exp(rng.normal(0, noise, size=block_count))
+        return tuple((float(level * 0.999), float(level), float(level * 1.001)) for level in levels)
+
+    defaults: dict[str, Any] = {
+        "project": PROJECT,
+        "pair_id": f"{base} {head}",
+        "base": make_commit_ref(base),
+        "head": make_commit_ref(head),
+        "case_id": CASE_ID,
+        "implementation": "eager",
+        "runner_class": RUNNER_CLASS,
+        "base_blocks_ns": blocks(1e6),
+        "head_blocks_ns": blocks(1e6 * factor),
+    }
+    return Pair(**defaults | fields)
+
+
+Result = Measurement | Accuracy | StaticFacts
+PAIR_ID = UUID("00000000-0000-4000-8000-000000000001")
+QUIET = (1.0, 1.004, 0.997, 1.002, 0.999, 1.001)
+"""Levels of blocks in noise of about 0.3 %."""
+LOUD = (1.0, 1.3, 0.8, 1.1, 0.7, 1.2)
+
+
+def make_timed(
+    case_id: str = CASE_ID, *, median_ns: float = 1e6, levels: Sequence[float] = QUIET, **fields: Any
+) -> Measurement:
+    """A measurement in one block per level."""
+    return make_measurement(case_id, blocks=make_blocks([median_ns * level for level in levels]), **fields)
+
+
+def make_records(
+    base: Sequence[Result],
+    head: Sequence[Result],
+    *,
+    is_paired: bool = True,
+    base_fields: dict[str, Any] | None = None,
+    head_fields: dict[str, Any] | None = None,
+) -> tuple[RunRecord, RunRecord]:
+    """Records of commits 0 and 1 with these results, of one job unless told otherwise."""
+
+    def one_side(number: int, side: Side, results: Sequence[Result], fields: dict[str, Any]) -> RunRecord:
+        return make_record(
+            number,
+            measurements=[result for result in results if isinstance(result, Measurement)],
+            accuracies=[result for result in results if isinstance(result, Accuracy)],
+            static_facts=[result for result in results if isinstance(result, StaticFacts)],
+            **{"pairing": Pairing(pair_id=PAIR_ID, side=side) if is_paired else None} | fields,
+        )
+
+    return (
+        one_side(0, Side.BASE, base, base_fields or {}),
+        one_side(1, Side.HEAD, head, head_fields or {}),
+    )
