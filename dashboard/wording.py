@@ -1,0 +1,113 @@
+"""How values are written for people: marks for verdicts and outcomes, changes, ages, and record text made inert."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from collector.metrics import Layer
+from collector.record import Outcome
+from db.values import ChangePoint, CommitRef, Regression, Verdict
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A word with a symbol, so that nothing rests on colour alone."""
+
+    symbol: str
+    word: str
+    badge_colour: str
+    """One of Streamlit's named colours: orange and blue can be told apart by everybody, red and green cannot."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.symbol} {self.word}"
+
+
+VERDICT_MARKS: Mapping[Verdict, Mark] = {
+    Verdict.REGRESSED: Mark("◆", "regressed", "orange"),
+    Verdict.IMPROVED: Mark("●", "improved", "blue"),
+    Verdict.UNCHANGED: Mark("=", "unchanged", "gray"),
+    Verdict.INCONCLUSIVE: Mark("?", "inconclusive", "gray"),
+}
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """`✕ timed out`; what went well has a tick, what could not be tried a circle."""
+    symbols = {Outcome.OK: "✓", Outcome.UNSUPPORTED: "○"}
+    return f"{symbols.get(outcome, '✕')} {outcome.replace('_', ' ')}"
+
+
+def code_span(text: str) -> str:
+    """Markdown that shows text from a record or an address as it is: nothing inside a code span is interpreted."""
+    flat = re.sub(r"\s+", " ", text).strip() or " "
+    longest = max((len(run) for run in re.findall("`+", flat)), default=0)
+    fence = "`" * (longest + 1)
+    padding = " " if longest else ""
+    return f"{fence}{padding}{flat}{padding}{fence}"
+
+
+def shortened(text: str, *, length: int = 80) -> str:
+    flat = re.sub(r"\s+", " ", text).strip()
+    return flat if len(flat) <= length else flat[: length - 1] + "…"
+
+
+def natural_order(text: str) -> list[tuple[str, int]]:
+    """Sorting key with numbers in their order: sm_90 comes before sm_100."""
+    return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d*)", text)]
+
+
+def percent(relative_change: float) -> str:
+    """A signed share; from a doubling on, the factor is easier to read."""
+    return f"×{1 + relative_change:.3g}" if relative_change >= 1 else f"{relative_change:+.1%}"
+
+
+def transition_text(change_point: ChangePoint) -> str:
+    """`1.2 ms → 1.6 ms` in the metric's units; a side without a value has failed."""
+    write = change_point.series.definition.format
+    before, after = ("failed" if level is None else write(level) for level in (change_point.before, change_point.after))
+    return f"{before} → {after}"
+
+
+def change_text(change_point: ChangePoint) -> str:
+    """`+33.0%`, or the two levels where no ratio exists: from nothing, or to or from a failure."""
+    change = change_point.relative_change
+    return transition_text(change_point) if change is None else percent(change)
+
+
+def worst_change_point(regression: Regression) -> ChangePoint:
+    """The change point to name first: a failure before a time, a time before an error, machine code last."""
+    layers = [Layer.MEASURED, Layer.ACCURACY, Layer.STATIC]
+
+    def rank(change_point: ChangePoint) -> tuple[bool, int, float]:
+        change = change_point.relative_change
+        return (
+            change_point.after is not None,
+            layers.index(change_point.series.definition.layer),
+            -abs(change) if change is not None else float("-inf"),
+        )
+
+    return min(regression.change_points, key=rank)
+
+
+def age_text(moment: datetime, *, now: datetime) -> str:
+    """`3 hours ago`: whole units, rounded down."""
+    age = now - moment
+    for length, unit in (
+        (timedelta(days=365), "year"),
+        (timedelta(days=30), "month"),
+        (timedelta(days=1), "day"),
+        (timedelta(hours=1), "hour"),
+        (timedelta(minutes=1), "minute"),
+    ):
+        count = age // length
+        if count >= 1:
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"
+
+
+def commit_text(commit: CommitRef) -> str:
+    """One line for a list of commits: `1a2b3c4d  Fuse the epilogue`."""
+    return f"{commit.short_sha}  {shortened(commit.subject, length=60)}"

@@ -1,0 +1,43 @@
+"""The dashboard in this process, on a real database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from sqlalchemy import URL
+from streamlit.testing.v1 import AppTest
+
+import dashboard.app
+
+OpenView = Callable[..., AppTest]
+_TIMEOUT_S = 60
+
+
+def forget_everything() -> None:
+    """Drop what the dashboard remembers, as a new process would."""
+    st.cache_data.clear()
+    st.cache_resource.clear()
+
+
+@pytest.fixture
+def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenView]:
+    """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
+    forget_everything()
+
+    def open_it(view: str, **address: str | list[str]) -> AppTest:
+        app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=_TIMEOUT_S)
+        if view != "overview":
+            # the pages are known only after a first run
+            app.run()
+            app.switch_page(f"views/{view}.py")
+        app.query_params.clear()
+        for parameter, value in address.items():
+            app.query_params[parameter] = value
+        return app.run()
+
+    yield open_it
+    forget_everything()

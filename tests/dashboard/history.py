@@ -1,0 +1,162 @@
+"""A small project in a store: six commits, two kernels, and what was judged of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Engine
+
+from collector.record import CaseRecord, Measurement, Outcome, RunRecord
+from db.ingest import ingest_record
+from db.judgements import replace_regressions
+from db.values import Regression, RegressionState, SeriesKey, Verdict
+from tests.builders import (
+    PROJECT,
+    make_accuracy,
+    make_case,
+    make_change_point,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_series_key,
+    make_static_facts,
+)
+
+COMMIT_COUNT = 6
+SLOWER_AT, SPILLS_AT, BROKEN_AT, FASTER_AT, NOISE_AT = 2, 3, 4, 5, 1
+RMS_NORM = "rms_norm/n_rows=64,n_cols=128/float32/fwd"
+RMS_NORM_BWD = "rms_norm/n_rows=64,n_cols=128/float32/bwd"
+MATMUL = "matmul/M=128,N=128,K=128/float32/fwd"
+TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950")
+_COST: Mapping[str, tuple[float, float]] = {
+    RMS_NORM: (40_000.0, 65_536.0),
+    RMS_NORM_BWD: (90_000.0, 131_072.0),
+    MATMUL: (4_194_304.0, 196_608.0),
+}
+
+
+def store_history(engine: Engine, *, project: str = PROJECT) -> list[Regression]:
+    """Ingest the runs of the project and store what was judged of them, which is returned."""
+    for number in range(COMMIT_COUNT):
+        ingest_record(engine, _record(number, project))
+    judged = _judged(project)
+    replace_regressions(engine, project, judged)
+    return judged
+
+
+def _record(number: int, project: str) -> RunRecord:
+    measurements = _measurements(number)
+    return make_record(
+        number,
+        project=project,
+        measurements=measurements,
+        accuracies=[
+            make_accuracy(
+                one.case_id,
+                implementation=one.implementation,
+                outcome=Outcome.INCORRECT if one.outcome is Outcome.INCORRECT else Outcome.OK,
+                rmse_ratio=3e-2 if one.outcome is Outcome.INCORRECT else 1e-7,
+            )
+            for one in measurements
+        ],
+        static_facts=[
+            make_static_facts(
+                MATMUL,
+                function="_matmul_kernel",
+                target=target,
+                code=f"{target} {number >= SPILLS_AT}",
+                registers=255 if number >= SPILLS_AT else 64,
+                local_bytes=96 if number >= SPILLS_AT else 0,
+            )
+            for target in TARGETS
+        ],
+        cases=tuple(_case(case_id) for case_id in _COST),
+    )
+
+
+def _case(case_id: str) -> CaseRecord:
+    flop_count, memory_bytes = _COST[case_id]
+    return make_case(case_id, flop_count=flop_count, memory_bytes=memory_bytes)
+
+
+def _measurements(number: int) -> list[Measurement]:
+    eager_ns = 14_200.0 if number >= SLOWER_AT else 10_000.0
+    matmul_ns = 210_000.0 if number >= FASTER_AT else 300_000.0
+    backward = Outcome.INCORRECT if number >= BROKEN_AT else Outcome.OK
+    return [
+        make_measurement(RMS_NORM, implementation="eager", median_ns=eager_ns + 10 * number),
+        make_measurement(RMS_NORM, implementation="compile", median_ns=8_000.0 - 10 * number),
+        make_measurement(RMS_NORM_BWD, implementation="eager", median_ns=30_000.0, outcome=backward),
+        make_measurement(MATMUL, implementation="eager", median_ns=matmul_ns, bound="compute"),
+        make_measurement(MATMUL, implementation="triton", outcome=Outcome.UNSUPPORTED),
+    ]
+
+
+def _key(project: str, case_id: str, metric: str = "median_ns", **fields: str) -> SeriesKey:
+    return make_series_key(metric, project=project, case_id=case_id, **fields)
+
+
+def _judged(project: str) -> list[Regression]:
+    spills = [
+        make_change_point(
+            SPILLS_AT,
+            series=_key(
+                project,
+                MATMUL,
+                "local_bytes",
+                implementation="triton",
+                function="_matmul_kernel",
+                target=target,
+                runner_class="",
+            ),
+            before=0.0,
+            after=96.0,
+            evidence="0 B to 96 B per thread",
+        )
+        for target in TARGETS
+    ]
+    slower = make_change_point(SLOWER_AT, series=_key(project, RMS_NORM), after=14_200.0)
+    broken = make_change_point(BROKEN_AT, series=_key(project, RMS_NORM_BWD), before=30_000.0, after=None)
+    noise = make_change_point(NOISE_AT, series=_key(project, MATMUL), before=300_000.0, after=330_000.0)
+    faster = make_change_point(
+        FASTER_AT, series=_key(project, MATMUL), verdict=Verdict.IMPROVED, before=300_000.0, after=210_000.0
+    )
+    return [
+        make_regression(
+            SLOWER_AT,
+            project=project,
+            summary="rms_norm became 42 % slower on 1 series",
+            change_points=(slower,),
+            is_confirmed=True,
+        ),
+        make_regression(
+            SPILLS_AT,
+            project=project,
+            kernel="matmul",
+            summary="matmul keeps 96 bytes per thread in local memory on 6 targets",
+            change_points=tuple(spills),
+            is_confirmed=True,
+        ),
+        make_regression(
+            BROKEN_AT,
+            project=project,
+            summary="rms_norm is incorrect on 1 series",
+            change_points=(broken,),
+        ),
+        make_regression(
+            FASTER_AT,
+            project=project,
+            kernel="matmul",
+            verdict=Verdict.IMPROVED,
+            summary="matmul became 30 % faster on 1 series",
+            change_points=(faster,),
+        ),
+        make_regression(
+            NOISE_AT,
+            project=project,
+            kernel="matmul",
+            summary="matmul became 10 % slower on 1 series",
+            change_points=(noise,),
+            state=RegressionState.DISMISSED,
+        ),
+    ]

@@ -1,0 +1,51 @@
+"""The dashboard in a process of its own, as `roofwatch dashboard` serves it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_PROGRAM = (
+    "import sys; from pathlib import Path; from dashboard.serve import serve\n"
+    "url, folder = sys.argv[1:]\n"
+    "sys.exit(serve(port=None, database_url=url or None, data_dir=Path(folder) if folder else None,"
+    " on_ready=lambda address: print(address, flush=True)))"
+)
+
+
+@dataclass(frozen=True)
+class Served:
+    address: str
+    process: subprocess.Popen[str]
+
+
+@contextmanager
+def serving(
+    *,
+    database_url: str | None = None,
+    data_dir: Path | None = None,
+    cwd: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Served]:
+    """Serve until the block ends; yields once the address answers."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _PROGRAM, database_url or "", str(data_dir or "")],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address, f"the server ended with status {process.wait()}"
+            yield Served(address, process)
+        finally:
+            process.terminate()

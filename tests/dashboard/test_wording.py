@@ -1,0 +1,72 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.record import Outcome
+from dashboard.wording import (
+    VERDICT_MARKS,
+    age_text,
+    change_text,
+    code_span,
+    outcome_text,
+    percent,
+    worst_change_point,
+)
+from db.values import Verdict
+from tests.builders import NOON, make_change_point, make_regression, make_series_key
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [
+        (timedelta(seconds=59), "just now"),
+        (timedelta(minutes=1), "1 minute ago"),
+        (timedelta(hours=23, minutes=59), "23 hours ago"),
+        (timedelta(days=29), "29 days ago"),
+        (timedelta(days=61), "2 months ago"),
+        (timedelta(days=800), "2 years ago"),
+        (timedelta(hours=-1), "just now"),
+    ],
+)
+def test_ages_are_whole_units(age: timedelta, text: str) -> None:
+    assert age_text(NOON - age, now=NOON) == text
+
+
+@given(st.text(alphabet="`a [](<>)\n*:$"))
+def test_a_code_span_cannot_be_left(text: str) -> None:
+    span = code_span(text)
+    fence = span[: len(span) - len(span.lstrip("`"))]
+    inside = span[len(fence) : -len(fence)]
+    assert span.endswith(fence)
+    assert fence not in inside
+    assert "\n" not in span
+
+
+def test_a_change_from_nothing_shows_both_levels() -> None:
+    spills = make_change_point(series=make_series_key("local_bytes"), before=0.0, after=96.0)
+    assert change_text(spills) == "0 B → 96 B"
+
+
+def test_a_change_to_a_failure_says_failed() -> None:
+    assert change_text(make_change_point(after=None)) == "10 µs → failed"
+
+
+def test_from_a_doubling_on_the_factor_is_shown() -> None:
+    assert (percent(0.2), percent(-0.25), percent(1.5)) == ("+20.0%", "-25.0%", "×2.5")
+
+
+def test_a_failure_is_the_worst_then_the_largest_change_of_a_time_then_machine_code() -> None:
+    failed = make_change_point(after=None)
+    small, large = make_change_point(after=11_000.0), make_change_point(after=19_000.0)
+    spills = make_change_point(series=make_series_key("local_bytes"), before=0.0, after=96.0)
+    assert worst_change_point(make_regression(change_points=(spills, small, large, failed))) is failed
+    assert worst_change_point(make_regression(change_points=(spills, small, large))) is large
+
+
+def test_every_verdict_and_outcome_has_a_word_besides_its_symbol() -> None:
+    assert {VERDICT_MARKS[verdict].word for verdict in Verdict} == {str(verdict) for verdict in Verdict}
+    assert outcome_text(Outcome.TIMED_OUT) == "✕ timed out"
+    assert outcome_text(Outcome.OK) == "✓ ok"
+    assert outcome_text(Outcome.UNSUPPORTED) == "○ unsupported"

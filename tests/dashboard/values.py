@@ -1,0 +1,114 @@
+"""Values as queries hand them out, for views and charts without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from collector.record import Outcome
+from db.values import CeilingValue, MeasuredCase, RunDetail, RunSummary, Series, SeriesKey, SeriesPoint, StaticRow
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    code_hash_of,
+    make_commit_ref,
+    make_environment,
+    make_series_key,
+)
+
+
+def make_point(number: int, value: float | None = 10_000.0, **fields: Any) -> SeriesPoint:
+    """A point of the numbered commit; without a value it is a run that crashed."""
+    defaults: dict[str, Any] = {
+        "commit": make_commit_ref(number),
+        "run_id": f"run {number}",
+        "measured_at": NOON + timedelta(hours=number),
+        "outcome": Outcome.CRASHED if value is None else Outcome.OK,
+        "value": value,
+        "low": None if value is None else value * 0.9,
+        "high": None if value is None else value * 1.2,
+    }
+    return SeriesPoint(**defaults | fields)
+
+
+def make_series(values: Sequence[float | None], *, key: SeriesKey | None = None) -> Series:
+    """One point per commit, in their order."""
+    points = tuple(make_point(number, value) for number, value in enumerate(values))
+    return Series(key or make_series_key(), points)
+
+
+def make_measured_case(case_id: str = CASE_ID, **fields: Any) -> MeasuredCase:
+    kernel, _, dtype, direction = case_id.split("/")
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "kernel": kernel,
+        "family": "normalisation",
+        "shape": {"n_rows": 64, "n_cols": 128},
+        "dtype": dtype,
+        "direction": direction,
+        "flop_count": 40_000.0,
+        "memory_bytes": 20_000.0,
+        "implementation": "eager",
+        "outcome": Outcome.OK,
+        "message": None,
+        "median_ns": 10_000.0,
+        "low_ns": 9_000.0,
+        "high_ns": 11_000.0,
+        "sample_count": 30,
+        "bound": "memory",
+        "utilisation": 0.25,
+        "rmse_ratio": 1e-7,
+        "accuracy_outcome": Outcome.OK,
+    }
+    return MeasuredCase(**defaults | fields)
+
+
+def make_failed_case(outcome: Outcome = Outcome.TIMED_OUT, **fields: Any) -> MeasuredCase:
+    without_numbers = dict.fromkeys(["median_ns", "low_ns", "high_ns", "bound", "utilisation"])
+    return make_measured_case(**{"outcome": outcome, "sample_count": 0, **without_numbers, **fields})
+
+
+def make_static_row(*, code: str = "first version", **fields: Any) -> StaticRow:
+    defaults: dict[str, Any] = {
+        "case_id": CASE_ID,
+        "implementation": "triton",
+        "function": "_rms_norm_kernel",
+        "target": "sm_90",
+        "outcome": Outcome.OK,
+        "message": None,
+        "configuration": {"num_warps": 4},
+        "registers": 32,
+        "spilled_registers": None,
+        "local_bytes": 0,
+        "shared_bytes": 1_024,
+        "code_bytes": 2_048,
+        "code_hash": code_hash_of(code),
+    }
+    return StaticRow(**defaults | fields)
+
+
+def make_run_detail(
+    number: int = 0,
+    *,
+    cases: Sequence[MeasuredCase] = (),
+    static_rows: Sequence[StaticRow] = (),
+    ceilings: Sequence[CeilingValue] = (),
+    **summary: Any,
+) -> RunDetail:
+    """The run of the numbered commit; other keywords are fields of its summary."""
+    started_at = NOON + timedelta(hours=number)
+    defaults: dict[str, Any] = {
+        "run_id": f"run {number}",
+        "project": PROJECT,
+        "commit": make_commit_ref(number),
+        "runner_class": make_environment().runner_class,
+        "device_name": "Example CPU",
+        "started_at": started_at,
+        "finished_at": started_at + timedelta(minutes=5),
+        "harness_version": "1",
+        "is_dirty": False,
+        "outcome_counts": {"ok": len(cases)},
+    }
+    return RunDetail(RunSummary(**defaults | summary), tuple(ceilings), tuple(cases), tuple(static_rows))
