@@ -29,11 +29,13 @@ class CommitOutcome:
 
     @property
     def false_alarms(self) -> tuple[Regression, ...]:
+        """What the commit is accused of and did not do. A suspicion that is said to be unconfirmed accuses nobody."""
         planted = self.commit.step.planted
         return tuple(
             regression
             for regression in self.said
-            if planted is None or (regression.kernel, regression.verdict) != (planted.kernel, planted.verdict)
+            if regression.is_confirmed
+            and (planted is None or (regression.kernel, regression.verdict) != (planted.kernel, planted.verdict))
         )
 
     @property
@@ -67,7 +69,8 @@ def _said(outcome: CommitOutcome) -> Text:
     lines = [
         Text.assemble(
             verdict(str(regression.verdict)),
-            f"{'' if regression.is_confirmed else ' (not confirmed)'}, {regression.cause}: {regression.summary}",
+            "" if regression.is_confirmed else " (suspected, not confirmed)",
+            f", {regression.cause}: {regression.summary}",
         )
         for regression in outcome.said
     ]

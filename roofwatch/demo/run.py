@@ -35,7 +35,7 @@ from roofwatch.terminal import console, print_note, print_table, write_text
 PROJECT = "demo"
 _MARKER = ".roofwatch-demo"
 _OWN = ("repository", "work-trees", "records", "cache", "tmp", "comment.md")
-_REMEASURE_ROUNDS = 4
+_REMEASURE_ROUNDS = 5
 
 
 class DemoError(Exception):
@@ -127,7 +127,7 @@ def _measure_and_judge(folder: _Folder, engine: Engine, bar: Progress) -> list[C
     regressions = _judge_until_sure(folder, engine, plan)
     bar.advance(task)
     bar.update(task, description="measuring the last commit against its base for the pull-request comment")
-    base, head = _measure_pair(folder, commits[-2].sha, commits[-1].sha, replace(plan, block_count=4), None)
+    base, head = _measure_pair(folder, commits[-2].sha, commits[-1].sha, replace(plan, block_count=5), None)
     write_text(folder.comment, to_markdown(judge_pull_request(base, head)))
     for record in (base, head):
         _keep(folder, engine, record, f"pull-request-{record.commit.sha[:12]}")
@@ -137,7 +137,8 @@ def _measure_and_judge(folder: _Folder, engine: Engine, bar: Progress) -> list[C
 
 def _judge_until_sure(folder: _Folder, engine: Engine, plan: RunPlan) -> list[Regression]:
     """Judge the history; measure every suspicion again, base against head, until none is left or it stays open."""
-    timing_plan = replace(plan, targets=(), block_count=5)
+    # blocks of every round add up, so a suspicion that one round leaves open meets more evidence in the next
+    timing_plan = replace(plan, targets=(), block_count=6, sampling=SamplingPlan(warmup_ms=20, budget_ms=150))
     for round_number in range(1, _REMEASURE_ROUNDS + 1):
         requests = unconfirmed(judge_project(engine, PROJECT))
         if not requests:

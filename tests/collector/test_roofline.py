@@ -2,16 +2,16 @@ import pytest
 
 from collector.ceilings import measure_ceilings
 from collector.record import Ceiling
-from collector.roofline import CACHED_WORKING_SET_BYTES, position
+from collector.roofline import position
 from tests.builders import make_case, make_ceiling
 
 DRAM = make_ceiling(resource="memory", level="dram", per_s=10e9)
-CACHE = make_ceiling(resource="memory", level="cache", per_s=100e9)
+CACHE = make_ceiling(resource="memory", level="cache", per_s=100e9, up_to_bytes=32 * 2**20)
 FLOAT32 = make_ceiling(resource="compute", level=None, dtype="float32", per_s=200e9)
 BFLOAT16 = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1000e9)
 ALL = [DRAM, CACHE, FLOAT32, BFLOAT16]
 
-LARGE = float(2 * CACHED_WORKING_SET_BYTES)
+LARGE = float(64 * 2**20)
 
 
 def test_a_case_with_little_arithmetic_is_bound_by_memory() -> None:
@@ -61,5 +61,7 @@ def test_the_ceilings_of_this_machine_are_measured_per_dtype() -> None:
         ("compute", None, "float32"),
         ("compute", None, "bfloat16"),
     ]
+    assert ceilings[1].up_to_bytes
+    assert ceilings[1].up_to_bytes >= 2**18
     # any machine that runs torch moves more than 100 MB/s and computes more than 100 MFLOP/s
     assert all(1e8 < ceiling.per_s < 1e16 for ceiling in ceilings)
