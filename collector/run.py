@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from collector.nursery import Nursery
 from collector.protocol import Mode
 from collector.record import Commit, Pairing, RunRecord, Side
 from collector.suite_run import RunPlan, Subject, SuiteRun
@@ -49,7 +50,9 @@ class _Steps:
         self.say(text)
 
 
-def collect_run(suite: SuiteAt, plan: RunPlan, on_progress: OnProgress = lambda _: None) -> RunRecord:
+def collect_run(
+    suite: SuiteAt, plan: RunPlan, on_progress: OnProgress = lambda _: None, *, nursery: Nursery
+) -> RunRecord:
     """Check, compile and time a suite at one commit.
 
     Compiling and the interpreter's checks run side by side; nothing else runs while something is timed.
@@ -60,7 +63,7 @@ def collect_run(suite: SuiteAt, plan: RunPlan, on_progress: OnProgress = lambda 
     """
     steps = _Steps(on_progress)
     run = SuiteRun(suite.source, plan)
-    with _device_worker(suite.source, plan) as worker, _interpreter(suite.source, plan) as interpreter:
+    with _device_worker(nursery, run) as worker, _interpreter(nursery, run) as interpreter:
         steps.say("loading the suite")
         _begin(run, worker, interpreter)
         steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
@@ -77,6 +80,7 @@ def measure_pair(
     head: SuiteAt,
     plan: RunPlan,
     *,
+    nursery: Nursery,
     only: frozenset[Subject] | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> tuple[RunRecord, RunRecord]:
@@ -89,6 +93,7 @@ def measure_pair(
         base: What to compare against.
         head: What is new.
         plan: `block_count` is the number of blocks on each side.
+        nursery: Forks the workers.
         only: Time these; all that both commits can run if left out.
         on_progress: Called after every step.
 
@@ -100,6 +105,8 @@ def measure_pair(
         CollectorError: the machine cannot be measured.
     """
     steps = _Steps(on_progress)
+    steps.say("loading torch and Triton")
+    nursery.warm_up()
     pair_id = uuid.uuid4()
     order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
     runs = {
@@ -107,14 +114,14 @@ def measure_pair(
         Side.HEAD: SuiteRun(head.source, plan),
     }
     for side, run in runs.items():
-        with _device_worker(run.source, plan) as worker, _interpreter(run.source, plan) as interpreter:
+        with _device_worker(nursery, run) as worker, _interpreter(nursery, run) as interpreter:
             steps.say(f"loading the suite of the {side}")
             _begin(run, worker, interpreter)
             steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
             _compile_and_check(run, worker, interpreter, steps)
     steps.total += plan.block_count * sum(len(_chosen(run, only)) for run in runs.values())
     for _ in range(plan.block_count):
-        _take_interleaved_blocks(runs, only, order, steps)
+        _take_interleaved_blocks(nursery, runs, only, order, steps)
     return (
         runs[Side.BASE].record(base.commit, base.project, Pairing(pair_id=pair_id, side=Side.BASE)),
         runs[Side.HEAD].record(head.commit, head.project, Pairing(pair_id=pair_id, side=Side.HEAD)),
@@ -122,11 +129,11 @@ def measure_pair(
 
 
 def _take_interleaved_blocks(
-    runs: dict[Side, SuiteRun], only: frozenset[Subject] | None, order: random.Random, steps: _Steps
+    nursery: Nursery, runs: dict[Side, SuiteRun], only: frozenset[Subject] | None, order: random.Random, steps: _Steps
 ) -> None:
     with (
-        _device_worker(runs[Side.BASE].source, runs[Side.BASE].plan) as base,
-        _device_worker(runs[Side.HEAD].source, runs[Side.HEAD].plan) as head,
+        _device_worker(nursery, runs[Side.BASE]) as base,
+        _device_worker(nursery, runs[Side.HEAD]) as head,
         ThreadPoolExecutor(2) as pool,
     ):
         workers = {Side.BASE: base, Side.HEAD: head}
@@ -169,15 +176,9 @@ def _chosen(run: SuiteRun, only: frozenset[Subject] | None) -> list[Subject]:
     return [subject for subject in run.to_time if only is None or subject in only]
 
 
-def _device_worker(source: SuiteSource, plan: RunPlan) -> Worker:
-    return Worker(
-        source,
-        Mode.DEVICE,
-        device=plan.device,
-        thread_count=plan.thread_count,
-        extra_environment=plan.extra_environment,
-    )
+def _device_worker(nursery: Nursery, run: SuiteRun) -> Worker:
+    return Worker(nursery, run.source, Mode.DEVICE, device=run.plan.device, thread_count=run.plan.thread_count)
 
 
-def _interpreter(source: SuiteSource, plan: RunPlan) -> Worker:
-    return Worker(source, Mode.INTERPRETER, device="cpu", extra_environment=plan.extra_environment)
+def _interpreter(nursery: Nursery, run: SuiteRun) -> Worker:
+    return Worker(nursery, run.source, Mode.INTERPRETER, device="cpu")

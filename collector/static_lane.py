@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collector.nursery import Nursery
 from collector.record import StaticFacts
 from collector.run import OnProgress, Progress
 from collector.suite_run import RunPlan, SuiteRun
@@ -25,7 +26,7 @@ def compile_suite(
         done += 1
         on_progress(Progress(done, len(run.to_compile), text))
 
-    with Worker(source, device="cpu", extra_environment=plan.extra_environment) as worker:
+    with Nursery() as nursery, Worker(nursery, source, device="cpu") as worker:
         run.select(worker.start())
         on_progress(Progress(0, len(run.to_compile), "compiling"))
         run.compile(worker, step)

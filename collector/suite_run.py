@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -62,7 +62,6 @@ class RunPlan:
             moment stalls all of them, and times say more about the neighbour than about the kernel.
         block_count: Blocks of samples per measurement, spread over the run so that no moment decides.
         sampling: When a block ends.
-        extra_environment: For the worker processes.
     """
 
     kernels: tuple[str, ...] = ("*",)
@@ -76,7 +75,6 @@ class RunPlan:
     check_timeout_s: float = 300.0
     compile_timeout_s: float = 300.0
     block_timeout_s: float = 120.0
-    extra_environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, order=True)

@@ -6,35 +6,20 @@ import contextlib
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 from collector.errors import CollectorError, SuiteError
+from collector.nursery import Nursery, read_tail
 from collector.protocol import Failure, Job, Mode, Reply, SuiteInfo, WorkerSettings
 from collector.record import Outcome
 from collector.suite_source import SuiteSource
 
 _START_TIMEOUT_S = 180.0
-_INSTALL_ROOT = Path(__file__).resolve().parent.parent
-_LOG_TAIL_BYTES = 1_500
+_KILL_TIMEOUT_S = 5.0
 _MAX_REPLY_BYTES = 256 * 2**20
-
-# Ours first while the worker's own modules are imported, then last: a suite finds its own packages before ours.
-_BOOT = """
-import sys
-root = sys.argv.pop(1)
-sys.path.insert(0, root)
-from collector.worker_main import main
-sys.path.remove(root)
-sys.path.append(root)
-main(*(int(argument) for argument in sys.argv[1:4]))
-"""
 
 # After these a process may be in any state, a GPU context for good.
 _POISONING = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
@@ -44,25 +29,25 @@ class Worker:
     """One suite in a process of its own.
 
     Args:
+        nursery: Forks the process.
         source: The suite.
         mode: On the device, or in Triton's interpreter.
         device: `cpu` or `cuda`; None lets the worker see which there is.
         thread_count: Threads that torch may use; None leaves torch's default.
-        extra_environment: Put into the process's environment, for example cache folders.
     """
 
     def __init__(
         self,
+        nursery: Nursery,
         source: SuiteSource,
         mode: Mode = Mode.DEVICE,
         *,
         device: str | None = None,
         thread_count: int | None = None,
-        extra_environment: Mapping[str, str] | None = None,
     ) -> None:
+        self._nursery = nursery
         self._settings = WorkerSettings(mode=mode, source=source, device=device, thread_count=thread_count)
-        self._extra_environment = dict(extra_environment or {})
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
         self._resources = contextlib.ExitStack()
         self._jobs: IO[bytes]
         self._replies_fd: int
@@ -104,7 +89,7 @@ class Worker:
         Returns:
             The reply; a `failure` where the kernel failed, crashed the process or ran longer than `timeout_s`.
         """
-        if self._process is None:
+        if self._pid is None:
             self.start()
         line: bytes | None = None
         with contextlib.suppress(BrokenPipeError):
@@ -119,11 +104,11 @@ class Worker:
 
     def stop(self) -> None:
         """End the process and all it started; safe to call again."""
-        process, self._process = self._process, None
-        if process is not None:
+        pid, self._pid = self._pid, None
+        if pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                os.killpg(pid, signal.SIGKILL)
+            self._nursery.exit_status(self._settings.mode, pid, timeout_s=_KILL_TIMEOUT_S)
         self._resources.close()
         self._pending = b""
 
@@ -140,24 +125,12 @@ class Worker:
         self._resources.callback(os.close, replies_read)
         self._replies_fd = replies_read
         self._log = self._resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed by the stack
-        environment = {**os.environ, **self._extra_environment}
-        environment.pop("TRITON_INTERPRET", None)
-        if self._settings.mode is Mode.INTERPRETER:
-            environment["TRITON_INTERPRET"] = "1"
         own_ends = (lifeline_read, jobs_read, replies_write)
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(_INSTALL_ROOT), *(str(fd) for fd in own_ends)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                pass_fds=own_ends,
-                env=environment,
-                start_new_session=True,
-            )
-        except OSError as error:
+            self._pid = self._nursery.fork_worker(self._settings.mode, own_ends, self._log)
+        except CollectorError:
             self._resources.close()
-            raise CollectorError(f"a worker process could not be started: {error.strerror}") from None
+            raise
         finally:
             for fd in own_ends:  # held here too, they would hide the end of the process
                 os.close(fd)
@@ -183,20 +156,15 @@ class Worker:
 
     def _died(self, timeout_s: float) -> Failure:
         """Say how the process ended, having made sure that it has."""
-        assert self._process is not None
-        try:
-            # the pipe closes a moment before the process is gone
-            status = self._process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
+        assert self._pid is not None
+        # the pipe closes a moment before the process is gone
+        status = self._nursery.exit_status(self._settings.mode, self._pid, timeout_s=0.5)
+        if status is None:
             self.stop()
             return Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s")
-        tail = self._log_tail()
+        self._pid = None  # reaped: the number may be another process's by now
+        tail = read_tail(self._log)
         self.stop()
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        return Failure(outcome=Outcome.CRASHED, message=f"the process ended: {how}{tail}")
-
-    def _log_tail(self) -> str:
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - _LOG_TAIL_BYTES))
-        text = self._log.read().decode(errors="replace").replace("\0", "").strip()
-        return f"; its last output: {text}" if text else ""
+        last_output = f"; its last output: {tail}" if tail else ""
+        return Failure(outcome=Outcome.CRASHED, message=f"the process ended: {how}{last_output}")

@@ -98,11 +98,12 @@ def _options(
 @app.command("list")
 def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     """List the kernels of a suite with their cases and implementations."""
+    from collector.nursery import Nursery
     from collector.worker import Worker
     from roofwatch import tables
     from roofwatch.terminal import print_json, print_table
 
-    with Worker(_suite_source(path)) as worker:
+    with Nursery() as nursery, Worker(nursery, _suite_source(path)) as worker:
         info = worker.start()
     if as_json:
         print_json({"kernels": [kernel.model_dump(mode="json") for kernel in info.kernels]})
@@ -126,6 +127,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Check, compile and time a suite at the current commit, and write a record file."""
+    from collector.nursery import Nursery
     from collector.record import check_writable
     from collector.run import collect_run
     from roofwatch import tables
@@ -137,8 +139,8 @@ def run(
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}.json"
     check_writable(destination)
-    with progress(suite.project) as on_progress:
-        record = collect_run(suite, plan, on_progress)
+    with progress(suite.project) as on_progress, Nursery() as nursery:
+        record = collect_run(suite, plan, on_progress, nursery=nursery)
     record.write(destination)
     if as_json:
         print_json({"record": str(destination), **record.model_dump(mode="json")})

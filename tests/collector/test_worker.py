@@ -1,10 +1,12 @@
 """Kernels that really crash, hang and exhaust memory, each costing its own case and nothing else."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collector.errors import SuiteError
+from collector.nursery import Nursery
 from collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
 from collector.record import Outcome
 from collector.run import SuiteAt, collect_run
@@ -19,9 +21,15 @@ FAILING = SuiteSource(SUITES / "bench_failing.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 
-def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measured() -> None:
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measured(nursery: Nursery) -> None:
     plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=6, compile_timeout_s=60)
-    record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan)
+    record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan, nursery=nursery)
 
     outcomes = {m.case_id.split("/")[0]: m.outcome for m in record.measurements}
     assert outcomes == {
@@ -69,16 +77,18 @@ def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measur
         ("import roofwatch\nroofwatch.KernelSpecs", "no attribute 'KernelSpecs'"),
     ],
 )
-def test_a_file_that_cannot_be_loaded_is_one_clear_error(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_cannot_be_loaded_is_one_clear_error(
+    nursery: Nursery, tmp_path: Path, text: str, expected: str
+) -> None:
     file = tmp_path / "bench_broken.py"
     file.write_text(text)
-    with Worker(SuiteSource(file)) as worker, pytest.raises(SuiteError) as caught:
+    with Worker(nursery, SuiteSource(file)) as worker, pytest.raises(SuiteError) as caught:
         worker.start()
     assert str(file) in str(caught.value)
     assert expected in str(caught.value)
 
 
-def test_a_repository_with_packages_named_like_ours_finds_its_own(tmp_path: Path) -> None:
+def test_a_repository_with_packages_named_like_ours_finds_its_own(nursery: Nursery, tmp_path: Path) -> None:
     for package in ("kernels", "db", "ci", "dashboard", "api", "tests"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(f"NAME = 'the user\\'s {package}'\n")
@@ -91,11 +101,12 @@ def test_a_repository_with_packages_named_like_ours_finds_its_own(tmp_path: Path
     record = collect_run(
         SuiteAt(SuiteSource(file, (tmp_path,)), make_commit(), "own"),
         RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK),
+        nursery=nursery,
     )
     assert {m.outcome for m in record.measurements if m.implementation == "eager"} == {Outcome.OK}
 
 
-def test_a_file_inside_a_package_may_import_relatively(tmp_path: Path) -> None:
+def test_a_file_inside_a_package_may_import_relatively(nursery: Nursery, tmp_path: Path) -> None:
     package = tmp_path / "model" / "benchmarks"
     package.mkdir(parents=True)
     (tmp_path / "model" / "__init__.py").touch()
@@ -103,18 +114,18 @@ def test_a_file_inside_a_package_may_import_relatively(tmp_path: Path) -> None:
     (tmp_path / "model" / "layers.py").write_text("FACTOR = 3\n")
     good = (SUITES / "bench_good.py").read_text()
     (package / "bench_model.py").write_text("from ..layers import FACTOR\n" + good)
-    with Worker(SuiteSource(package / "bench_model.py")) as worker:
+    with Worker(nursery, SuiteSource(package / "bench_model.py")) as worker:
         assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
 
 
-def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu() -> None:
+def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu(nursery: Nursery) -> None:
     source = SuiteSource(SUITES / "bench_good.py")
     case_id = "scale/n=1000/float32/fwd"
-    with Worker(source, Mode.INTERPRETER, device="cpu") as interpreter:
+    with Worker(nursery, source, Mode.INTERPRETER, device="cpu") as interpreter:
         accuracy = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).accuracy
     assert accuracy is not None
     assert (accuracy.outcome, accuracy.executor) == (Outcome.OK, "interpreter")
-    with Worker(source, device="cpu") as worker:
+    with Worker(nursery, source, device="cpu") as worker:
         compiled = worker.request(
             CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")), timeout_s=60
         )

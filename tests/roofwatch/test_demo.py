@@ -12,8 +12,9 @@ import pytest
 from collector.errors import CollectorError
 from collector.git import run_git
 from db.values import CommitRef, RegressionState, Verdict
+from roofwatch.demo.folder import DemoError
 from roofwatch.demo.outcome import outcomes
-from roofwatch.demo.run import DemoError, run_demo
+from roofwatch.demo.run import run_demo
 from roofwatch.demo.scenario import STEPS, MadeCommit, Step, make_repository
 from tests.builders import make_commit_ref, make_regression
 
