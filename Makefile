@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?= 1
+EXTRAS ?= server,dev
 STAMP := $(VENV)/.set-up
 
 .DEFAULT_GOAL := help
@@ -21,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  { echo "venv is missing; install it (Debian: apt install python3-venv)"; exit 2; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation \
-	  --editable '.[server,dev]'
+	  --editable '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(STAMP) ## Measure sixteen commits, find the four that changed something, serve the dashboard (SERVE=0: do not serve)

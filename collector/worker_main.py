@@ -7,6 +7,7 @@ repository with its own `kernels`, `db` or `ci` package finds its own.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import resource
@@ -54,6 +55,7 @@ from collector.timing import sample_launches
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec
 
 _MEMORY_SHARE = 0.8
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 @dataclass
@@ -104,6 +106,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             torch.set_num_threads(settings.thread_count)
         if device == "cpu":
             _limit_memory()
+            _keep_freed_memory()
         try:
             specs = load_suite(settings.source)
             info = SuiteInfo(device=device, kernels=tuple(_describe(spec) for spec in specs))
@@ -232,6 +235,21 @@ def _limit_memory() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = mapped_bytes + int(available * _MEMORY_SHARE)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+
+
+def _keep_freed_memory() -> None:
+    """Have malloc keep what is freed, so that a launch does not pay for new pages, or not, as chance has it.
+
+    glibc gives large blocks back to the system and learns from frees when not to: whether a temporary of a megabyte
+    costs 256 page faults then hangs on what was freed before, and blocks of one kernel differ by a factor of three.
+    On a GPU torch's caching allocator does the same.
+
+    Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # another C library, such as musl, has none
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _available_memory_bytes() -> int | None:

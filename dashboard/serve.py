@@ -30,6 +30,8 @@ _FLAGS = {
     "browser.gatherUsageStats": "false",
     "client.toolbarMode": "viewer",
     "logger.level": "warning",
+    # the welcome text would ask a host elsewhere for this machine's address
+    "logger.hideWelcomeMessage": "true",
     "client.showErrorDetails": "none",
     "theme.light.primaryColor": "#0072B2",
     "theme.dark.primaryColor": "#56B4E9",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from collector.record import Outcome, RunRecord, StaticFacts, measured_values
 from db.values import Verdict
 
 if TYPE_CHECKING:
+    from ci.compare import Comparison
     from ci.pull_request import PullRequestJudgement, SideResult, StaticJudgement
     from collector.protocol import KernelInfo
     from db.status import StoreStatus
@@ -116,7 +118,7 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
             _side(case.base),
             _side(case.head),
             "" if comparison is None else f"{comparison.relative_change:+.1%}",
-            "" if comparison is None else "{:+.1%} to {:+.1%}".format(*comparison.relative_interval),
+            _interval(comparison),
             verdict(str(case.verdict)),
             str(case.reason),
         )
@@ -173,6 +175,13 @@ def _side(side: SideResult | None) -> str:
     if side.median_ns is not None:
         return format_ns(side.median_ns)
     return str(side.measured or side.accuracy)
+
+
+def _interval(comparison: Comparison | None) -> str:
+    if comparison is None or not all(map(math.isfinite, comparison.relative_interval)):
+        return ""
+    low, high = comparison.relative_interval
+    return f"{low:+.1%} to {high:+.1%}"
 
 
 def _moved(judged: StaticJudgement, fact: str) -> str:

@@ -56,7 +56,7 @@ def make_commit(number: int = 0, **fields: Any) -> Commit:
         "parents": (sha_of(number - 1),) if number else (),
         "first_parent_count": number + 1,
         "committed_at": NOON + timedelta(hours=number),
-        "author": "Ada Example",
+        "author": "Test Author",
         "subject": f"Change number {number}",
         "branch": "main",
     }

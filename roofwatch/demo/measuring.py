@@ -26,7 +26,7 @@ from roofwatch.demo.scenario import BENCHMARK_FILE, MadeCommit
 
 PROJECT = "demo"
 
-_ALONE = RunPlan(device="cpu", sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
+_ALONE = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
 # Blocks of every round add up, so a suspicion that one round leaves open meets more evidence in the next.
 _AGAIN = replace(_ALONE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100))
 _AGAIN_ROUNDS = 5

@@ -165,7 +165,8 @@ def huge() -> Records:
     base: list[Result] = []
     head: list[Result] = []
     for number in range(1_500):
-        case_id = f"rms_norm/n_rows={number},n_cols={'1' * 100}/float32/fwd"
+        lengths = ",".join(f"dimension_{letter}={'1' * 10}" for letter in "abcd")
+        case_id = f"rms_norm/n_rows={number},{lengths}/float32/fwd"
         base.append(make_timed(case_id, levels=QUIET[:3]))
         head.append(head_timed(case_id, levels=QUIET[:3], median_ns=1.1e6 + number * 100))
     facts = [make_static_facts(target=f"sm_{number}") for number in range(300)]

@@ -269,7 +269,7 @@ def test_trends_list_stored_change_points_with_commit_and_standing(open_view: Op
             "change": "+42.0%",
             "level": "10 µs → 14.2 µs",
             "commit": sha_of(SLOWER_AT)[:8],
-            "author": "Ada Example",
+            "author": "Test Author",
             "subject": f"Change number {SLOWER_AT}",
             "evidence": "median rose from 10 µs to 12 µs",
         }

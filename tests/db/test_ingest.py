@@ -168,14 +168,6 @@ UNSTORABLE: dict[str, tuple[Callable[[], RunRecord], str]] = {
         lambda: RunRecord.model_validate(json.loads(make_record().to_json()) | {"note": ["x", "\0"]}),
         r"note\.1 contains a NUL",
     ),
-    "count beyond 64 bit": (
-        lambda: make_record(environment=make_environment(device_memory_bytes=2**80)),
-        "out of range",
-    ),
-    "count beyond the column": (
-        lambda: make_record(environment=make_environment(device_memory_bytes=2**63 + 1)),
-        "the database refuses a value: .*out of range",
-    ),
     "names too long for an index": (
         lambda: make_record(
             static_facts=[make_static_facts(function=long_name(1), target=long_name(2), implementation=long_name(3))],

@@ -1,0 +1,123 @@
+"""What docker-compose.yml promises, as far as it can be told without an engine."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofwatch import __version__
+from tests.deploy.compose import COMPOSE_FILE, read_compose, read_services, strings, substitute
+from tests.docs.command_line import check_roofwatch
+
+SERVICES = read_services()
+OURS = [name for name, service in SERVICES.items() if "build" in service]
+EXACT_TAG = re.compile(r":\d+(\.\d+)+(-[a-z]+)?(@sha256:[0-9a-f]{64})?$")
+
+
+def check_against_the_specification(file: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_file_keeps_to_the_compose_specification() -> None:
+    checked = check_against_the_specification(COMPOSE_FILE)
+
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_file_that_does_not_keep_to_it_would_be_noticed(tmp_path: Path) -> None:
+    broken = tmp_path / "docker-compose.yml"
+    broken.write_text(COMPOSE_FILE.read_text().replace("healthcheck:", "health_check:"))
+
+    assert check_against_the_specification(broken).returncode == 1
+
+
+def test_the_services_are_postgres_its_migration_and_the_dashboard() -> None:
+    assert list(SERVICES) == ["postgres", "migrate", "dashboard"]
+    assert OURS == ["migrate", "dashboard"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_image_has_an_exact_tag(service: str) -> None:
+    assert EXACT_TAG.search(SERVICES[service]["image"])
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_our_image_bears_our_version(service: str) -> None:
+    assert SERVICES[service]["image"] == f"roofwatch:{__version__}"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_service_is_confined(service: str) -> None:
+    settings = SERVICES[service]
+
+    assert settings["read_only"] is True
+    assert settings["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in settings["security_opt"]
+    assert "privileged" not in settings
+
+
+def test_postgres_runs_as_an_ordinary_user() -> None:
+    # our own image names its user itself
+    assert SERVICES["postgres"]["user"] == "postgres"
+
+
+@pytest.mark.parametrize("variables", [{}, {"POSTGRES_PASSWORD": ""}])
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_service_has_a_password_unless_one_is_set(service: str, variables: dict[str, str]) -> None:
+    passwords = [text for name, text in SERVICES[service]["environment"].items() if "PASSWORD" in name]
+
+    assert len(passwords) == 1
+    with pytest.raises(KeyError, match="POSTGRES_PASSWORD"):
+        substitute(passwords[0], variables)
+
+
+def test_the_password_is_in_the_environment_of_its_service_and_nowhere_else() -> None:
+    document = read_compose()
+    for part in (*document["services"].values(), document["x-roofwatch"]):
+        del part["environment"]
+
+    assert [text for text in strings(document) if "PASSWORD" in text] == []
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_the_database_url_holds_no_password(service: str) -> None:
+    assert "@" in SERVICES[service]["environment"]["ROOFWATCH_DATABASE_URL"]
+    assert ":" not in SERVICES[service]["environment"]["ROOFWATCH_DATABASE_URL"].split("//")[1].split("@")[0]
+
+
+@pytest.mark.parametrize("service", ["postgres", "dashboard"])
+def test_what_stays_up_says_whether_it_is_healthy_and_comes_back(service: str) -> None:
+    assert SERVICES[service]["healthcheck"]["test"][0] == "CMD"
+    assert SERVICES[service]["restart"] == "unless-stopped"
+
+
+def test_the_migration_waits_for_postgres_and_the_dashboard_for_the_migration() -> None:
+    # `up --wait` takes a service that ends for a failure unless another one waits for just that
+    assert SERVICES["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
+    assert SERVICES["dashboard"]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+
+
+def test_only_the_dashboard_can_be_reached_and_only_from_this_machine() -> None:
+    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+
+    assert list(ports) == ["dashboard"]
+    assert [substitute(port, {}) for port in ports["dashboard"]] == ["127.0.0.1:8501:8501"]
+    assert read_compose()["networks"]["store"]["internal"] is True
+    assert SERVICES["postgres"]["networks"] == ["store"]
+
+
+def test_the_data_outlives_the_containers() -> None:
+    assert SERVICES["postgres"]["volumes"] == ["postgres:/var/lib/postgresql"]
+    assert "postgres" in read_compose()["volumes"]
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_every_command_is_one_that_the_command_line_takes(service: str) -> None:
+    check_roofwatch(SERVICES[service]["command"])

@@ -1,0 +1,80 @@
+"""What the Dockerfile promises, as far as it can be told without an engine."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = re.sub(r"(?m)^#.*\n", "", (ROOT / "Dockerfile").read_text()).replace("\\\n", " ")
+INSTRUCTIONS = [tuple(line.split(maxsplit=1)) for line in TEXT.splitlines() if line.strip()]
+CONTEXT = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+
+
+def arguments_of(instruction: str) -> list[str]:
+    return [rest for name, rest in INSTRUCTIONS if name == instruction]
+
+
+def test_every_stage_starts_from_one_image_with_an_exact_tag() -> None:
+    images = {line.split()[0] for line in arguments_of("FROM")}
+
+    assert len(images) == 1
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+(@sha256:[0-9a-f]{64})?", images.pop())
+
+
+def test_the_python_is_one_that_the_project_supports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    minor = re.search(r"python:3\.(\d+)", TEXT)
+
+    assert minor is not None
+    assert project["requires-python"] == ">=3.11"
+    assert int(minor[1]) >= 11
+
+
+def test_the_service_runs_as_a_user_of_its_own_that_is_not_root() -> None:
+    user = arguments_of("USER")[-1]
+
+    assert INSTRUCTIONS.index(("USER", user)) > max(
+        index for index, (name, _) in enumerate(INSTRUCTIONS) if name == "FROM"
+    )
+    assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", user)
+    assert f"--uid {user.split(':')[0]} " in TEXT
+
+
+def test_the_code_belongs_to_root_and_not_to_the_service() -> None:
+    assert all("--chown" not in line and "--chmod" not in line for line in arguments_of("COPY"))
+
+
+def test_the_image_is_set_up_by_the_verb_that_everybody_uses() -> None:
+    verbs = re.findall(r"\bmake ([a-z-]+)$", TEXT, re.MULTILINE)
+
+    assert verbs == ["setup"]
+    assert re.search(r"(?m)^setup:", (ROOT / "Makefile").read_text())
+    assert "pip install" not in TEXT
+
+
+def test_no_secret_is_built_in() -> None:
+    kept = [*arguments_of("ENV"), *arguments_of("ARG"), *arguments_of("LABEL")]
+
+    assert not [line for line in kept if re.search("PASSWORD|TOKEN|SECRET|KEY", line, re.IGNORECASE)]
+    assert arguments_of("ARG") == ['PIP_EXTRA_INDEX_URL=""']
+
+
+def test_nothing_gets_into_a_layer_that_is_not_named() -> None:
+    assert CONTEXT[0] == "*"
+    assert all(line.startswith("!") for line in CONTEXT[1:-1])
+    assert CONTEXT[-1] == "**/__pycache__"
+
+
+def test_all_that_set_up_needs_is_let_in() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {pattern.rstrip("*") for pattern in pyproject["tool"]["setuptools"]["packages"]["find"]["include"]}
+    let_in = {line.removeprefix("!") for line in CONTEXT[1:-1]}
+
+    assert let_in == packages | {"Makefile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+
+
+@pytest.mark.parametrize("name", [line.removeprefix("!") for line in CONTEXT[1:-1]])
+def test_what_is_let_in_exists(name: str) -> None:
+    assert (ROOT / name).exists()

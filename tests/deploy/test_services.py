@@ -1,0 +1,132 @@
+"""The commands of docker-compose.yml, run for real against a Postgres with a password that nothing escapes."""
+
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy import URL, make_url
+
+from db.migrate import current_revision, head_revision
+from db.session import open_server
+from tests.deploy.compose import ROOT, read_services, substitute
+
+SERVICES = read_services()
+HEALTH_CHECK: list[str] = SERVICES["dashboard"]["healthcheck"]["test"]
+IN_CONTAINER = "http://127.0.0.1:8501"
+PASSWORD = """p@ss:/%w#rd ?&='"\\$x"""
+
+
+@pytest.fixture
+def owned_database(empty_database_url: URL) -> Iterator[URL]:
+    """A database whose owner has that password, by a URL that is docker-compose.yml's but for the names in it."""
+    # roles are the whole server's, which other tests share
+    name = f"owner_{uuid.uuid4().hex}"
+    owner = sql.Identifier(name)
+    given = make_url(SERVICES["migrate"]["environment"]["ROOFWATCH_DATABASE_URL"]).set(username=name)
+    superuser = empty_database_url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(superuser, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(owner, PASSWORD))
+        try:
+            database = sql.Identifier(str(empty_database_url.database))
+            admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, owner))
+            yield given.set(
+                host=empty_database_url.host, port=empty_database_url.port, database=empty_database_url.database
+            )
+        finally:
+            admin.execute(sql.SQL("REASSIGN OWNED BY {} TO CURRENT_USER").format(owner))
+            admin.execute(sql.SQL("DROP ROLE {}").format(owner))
+
+
+def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[str, str]:
+    """What the service's process sees, with the database of this test in place of the one of the network."""
+    given = {name: substitute(text, {"POSTGRES_PASSWORD": PASSWORD}) for name, text in service["environment"].items()}
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        **given,
+        "ROOFWATCH_DATABASE_URL": database.render_as_string(hide_password=False),
+    }
+
+
+def command_of(service: dict[str, Any]) -> list[str]:
+    return [sys.executable, "-c", "from roofwatch.cli import main; main()", *service["command"]]
+
+
+def test_the_migration_reaches_the_database_whatever_characters_the_password_has(
+    owned_database: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = SERVICES["migrate"]
+
+    done = subprocess.run(
+        command_of(service),
+        env=environment_of(service, owned_database, tmp_path),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with open_server(owned_database.render_as_string()) as engine:
+        assert current_revision(engine) == head_revision()
+
+
+def test_a_wrong_password_is_refused_and_not_shown(owned_database: URL, tmp_path: Path) -> None:
+    service = SERVICES["migrate"]
+    environment = environment_of(service, owned_database, tmp_path) | {"PGPASSWORD": "hunter2"}
+
+    done = subprocess.run(
+        command_of(service), env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 2
+    assert "password authentication failed" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def test_the_health_check_passes_while_the_dashboard_serves_and_fails_once_it_does_not(
+    owned_database: URL, tmp_path: Path
+) -> None:
+    environment = environment_of(SERVICES["dashboard"], owned_database, tmp_path)
+    subprocess.run(command_of(SERVICES["migrate"]), env=environment, cwd=tmp_path, capture_output=True, check=True)
+    command = command_of(SERVICES["dashboard"])
+    port = command.index("--port")
+    del command[port : port + 2]  # a free one instead of the one that the container has to itself
+
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = next(line for line in process.stdout if "http://" in line).split()[1]
+            while_serving, answer = health_check(address), health_answer(address)
+        finally:
+            process.terminate()
+
+    assert while_serving == 0
+    assert answer == b"ok", "any other path gets a page too"
+    assert health_check(address) != 0
+
+
+def health_check(address: str) -> int:
+    kind, program, *arguments = HEALTH_CHECK
+    assert (kind, program) == ("CMD", "python")
+    arguments = [argument.replace(IN_CONTAINER, address) for argument in arguments]
+    return subprocess.run([sys.executable, *arguments], capture_output=True, check=False).returncode
+
+
+def health_answer(address: str) -> bytes:
+    path = re.search(rf'{IN_CONTAINER}(/[^"]*)"', HEALTH_CHECK[-1])
+    assert path is not None
+    with urllib.request.urlopen(address + path[1], timeout=30) as response:  # noqa: S310  our own http address
+        body: bytes = response.read()
+    return body

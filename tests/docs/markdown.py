@@ -1,0 +1,86 @@
+"""The documents, read with a Markdown parser: their commands, tables, links and headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_SHELLS = {"sh", "bash", "shell", "console"}
+
+
+@dataclass(frozen=True)
+class Fence:
+    language: str
+    text: str
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def tokens_of(document: Path) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(document.read_text())
+
+
+def fences(document: Path) -> list[Fence]:
+    return [Fence(token.info, token.content) for token in tokens_of(document) if token.type == "fence"]
+
+
+def shell_lines(document: Path) -> list[str]:
+    """What a reader would type."""
+    return [
+        line
+        for fence in fences(document)
+        if fence.language in _SHELLS
+        for line in fence.text.splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
+
+
+def code_spans(document: Path) -> list[str]:
+    return [token.content for token in _inline(document) if token.type == "code_inline"]
+
+
+def targets(document: Path) -> list[str]:
+    """Of links and images."""
+    found = [token.attrs.get("href") or token.attrs.get("src") for token in _inline(document)]
+    return [str(target) for target in found if target]
+
+
+def anchors(document: Path) -> set[str]:
+    """What a heading is called in an address, as GitHub makes it."""
+    tokens = tokens_of(document)
+    titles = [after.content for before, after in pairwise(tokens) if before.type == "heading_open"]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def table_under(document: Path, heading: str) -> list[list[str]]:
+    """Rows of the first table under a heading, without its head; code spans without their marks."""
+    tokens = tokens_of(document)
+    titles = [index for index, token in enumerate(tokens) if token.content == heading and token.type == "inline"]
+    assert len(titles) == 1, f"{name_of(document)}: {len(titles)} headings {heading!r}"
+    rows: list[list[str]] = []
+    is_body = False
+    for token in tokens[titles[0] :]:
+        if token.type == "tbody_open":
+            is_body = True
+        elif token.type == "tbody_close":
+            return rows
+        elif is_body and token.type == "tr_open":
+            rows.append([])
+        elif is_body and token.type == "inline":
+            rows[-1].append(token.content.replace("`", ""))
+    raise AssertionError(f"{name_of(document)}: no table under {heading!r}")
+
+
+def _inline(document: Path) -> Iterator[Token]:
+    for token in tokens_of(document):
+        yield from token.children or ()

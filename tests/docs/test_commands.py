@@ -1,0 +1,91 @@
+"""Every command that a document shows is one that works."""
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from roofwatch.settings import Settings
+from tests.docs.command_line import UnknownCommandError, check_line, commands, verbs
+from tests.docs.markdown import DOCUMENTS, ROOT, code_spans, name_of, shell_lines, table_under
+
+SHOWN = [(name_of(document), line) for document in DOCUMENTS for line in shell_lines(document)]
+NAMED = [
+    (name_of(document), span)
+    for document in DOCUMENTS
+    for span in code_spans(document)
+    if span.startswith(("make ", "roofwatch ", "python -m pytest"))
+]
+
+
+@pytest.mark.parametrize(("document", "line"), SHOWN)
+def test_a_command_in_a_block_is_known(document: str, line: str) -> None:
+    check_line(line)
+
+
+@pytest.mark.parametrize(("document", "line"), sorted(set(NAMED)))
+def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
+    if line in {"roofwatch --help", "roofwatch --debug"}:
+        return
+    # what is only named has none of the arguments that it needs
+    needed = {"roofwatch ingest": " f", "roofwatch compare": " f f", "roofwatch report": " f f"}
+    check_line(line + needed.get(line, ""))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make tea",
+        "make demo SERVICE=0",
+        "roofwatch measure",
+        "roofwatch run --fast",
+        "roofwatch compare base.json",
+        "roofwatch db drop",
+        "python -m pytest tests/gone",
+        "python -m pytest -m slow",
+        "docker compose up",
+        "cargo build",
+        "true | make tea",
+    ],
+)
+def test_a_command_that_does_not_work_would_be_noticed(line: str) -> None:
+    with pytest.raises(UnknownCommandError):
+        check_line(line)
+
+
+def test_the_list_of_commands_is_whole() -> None:
+    rows = table_under(ROOT / "README.md", "Commands")
+
+    assert sorted(row[0] for row in rows) == sorted(f"roofwatch {name}" for name in commands())
+
+
+def test_the_list_of_verbs_is_whole() -> None:
+    assert [row[0].removeprefix("make ") for row in table_under(ROOT / "CONTRIBUTING.md", "Set-up")] == [
+        verb for verb in verbs() if verb != "help"
+    ]
+
+
+def test_the_list_of_settings_is_whole() -> None:
+    rows = table_under(ROOT / "README.md", "Configuration")
+
+    assert [row[0] for row in rows] == list(Settings.model_fields)
+    assert [row[1] for row in rows] == [f"ROOFWATCH_{name.upper()}" for name in Settings.model_fields]
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    assert shell_lines(ROOT / "README.md")[:2] == ["make demo", "make test"]
+
+
+def test_the_password_of_the_service_is_made_as_the_readme_says(tmp_path: Path) -> None:
+    lines = [line for line in shell_lines(ROOT / "README.md") if line.endswith(" .env")]
+
+    for line in lines:
+        subprocess.run(line, shell=True, check=True, cwd=tmp_path, env={"PATH": os.environ["PATH"]})  # noqa: S602
+
+    file = tmp_path / ".env"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    name, _, password = file.read_text().strip().partition("=")
+    assert name == "POSTGRES_PASSWORD"
+    assert len(password) >= 32

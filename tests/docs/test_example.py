@@ -1,0 +1,82 @@
+"""The example of the README, as a reader would try it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from collector.record import Outcome, RunRecord
+from tests.docs.markdown import ROOT, fences, shell_lines
+from tests.roofwatch.command import roofwatch
+
+EXAMPLE = next(fence.text for fence in fences(ROOT / "README.md") if fence.language == "python")
+FILE_NAME = "bench_squared_relu.py"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / FILE_NAME
+    path.write_text(EXAMPLE)
+    return path
+
+
+def lines_beside_the_kernel(source: str) -> int:
+    """Lines that are there for roofwatch: neither the jitted body, nor its launcher, nor other packages' imports."""
+    tree = ast.parse(source)
+    count = 0
+    for statement in tree.body:
+        if isinstance(statement, ast.Import) or ast.unparse(statement).startswith("from triton"):
+            continue
+        length = (statement.end_lineno or 0) - statement.lineno + 1
+        if isinstance(statement, ast.FunctionDef):
+            decorators = [ast.unparse(decorator) for decorator in statement.decorator_list]
+            is_kernel = "triton.jit" in decorators
+            is_launcher = any("implementation('triton'" in decorator for decorator in decorators)
+            count += 0 if is_kernel else len(decorators) + (0 if is_launcher else length)
+        else:
+            count += length
+    return count
+
+
+def test_it_takes_at_most_15_lines_beside_the_kernel() -> None:
+    assert 10 <= lines_beside_the_kernel(EXAMPLE) <= 15
+
+
+def test_it_is_the_file_that_the_commands_name() -> None:
+    assert f"`{FILE_NAME}`" in (ROOT / "README.md").read_text()
+    assert {word for line in shell_lines(ROOT / "README.md") for word in line.split() if "bench_" in word} == {
+        FILE_NAME
+    }
+
+
+def test_it_is_listed_and_measured(file: Path, tmp_path: Path) -> None:
+    done = roofwatch(
+        *("run", file, "--no-static", "--blocks", "1", "-i", "triton", "-i", "eager", "-o", "record.json"), cwd=tmp_path
+    )
+
+    assert done.status == 0, done.error
+    record = RunRecord.read(tmp_path / "record.json")
+    assert {case.dtype for case in record.cases} == {"float32", "bfloat16"}
+    assert {accuracy.outcome for accuracy in record.accuracies} == {Outcome.OK}
+    assert {m.implementation for m in record.measurements} == {"triton", "eager"}
+    assert {m.outcome for m in record.measurements if m.implementation == "eager"} == {Outcome.OK}
+
+
+def test_it_compiles_for_the_targets_that_the_readme_asks_for(file: Path, tmp_path: Path) -> None:
+    (line,) = [line for line in shell_lines(ROOT / "README.md") if line.startswith("roofwatch static")]
+
+    done = roofwatch(*line.split()[1:], "--json", cwd=tmp_path, TRITON_CACHE_DIR=str(tmp_path / "cache"))
+
+    assert done.status == 0, done.error
+    facts = done.parsed["static_facts"]
+    assert {fact["target"] for fact in facts} == {"sm_90", "gfx942"}
+    assert {(fact["function"], fact["local_bytes"]) for fact in facts} == {("_squared_relu_kernel", 0)}
+
+
+def test_its_backward_pass_is_measured_in_torch_once_it_is_asked_for(file: Path, tmp_path: Path) -> None:
+    with_backward = 'dtypes=["float32", "bfloat16"], directions=["fwd", "bwd"])'
+    file.write_text(EXAMPLE.replace('dtypes=["float32", "bfloat16"])', with_backward))
+
+    kernels = roofwatch("list", file, "--json", cwd=tmp_path).parsed["kernels"]
+
+    assert [case["direction"] for case in kernels[0]["cases"]] == ["fwd", "bwd", "fwd", "bwd"]
