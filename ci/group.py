@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ci.thresholds import Thresholds
@@ -162,9 +162,10 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
     for change in changes:
         kinds["outcome" if _is_outcome(change) else change.series.metric].append(change)
     parts = []
-    for group in kinds.values():
-        others = len(group) - 1
-        also = f", and {others} more series" if others else ""
+    for kind, group in kinds.items():
+        # a check that failed counts for all of its tensors: for a person it is one thing
+        others = len({change.series.label if kind != "outcome" else _subject(change) for change in group}) - 1
+        also = f", and {others} more {'cases' if kind == 'outcome' else 'series'}" if others else ""
         parts.append(f"{_headline(group[0])}{also}")
     return f"{kernel_of(changes[0].series)}: {'; '.join(parts)}"
 
@@ -172,7 +173,7 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
 def _headline(change: ChangePoint) -> str:
     series = change.series
     if _is_outcome(change):
-        return f"{change.evidence} ({series.label})"
+        return f"{change.evidence} in {_subject(change)}"
     metric = series.definition
     assert change.before is not None
     assert change.after is not None
@@ -180,6 +181,11 @@ def _headline(change: ChangePoint) -> str:
     relative = change.relative_change
     percent = "" if relative is None else f" ({relative:+.1%})"
     return f"{metric.title} {values}{percent} in {series.label}"
+
+
+def _subject(change: ChangePoint) -> str:
+    """Case and implementation, and for compiled code its function and target; not which tensor."""
+    return replace(change.series, tensor="").label
 
 
 def _is_outcome(change: ChangePoint) -> bool:

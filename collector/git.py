@@ -82,8 +82,13 @@ def commit_of(path: Path) -> tuple[Commit, str]:
     commit = read_commit(repository)
     if path.is_file() and not run_git(repository, "ls-files", "--", str(path.resolve())).strip():
         commit = commit.model_copy(update={"is_dirty": True})
+    return commit, project_of(repository)
+
+
+def project_of(repository: Path) -> str:
+    """A name for a repository's project: of its folder, the same in all of its work trees."""
     common = Path(run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
-    return commit, project_name(common.parent if common.name == ".git" else common)
+    return project_name(common.parent if common.name == ".git" else common)
 
 
 def project_name(folder: Path) -> str:

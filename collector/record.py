@@ -114,7 +114,8 @@ class Environment(_Part):
         """
         memory = f"{self.device_memory_bytes / 2**30:.0f} GiB"
         if self.device_kind == "cpu":
-            return f"{self.device_name}, {self.thread_count} threads, {memory}"
+            threads = f"{self.thread_count} thread{'' if self.thread_count == 1 else 's'}"
+            return f"{self.device_name}, {threads}, {memory}"
         power = "power limit unknown" if self.power_limit_w is None else f"{self.power_limit_w:.0f} W"
         driver = (self.driver_version or "unknown").split(".")[0]
         return f"{self.device_name}, {memory}, {power}, driver {driver}"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from collector.nursery import Nursery
 from collector.protocol import Mode
-from collector.record import Commit, Pairing, RunRecord, Side
+from collector.record import Pairing, RunRecord, Side
+from collector.revision import SuiteAt
 from collector.suite_run import RunPlan, Subject, SuiteRun
-from collector.suite_source import SuiteSource
 from collector.worker import Worker
 
 
@@ -25,15 +25,6 @@ class Progress:
 
 
 OnProgress = Callable[[Progress], None]
-
-
-@dataclass(frozen=True)
-class SuiteAt:
-    """A suite at a commit."""
-
-    source: SuiteSource
-    commit: Commit
-    project: str
 
 
 class _Steps:

@@ -152,6 +152,63 @@ def run(
 
 
 @app.command()
+def ab(
+    path: Annotated[Path, typer.Argument(help="Benchmark file or folder, in a git repository.", show_default=False)],
+    *,
+    base: Annotated[str, typer.Option(help="Revision to compare against.")],
+    head: Annotated[str | None, typer.Option(help="Revision that is new; the work tree as it is if left out.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the two records.")] = Path(
+        "roofwatch-records"
+    ),
+    kernel: KernelPattern = None,
+    implementation: ImplementationPattern = None,
+    targets: TargetList = None,
+    static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")] = 1,
+    blocks: Annotated[int, typer.Option(min=1, help="Blocks of samples on each side; 3 at least for a verdict.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Measure two revisions against each other in one job, their blocks interleaved. Exit status as for compare."""
+    import tempfile
+    from contextlib import ExitStack
+
+    from ci.gate import exit_code
+    from ci.pull_request import judge_pull_request
+    from collector.nursery import Nursery
+    from collector.record import check_writable
+    from collector.revision import suite_at_revision
+    from collector.run import measure_pair
+    from roofwatch.terminal import print_json, print_note, progress
+
+    plan = _plan(kernel, implementation, targets if static else "", device, threads, blocks)
+    check_writable(output / "record.json")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-ab-")))
+        on_progress = stack.enter_context(progress("base against head"))
+        suites = [
+            _suite_at(path, None)
+            if revision is None
+            else stack.enter_context(suite_at_revision(path, revision, folder / side))
+            for side, revision in (("base", base), ("head", head))
+        ]
+        nursery = stack.enter_context(Nursery())
+        records = measure_pair(suites[0], suites[1], plan, nursery=nursery, on_progress=on_progress)
+    files = [
+        output / f"{side}-{record.commit.sha[:12]}.json" for side, record in zip(("base", "head"), records, strict=True)
+    ]
+    for file, record in zip(files, records, strict=True):
+        record.write(file)
+    judged = judge_pull_request(*records)
+    if as_json:
+        print_json({"records": [str(file) for file in files], "judgement": judged, "exit_code": exit_code(judged)})
+    else:
+        _print_judgement(judged)
+        print_note(f"records: {files[0]} {files[1]}")
+    raise typer.Exit(exit_code(judged))
+
+
+@app.command()
 def static(
     path: SuitePath = None,
     *,
@@ -208,16 +265,13 @@ def ingest(
 def compare(base: RecordFile, head: RecordFile, *, as_json: AsJson = False) -> None:
     """Compare two records: base, then head. Exit status 1 means a regression, 2 that it cannot be told."""
     from ci.gate import exit_code
-    from roofwatch import tables
-    from roofwatch.terminal import print_json, print_note, print_table
+    from roofwatch.terminal import print_json
 
     judgement = _judge_files(base, head)
     if as_json:
         print_json({"judgement": judgement, "exit_code": exit_code(judgement)})
     else:
-        for table in tables.judgement(judgement):
-            print_table(table)
-        print_note(tables.verdict_line(judgement))
+        _print_judgement(judgement)
     raise typer.Exit(exit_code(judgement))
 
 
@@ -321,7 +375,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ci.pull_request import PullRequestJudgement
-    from collector.run import SuiteAt
+    from collector.revision import SuiteAt
     from collector.suite_source import SuiteSource
 
 
@@ -341,6 +395,7 @@ def _store() -> AbstractContextManager[Engine]:
 
 def _suite_source(path: Path | None) -> SuiteSource:
     from collector.git import find_repository
+    from collector.revision import import_roots
     from collector.suite_source import SuiteSource
 
     if path is None:
@@ -350,14 +405,12 @@ def _suite_source(path: Path | None) -> SuiteSource:
         from collector.errors import SuiteError
 
         raise SuiteError(f"{path}: no such file or folder")
-    repository = find_repository(resolved)
-    roots = () if repository is None else tuple(root for root in (repository / "src", repository) if root.is_dir())
-    return SuiteSource(resolved, roots)
+    return SuiteSource(resolved, import_roots(find_repository(resolved)))
 
 
 def _suite_at(path: Path | None, project: str | None) -> SuiteAt:
     from collector.git import commit_of
-    from collector.run import SuiteAt
+    from collector.revision import SuiteAt
 
     source = _suite_source(path)
     commit, name = commit_of(Path(__file__) if source.path is None else source.path)
@@ -394,3 +447,12 @@ def _judge_files(base: Path, head: Path) -> PullRequestJudgement:
     from collector.record import RunRecord
 
     return judge_pull_request(RunRecord.read(base), RunRecord.read(head), Thresholds())
+
+
+def _print_judgement(judged: PullRequestJudgement) -> None:
+    from roofwatch import tables
+    from roofwatch.terminal import print_note, print_table
+
+    for table in tables.judgement(judged):
+        print_table(table)
+    print_note(tables.verdict_line(judged))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Engine
@@ -12,13 +12,12 @@ from sqlalchemy import Engine
 from ci.history import PairRequest, unconfirmed
 from ci.judge import judge_project
 from ci.pull_request import PullRequestJudgement, judge_pull_request
-from collector.git import checked_out, read_commit
 from collector.nursery import Nursery
 from collector.record import RunRecord
-from collector.run import SuiteAt, collect_run, measure_pair
+from collector.revision import SuiteAt, suite_at_revision
+from collector.run import collect_run, measure_pair
 from collector.sampling import SamplingPlan
 from collector.suite_run import RunPlan, Subject
-from collector.suite_source import SuiteSource
 from db.ingest import ingest_record
 from db.values import Regression
 from roofwatch.demo.folder import DemoFolder
@@ -70,11 +69,9 @@ class Measuring:
         with self._suite_at(base_sha) as base, self._suite_at(head_sha) as head:
             return measure_pair(base, head, plan, nursery=self.nursery, only=only)
 
-    @contextlib.contextmanager
-    def _suite_at(self, sha: str) -> Iterator[SuiteAt]:
-        with checked_out(self.folder.repository, sha, self.folder.work_trees / sha[:12]) as work_tree:
-            source = SuiteSource(work_tree / BENCHMARK_FILE, (work_tree,))
-            yield SuiteAt(source, read_commit(work_tree), PROJECT)
+    def _suite_at(self, sha: str) -> AbstractContextManager[SuiteAt]:
+        benchmark = self.folder.repository / BENCHMARK_FILE
+        return suite_at_revision(benchmark, sha, self.folder.work_trees / sha[:12], project=PROJECT)
 
     def _keep(self, record: RunRecord, name: str) -> None:
         record.write(self.folder.records / f"{name}.json")

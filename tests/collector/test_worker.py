@@ -9,7 +9,8 @@ from collector.errors import SuiteError
 from collector.nursery import Nursery
 from collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
 from collector.record import Outcome
-from collector.run import SuiteAt, collect_run
+from collector.revision import SuiteAt
+from collector.run import collect_run
 from collector.sampling import SamplingPlan
 from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource

@@ -30,7 +30,12 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
     if line in {"roofwatch --help", "roofwatch --debug"}:
         return
     # what is only named has none of the arguments that it needs
-    needed = {"roofwatch ingest": " f", "roofwatch compare": " f f", "roofwatch report": " f f"}
+    needed = {
+        "roofwatch ab": " f --base r",
+        "roofwatch ingest": " f",
+        "roofwatch compare": " f f",
+        "roofwatch report": " f f",
+    }
     check_line(line + needed.get(line, ""))
 
 

@@ -32,7 +32,7 @@ def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
 
 def test_every_command_is_listed_and_explains_itself() -> None:
     listing = roofwatch("--help").output
-    for command in ("demo", "list", "run", "static", "ingest", "compare", "report", "db", "dashboard", "schema"):
+    for command in ("demo", "list", "run", "ab", "static", "ingest", "compare", "report", "db", "dashboard", "schema"):
         assert command in listing
         assert roofwatch(command, "--help").status == 0
 
@@ -105,6 +105,50 @@ def test_compare_and_report_say_it_and_exit_with_it(tmp_path: Path, head_ns: flo
     assert roofwatch("report", *files).output == comment
 
 
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Three commits of a suite: as it is, with a gradient that is wrong, and that again."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git = ["git", "-C", str(folder), "-c", "user.name=Test Author", "-c", "user.email=author@example.invalid"]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    good = (SUITES / "bench_good.py").read_text()
+    for text in (good, good.replace("return (x * x).sum()", "return x.sum()"), good + "\n# the same\n"):
+        (folder / "bench_layers.py").write_text(text)
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", "A change"], check=True)
+    return folder
+
+
+def test_two_revisions_are_measured_against_each_other_and_nothing_of_them_stays(repository: Path) -> None:
+    benchmark, records = repository / "bench_layers.py", repository.parent / "records"
+    done = roofwatch(
+        *("ab", benchmark, "--base", "HEAD~2", "--head", "HEAD~1", "--blocks", "3", "--no-static", "-o", records),
+        "--json",
+    )
+    assert done.status == 1, done.error
+    base, head = (RunRecord.read(Path(file)) for file in done.parsed["records"])
+    assert base.pairing is not None
+    assert head.pairing is not None
+    assert base.pairing.pair_id == head.pairing.pair_id
+    assert (base.commit.first_parent_count, head.commit.first_parent_count) == (1, 2)
+    assert [len(m.blocks) for m in base.measurements if m.case_id.startswith("scale") and m.blocks] == [3]
+    reasons = {judged["case_id"]: judged["reason"] for judged in done.parsed["judgement"]["cases"]}
+    assert reasons["total/n=500/float32/fwd"] == "wrong_result"
+    worktrees = subprocess.run(
+        ["git", "-C", str(repository), "worktree", "list"], capture_output=True, text=True, check=True
+    )
+    assert worktrees.stdout.count("\n") == 1
+
+
+def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
+    benchmark, records = repository / "bench_layers.py", repository.parent / "records"
+    benchmark.write_text(benchmark.read_text().replace("return x * 3", "return x * 2"))
+    done = roofwatch("ab", benchmark, "--base", "HEAD", "--blocks", "1", "--no-static", "-k", "scale", "-o", records)
+    assert done.status == 1, done.error
+    assert "wrong_result" in done.output
+
+
 def test_the_schema_is_printed() -> None:
     assert roofwatch("schema").parsed["title"] == "roofwatch RunRecord 1.0"
 
@@ -119,6 +163,7 @@ def test_the_schema_is_printed() -> None:
         (["ingest", "gone.json"], "gone.json: cannot be read: No such file"),
         (["compare", "gone.json", "gone.json"], "gone.json: cannot be read"),
         (["run", SUITES / "bench_good.py", "-o", "/proc/nowhere/x.json"], "nothing was measured"),
+        (["ab", SUITES / "bench_good.py", "--base", "no-such-revision"], "no-such-revision"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list[str | Path], expected: str) -> None:
