@@ -7,10 +7,7 @@ name. A file is written whole or not at all.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
-import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +22,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from collector.errors import RecordError
 from collector.metrics import METRICS
+from collector.whole_file import reason_of, write_whole
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.0"
@@ -398,32 +396,17 @@ class RunRecord(_Part):
         document = self.to_json()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, document)
+            write_whole(path, document)
         except OSError as error:
-            raise RecordError(f"{path}: cannot be written: {_reason(error)}; {self._rescue(document)}") from None
+            raise RecordError(f"{path}: cannot be written: {reason_of(error)}; {self._rescue(document)}") from None
 
     def _rescue(self, document: bytes) -> str:
         rescue = Path(tempfile.gettempdir()) / f"roofwatch-{self.run_id}.json"
         try:
-            _write_whole(rescue, document)
+            write_whole(rescue, document)
         except OSError as error:
-            return f"it could not be saved as {rescue} either ({_reason(error)}): free some space and run again"
+            return f"it could not be saved as {rescue} either ({reason_of(error)}): free some space and run again"
         return f"the run is saved as {rescue}: free some space and move it there"
-
-
-def check_writable(path: Path) -> None:
-    """Find out before measuring whether a record can be written there.
-
-    Raises:
-        RecordError: the folder cannot be made or written, or the disk has no room for a small file.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent) as probe:
-            probe.write(bytes(2**20))
-            probe.flush()
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {_reason(error)}; nothing was measured") from None
 
 
 def json_schema() -> dict[str, Any]:
@@ -448,29 +431,6 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
         values["utilisation"] = measurement.utilisation
     assert values.keys() <= METRICS.keys()
     return values
-
-
-def _reason(error: OSError) -> str:
-    return "no space left on the device" if error.errno == errno.ENOSPC else str(error.strerror or error)
-
-
-def _write_whole(path: Path, document: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(document)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _extras(part: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:

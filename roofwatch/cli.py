@@ -15,10 +15,7 @@ from roofwatch import __version__
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from collector.suite_run import RunPlan
-    from roofwatch.settings import Settings
+    from ci.pull_request import PullRequestJudgement
 
 EXIT_CANNOT = 2
 
@@ -76,6 +73,9 @@ def _describe(error: Exception) -> str:
 
     if is_expected(error):
         return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        # the core, which is all that a machine that only measures needs, has no database, statistics or dashboard
+        return f"this command needs {error.name}; install it with: pip install 'roofwatch[server]'"
     return f"{type(error).__name__}: {error} (unexpected: run again with --debug for the traceback)"
 
 
@@ -101,9 +101,10 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from collector.nursery import Nursery
     from collector.worker import Worker
     from roofwatch import tables
+    from roofwatch.arguments import suite_source
     from roofwatch.terminal import print_json, print_table
 
-    with Nursery() as nursery, Worker(nursery, _suite_source(path)) as worker:
+    with Nursery() as nursery, Worker(nursery, suite_source(path)) as worker:
         info = worker.start()
     if as_json:
         print_json({"kernels": [kernel.model_dump(mode="json") for kernel in info.kernels]})
@@ -128,13 +129,21 @@ def run(
 ) -> None:
     """Check, compile and time a suite at the current commit, and write a record file."""
     from collector.nursery import Nursery
-    from collector.record import check_writable
     from collector.run import collect_run
+    from collector.whole_file import check_writable
     from roofwatch import tables
+    from roofwatch.arguments import run_plan, suite_at
     from roofwatch.terminal import print_json, print_note, print_table, progress
 
-    plan = _plan(kernel, implementation, targets if static else "", device, threads, blocks)
-    suite = _suite_at(path, project)
+    plan = run_plan(
+        kernels=kernel,
+        implementations=implementation,
+        targets=targets if static else "",
+        device=device,
+        threads=threads,
+        blocks=blocks,
+    )
+    suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}.json"
@@ -176,18 +185,26 @@ def ab(
     from ci.gate import exit_code
     from ci.pull_request import judge_pull_request
     from collector.nursery import Nursery
-    from collector.record import check_writable
     from collector.revision import suite_at_revision
     from collector.run import measure_pair
+    from collector.whole_file import check_writable
+    from roofwatch.arguments import run_plan, suite_at
     from roofwatch.terminal import print_json, print_note, progress
 
-    plan = _plan(kernel, implementation, targets if static else "", device, threads, blocks)
+    plan = run_plan(
+        kernels=kernel,
+        implementations=implementation,
+        targets=targets if static else "",
+        device=device,
+        threads=threads,
+        blocks=blocks,
+    )
     check_writable(output / "record.json")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-ab-")))
         on_progress = stack.enter_context(progress("base against head"))
         suites = [
-            _suite_at(path, None)
+            suite_at(path, None)
             if revision is None
             else stack.enter_context(suite_at_revision(path, revision, folder / side))
             for side, revision in (("base", base), ("head", head))
@@ -221,11 +238,12 @@ def static(
     from collector.record import Outcome
     from collector.static_lane import compile_suite
     from roofwatch import tables
+    from roofwatch.arguments import run_plan, suite_source
     from roofwatch.terminal import print_json, print_table, progress
 
-    plan = _plan(kernel, implementation, targets, "cpu", 1, 1)
+    plan = run_plan(kernels=kernel, implementations=implementation, targets=targets, device="cpu")
     with progress("static") as on_progress:
-        facts = compile_suite(_suite_source(path), plan, on_progress)
+        facts = compile_suite(suite_source(path), plan, on_progress)
     if as_json:
         print_json({"static_facts": [fact.model_dump(mode="json") for fact in facts]})
     else:
@@ -244,11 +262,12 @@ def ingest(
     from ci.judge import judge_project
     from db.ingest import ingest_record
     from roofwatch import tables
+    from roofwatch.arguments import open_configured_store
     from roofwatch.records import read_records
     from roofwatch.terminal import print_json, print_note, print_table
 
     records = read_records(files)  # all of them before the first is stored: a bad file stops the command early
-    with _store() as engine:
+    with open_configured_store() as engine:
         results = [ingest_record(engine, record) for record in records]
         projects = sorted({result.project for result in results})
         regressions = [found for project in projects for found in judge_project(engine, project)]
@@ -265,9 +284,11 @@ def ingest(
 def compare(base: RecordFile, head: RecordFile, *, as_json: AsJson = False) -> None:
     """Compare two records: base, then head. Exit status 1 means a regression, 2 that it cannot be told."""
     from ci.gate import exit_code
+    from ci.pull_request import judge_pull_request
+    from collector.record import RunRecord
     from roofwatch.terminal import print_json
 
-    judgement = _judge_files(base, head)
+    judgement = judge_pull_request(RunRecord.read(base), RunRecord.read(head))
     if as_json:
         print_json({"judgement": judgement, "exit_code": exit_code(judgement)})
     else:
@@ -279,10 +300,12 @@ def compare(base: RecordFile, head: RecordFile, *, as_json: AsJson = False) -> N
 def report(base: RecordFile, head: RecordFile, *, output: Output = None) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
     from ci.gate import exit_code
+    from ci.pull_request import judge_pull_request
     from ci.report import to_markdown
+    from collector.record import RunRecord
     from roofwatch.terminal import print_note, write_text
 
-    judgement = _judge_files(base, head)
+    judgement = judge_pull_request(RunRecord.read(base), RunRecord.read(head))
     if output is None:
         print(to_markdown(judgement), end="")
     else:
@@ -298,16 +321,16 @@ def dashboard(
 ) -> None:
     """Serve the dashboard until Ctrl-C."""
     from dashboard.serve import serve
+    from roofwatch.arguments import configured_url, open_configured_store
+    from roofwatch.settings import load_settings
     from roofwatch.terminal import print_note
 
-    settings = _settings()
-    url = None if settings.database_url is None else settings.database_url.get_secret_value()
-    with _store():  # a database that cannot be used is said here, not in a browser
+    with open_configured_store():  # a database that cannot be used is said here, not in a browser
         serve(
             port=port,
             address=address,
-            data_dir=settings.data_dir,
-            database_url=url,
+            data_dir=load_settings().data_dir,
+            database_url=configured_url(),
             on_ready=lambda served: print_note(f"dashboard: {served}   (Ctrl-C ends it)"),
         )
 
@@ -346,12 +369,12 @@ def db_upgrade() -> None:
     """Bring the schema of the database up to date."""
     from db.migrate import head_revision, upgrade
     from db.session import open_server
+    from roofwatch.arguments import configured_url, open_configured_store
     from roofwatch.terminal import print_note
 
-    settings = _settings()
     # the embedded database is brought up to date whenever it is opened
-    url = settings.database_url
-    with _store() if url is None else open_server(url.get_secret_value()) as engine:
+    url = configured_url()
+    with open_configured_store() if url is None else open_server(url) as engine:
         upgrade(engine)
     print_note(f"the schema is at revision {head_revision()}")
 
@@ -361,92 +384,15 @@ def db_status(*, as_json: AsJson = False) -> None:
     """Show where the database is, its schema, and what it holds."""
     from db.status import read_status
     from roofwatch import tables
+    from roofwatch.arguments import open_configured_store
     from roofwatch.terminal import print_json, print_table
 
-    with _store() as engine:
+    with open_configured_store() as engine:
         status = read_status(engine)
     if as_json:
         print_json(status)
     else:
         print_table(tables.status(status))
-
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from ci.pull_request import PullRequestJudgement
-    from collector.revision import SuiteAt
-    from collector.suite_source import SuiteSource
-
-
-def _settings() -> Settings:
-    from roofwatch.settings import load_settings
-
-    return load_settings()
-
-
-def _store() -> AbstractContextManager[Engine]:
-    from db.session import open_store
-
-    settings = _settings()
-    url = None if settings.database_url is None else settings.database_url.get_secret_value()
-    return open_store(url, folder=settings.data_dir)
-
-
-def _suite_source(path: Path | None) -> SuiteSource:
-    from collector.git import find_repository
-    from collector.revision import import_roots
-    from collector.suite_source import SuiteSource
-
-    if path is None:
-        return SuiteSource()
-    resolved = path.resolve()
-    if not resolved.exists():
-        from collector.errors import SuiteError
-
-        raise SuiteError(f"{path}: no such file or folder")
-    return SuiteSource(resolved, import_roots(find_repository(resolved)))
-
-
-def _suite_at(path: Path | None, project: str | None) -> SuiteAt:
-    from collector.git import commit_of
-    from collector.revision import SuiteAt
-
-    source = _suite_source(path)
-    commit, name = commit_of(Path(__file__) if source.path is None else source.path)
-    return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
-
-
-def _plan(
-    kernels: list[str] | None,
-    implementations: list[str] | None,
-    targets: str | None,
-    device: str | None,
-    threads: int,
-    blocks: int,
-) -> RunPlan:
-    from collector.suite_run import RunPlan
-    from collector.targets import DEFAULT_TARGETS, parse_target
-
-    chosen = DEFAULT_TARGETS if targets is None else tuple(target for target in targets.split(",") if target)
-    for target in chosen:
-        parse_target(target)
-    return RunPlan(
-        kernels=tuple(kernels or ("*",)),
-        implementations=tuple(implementations or ("*",)),
-        targets=chosen,
-        device=device,
-        thread_count=threads,
-        block_count=blocks,
-    )
-
-
-def _judge_files(base: Path, head: Path) -> PullRequestJudgement:
-    from ci.pull_request import judge_pull_request
-    from ci.thresholds import Thresholds
-    from collector.record import RunRecord
-
-    return judge_pull_request(RunRecord.read(base), RunRecord.read(head), Thresholds())
 
 
 def _print_judgement(judged: PullRequestJudgement) -> None:

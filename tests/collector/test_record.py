@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 
 from collector.errors import RecordError
-from collector.record import Outcome, RunRecord, check_writable, json_schema, measured_values
+from collector.record import Outcome, RunRecord, json_schema, measured_values
+from collector.whole_file import check_writable
 from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
 
 

@@ -175,6 +175,14 @@ def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list
     assert "Traceback" in roofwatch("--debug", *arguments, cwd=tmp_path).error
 
 
+def test_what_the_core_alone_cannot_do_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')\n")
+    make_record().write(tmp_path / "record.json")
+    done = roofwatch("compare", tmp_path / "record.json", tmp_path / "record.json", PYTHONPATH=str(tmp_path))
+    assert done.status == 2
+    assert done.error == "roofwatch: this command needs numpy; install it with: pip install 'roofwatch[server]'\n"
+
+
 def test_an_unreachable_database_is_named_without_its_password(tmp_path: Path) -> None:
     make_record().write(tmp_path / "record.json")
     done = roofwatch(

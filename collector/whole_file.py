@@ -1,0 +1,55 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from collector.errors import RecordError
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file cannot be written, in words."""
+    return "no space left on the device" if error.errno == errno.ENOSPC else str(error.strerror or error)
+
+
+def write_whole(path: Path, document: bytes) -> None:
+    """Replace a file's content such that a reader sees the old or the new, even after a power cut.
+
+    Raises:
+        OSError: it cannot be written; what was there before is unharmed and nothing half-written is left.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(document)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def check_writable(path: Path) -> None:
+    """Find out before measuring whether a record can be written there.
+
+    Raises:
+        RecordError: the folder cannot be made or written, or the disk has no room for a small file.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent) as probe:
+            probe.write(bytes(2**20))
+            probe.flush()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written: {reason_of(error)}; nothing was measured") from None

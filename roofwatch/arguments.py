@@ -1,0 +1,81 @@
+"""What the arguments and settings of commands stand for."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collector.errors import SuiteError
+from collector.git import commit_of, find_repository
+from collector.revision import SuiteAt, import_roots
+from collector.suite_run import RunPlan
+from collector.suite_source import SuiteSource
+from collector.targets import DEFAULT_TARGETS, parse_target
+
+if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
+    from sqlalchemy import Engine
+
+
+def configured_url() -> str | None:
+    """Of the database that the settings name, with its password; None for the embedded one."""
+    from roofwatch.settings import load_settings
+
+    url = load_settings().database_url
+    return None if url is None else url.get_secret_value()
+
+
+def open_configured_store() -> AbstractContextManager[Engine]:
+    """The store that the settings name, else the embedded one."""
+    from db.session import open_store
+    from roofwatch.settings import load_settings
+
+    return open_store(configured_url(), folder=load_settings().data_dir)
+
+
+def suite_source(path: Path | None) -> SuiteSource:
+    """The suite of a path; our own for None.
+
+    Raises:
+        SuiteError: there is no such file or folder.
+    """
+    if path is None:
+        return SuiteSource()
+    resolved = path.resolve()
+    if not resolved.exists():
+        raise SuiteError(f"{path}: no such file or folder")
+    return SuiteSource(resolved, import_roots(find_repository(resolved)))
+
+
+def suite_at(path: Path | None, project: str | None) -> SuiteAt:
+    """The suite of a path at the commit that its repository is at."""
+    source = suite_source(path)
+    commit, name = commit_of(Path(__file__) if source.path is None else source.path)
+    return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
+
+
+def run_plan(
+    *,
+    kernels: list[str] | None,
+    implementations: list[str] | None,
+    targets: str | None,
+    device: str | None = None,
+    threads: int = 1,
+    blocks: int = 1,
+) -> RunPlan:
+    """A plan from options.
+
+    Raises:
+        TargetError: a target that is not known.
+    """
+    chosen = DEFAULT_TARGETS if targets is None else tuple(target for target in targets.split(",") if target)
+    for target in chosen:
+        parse_target(target)
+    return RunPlan(
+        kernels=tuple(kernels or ("*",)),
+        implementations=tuple(implementations or ("*",)),
+        targets=chosen,
+        device=device,
+        thread_count=threads,
+        block_count=blocks,
+    )
