@@ -17,6 +17,7 @@ from roofwatch import __version__
 if TYPE_CHECKING:
     from ci.pull_request import PullRequestJudgement
 
+EXIT_WRONG = 1
 EXIT_CANNOT = 2
 
 app = typer.Typer(
@@ -127,13 +128,18 @@ def run(
     project: Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check, compile and time a suite at the current commit, and write a record file."""
+    """Check, compile and time a suite at the current commit, and write a record file.
+
+    Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
+    not compile. What this machine cannot run has not failed.
+    """
     from collector.nursery import Nursery
     from collector.run import collect_run
     from collector.whole_file import check_writable
     from roofwatch import tables
     from roofwatch.arguments import run_plan, suite_at
-    from roofwatch.terminal import print_json, print_note, print_table, progress
+    from roofwatch.records import failed_results
+    from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 
     plan = run_plan(
         kernels=kernel,
@@ -153,11 +159,16 @@ def run(
     record.write(destination)
     if as_json:
         print_json({"record": str(destination), **record.model_dump(mode="json")})
-        return
-    print_table(tables.measurements(record))
-    if record.static_facts:
-        print_table(tables.static_facts(record.static_facts))
-    print_note(f"record: {destination}   next: roofwatch ingest {destination}")
+    else:
+        print_table(tables.measurements(record))
+        if record.static_facts:
+            print_table(tables.static_facts(record.static_facts))
+        print_note(f"record: {destination}   next: roofwatch ingest {destination}")
+    failures = list(failed_results(record))
+    for failure in failures:
+        print_error(failure)
+    if failures:
+        raise typer.Exit(EXIT_WRONG)
 
 
 @app.command()

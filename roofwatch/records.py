@@ -1,12 +1,12 @@
-"""Read several record files at once."""
+"""Records as commands need them: several files at once, and what failed in one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from collector.errors import RecordError
-from collector.record import RunRecord
+from collector.record import Outcome, RunRecord
 
 
 def read_records(paths: Sequence[Path]) -> list[RunRecord]:
@@ -26,3 +26,17 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
             files.append(path)
     records = [RunRecord.read(file) for file in files]
     return sorted(records, key=lambda record: (record.commit.first_parent_count, record.started_at))
+
+
+def failed_results(record: RunRecord) -> Iterator[str]:
+    """One sentence for everything that failed. What this machine cannot run, or has no compiler for, has not."""
+    fine = {Outcome.OK, Outcome.UNSUPPORTED}
+    for measurement in record.measurements:
+        if measurement.outcome not in fine:
+            yield (
+                f"{measurement.case_id} {measurement.implementation}: "
+                f"{measurement.outcome}: {measurement.message or ''}"
+            )
+    for fact in record.static_facts:
+        if fact.outcome not in fine:
+            yield f"{fact.case_id} {fact.function} for {fact.target}: {fact.outcome}: {fact.message or ''}"

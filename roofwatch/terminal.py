@@ -39,10 +39,15 @@ def is_expected(error: Exception) -> bool:
 
 def fail(message: str, *, exit_status: int = 2) -> NoReturn:
     """Print one line on standard error and leave."""
+    print_error(message)
+    raise SystemExit(exit_status)
+
+
+def print_error(message: str) -> None:
+    """Print one line on standard error."""
     line = " ".join(message.split())
     prefix = "\x1b[1;31mroofwatch:\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "roofwatch:"
     print(f"{prefix} {_inert(line)}", file=sys.stderr)
-    raise SystemExit(exit_status)
 
 
 def stop_on_sigterm() -> None:

@@ -66,6 +66,24 @@ def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_
     assert status["row_counts"]["run"] == 1
 
 
+def test_a_kernel_that_gives_wrong_results_is_named_and_the_run_exits_with_1_and_keeps_the_rest(tmp_path: Path) -> None:
+    done = roofwatch(
+        *("run", SUITES / "bench_failing.py", "-o", tmp_path / "record.json", "--blocks", "1", "--no-static"),
+        *("-k", "wrong_shape", "-k", "gives_*", "-k", "works", "-k", "unsupported"),
+    )
+    assert done.status == 1
+    lines = done.error.splitlines()
+    assert [line.split("/")[0] for line in lines] == [
+        "roofwatch: wrong_shape",
+        "roofwatch: gives_nan",
+        "roofwatch: gives_garbage",
+        "roofwatch: gives_zeros",
+    ]
+    assert "incorrect: out has shape (128,); the reference has (64,)" in lines[0]
+    outcomes = [str(measurement.outcome) for measurement in RunRecord.read(tmp_path / "record.json").measurements]
+    assert outcomes == ["incorrect"] * 4 + ["unsupported", "ok"]
+
+
 def test_files_ingested_twice_and_in_parallel_are_stored_once(tmp_path: Path, store_url: str) -> None:
     for number in range(6):
         make_record(number).write(tmp_path / f"{number}.json")
