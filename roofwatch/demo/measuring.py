@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +30,8 @@ _ALONE = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10
 # Blocks of every round add up, so a suspicion that one round leaves open meets more evidence in the next.
 _AGAIN = replace(_ALONE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100))
 _AGAIN_ROUNDS = 5
+_AGAIN_BUDGET_S = 60.0
+"""A machine so noisy that suspicions go on after this keeps them as what they are: not confirmed."""
 _PULL_REQUEST = replace(_ALONE, block_count=8)
 
 
@@ -44,12 +47,15 @@ class Measuring:
             self._keep(collect_run(suite, _ALONE, nursery=self.nursery), name)
 
     def judge_until_sure(self) -> list[Regression]:
-        """Judge the history; measure every suspicion again, base against head, until none is left or it stays open."""
+        """Judge the history; measure every suspicion again, base against head, largest first, until none is left or
+        the budget is spent.
+        """
+        deadline = time.monotonic() + _AGAIN_BUDGET_S
         for number in range(1, _AGAIN_ROUNDS + 1):
             requests = unconfirmed(judge_project(self.engine, PROJECT))
-            if not requests:
-                break
             for (base_sha, head_sha), subjects in _by_commits(requests).items():
+                if time.monotonic() > deadline:
+                    break
                 kernels = tuple(sorted({subject.case_id.split("/")[0] for subject in subjects}))
                 plan = replace(_AGAIN, kernels=kernels)
                 for record in self._measure_pair(base_sha, head_sha, plan, frozenset(subjects)):
