@@ -12,6 +12,7 @@ A step of a time is a suspicion until the two commits around it have been measur
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,18 +87,19 @@ def judge_history(
 
 
 def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:
-    """What to measure again, worst first: every step of an open regression that nothing has confirmed.
+    """What to measure again, the largest step first, slower or faster: every step of an open regression that nothing
+    has confirmed.
 
     Of an environment event only the largest step of each kernel: if those are not there, none is.
     """
-    requests: dict[PairRequest, None] = {}
+    sizes: dict[PairRequest, float] = {}
     for regression in regressions:
         if regression.state is not RegressionState.OPEN or regression.is_confirmed:
             continue
         seen_kernels: set[str] = set()
         for change in regression.change_points:
             key = change.series
-            if key.metric != "median_ns" or change.before is None or change.after is None:
+            if key.metric != "median_ns" or not change.before or not change.after:
                 continue
             if regression.kernel == ALL_KERNELS and kernel_of(key) in seen_kernels:
                 continue
@@ -109,8 +111,8 @@ def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:
                 implementation=key.implementation,
                 runner_class=key.runner_class,
             )
-            requests[request] = None
-    return list(requests)
+            sizes[request] = max(sizes.get(request, 0.0), abs(math.log(change.after / change.before)))
+    return sorted(sizes, key=lambda request: -sizes[request])
 
 
 class _PairEvidence:

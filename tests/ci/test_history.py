@@ -40,6 +40,15 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
     assert "8 commits before and 8 after" in change.evidence
 
 
+def test_the_largest_step_is_measured_again_first_whichever_way_it_goes() -> None:
+    slower = make_series(stepped(at=8, factor=1.3))
+    faster = make_series(stepped(at=5, factor=1 / 3), case_id=SOFTMAX)
+
+    requests = unconfirmed(judge_history([slower, faster]))
+
+    assert [request.case_id for request in requests] == [SOFTMAX, CASE_ID]
+
+
 def test_a_step_down_is_an_improvement() -> None:
     found = only(judge_history([make_series(stepped(factor=1 / 1.4))]))
 
