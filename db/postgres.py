@@ -72,7 +72,8 @@ def find_postgres(folder: Path, data: Path) -> Postgres:
     setpriv = shutil.which("setpriv")
     if setpriv is not None:
         switch = (setpriv, f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups")
-        able = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+        # the last one keeps the capability for access(2) too, by which Postgres looks for its other programs
+        able = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup")
         tries = [Postgres(programs, account, switch), Postgres(programs, account, (*switch, *able))]
     for postgres in tries:
         obstacle = _obstacle(postgres, folder)

@@ -19,10 +19,11 @@ from sqlalchemy import URL, create_engine, make_url, text
 
 from db import embedded, postgres
 from db.errors import StoreError
+from db.postgres import find_postgres
 
 REPOSITORY = Path(__file__).parents[2]
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-ENTER = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+ENTER = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup")
 
 # starts using a server, tells its URL, and stops using it when its input ends
 USE = """
@@ -345,6 +346,19 @@ def test_roots_server_is_not_root_and_can_at_most_pass_closed_folders(folder: Pa
     assert set(fields["Uid"].split()) == {"65534"}
     dac_override = 1 << 1
     assert int(fields["CapEff"], 16) | dac_override == dac_override
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")
+def test_roots_server_finds_its_programs_below_a_closed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clone in a folder of root's own, as mktemp -d makes them."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    installed = find_postgres(tmp_path, tmp_path / "data").programs.parent
+    shutil.copytree(installed, closed / "postgres", symlinks=True)
+    monkeypatch.setattr("db.postgres._find_programs", lambda: closed / "postgres" / "bin")
+
+    with embedded.start(tmp_path / "store") as server:
+        assert ask(server.url, "SELECT 1") == 1
 
 
 def ordinary_user() -> Sequence[str]:
