@@ -354,8 +354,11 @@ def test_roots_server_finds_its_programs_below_a_closed_folder(tmp_path: Path, m
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     installed = find_postgres(tmp_path, tmp_path / "data").programs.parent
-    shutil.copytree(installed, closed / "postgres", symlinks=True)
-    monkeypatch.setattr("db.postgres._find_programs", lambda: closed / "postgres" / "bin")
+    wheel, libraries = installed.parent, installed.parents[1] / f"{installed.parent.name}.libs"
+    shutil.copytree(installed, closed / wheel.name / installed.name, symlinks=True)
+    if libraries.exists():
+        shutil.copytree(libraries, closed / libraries.name)
+    monkeypatch.setattr("db.postgres._find_programs", lambda: closed / wheel.name / installed.name / "bin")
 
     with embedded.start(tmp_path / "store") as server:
         assert ask(server.url, "SELECT 1") == 1
