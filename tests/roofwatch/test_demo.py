@@ -1,9 +1,11 @@
 """The demo's parts, and the whole of it over a shortened history; `make demo` runs all sixteen commits."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +30,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from roofwatch.demo.run import run_demo
-raise SystemExit(run_demo(Path(sys.argv[1]), serve=False, port=None))
+raise SystemExit(run_demo(Path(sys.argv[1]), serve=True, port=None))
 """
 
 
@@ -98,7 +100,18 @@ def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves
     killed.communicate()
 
     again = start_demo(folder)
-    output = again.communicate()[0]
+    assert again.stdout is not None
+    output = ""
+    address = None
+    while address is None:
+        line = again.stdout.readline()
+        assert line, output
+        output += line
+        address = re.search(r"dashboard: (http://\S+)", line)
+    with urllib.request.urlopen(f"{address[1]}/_stcore/health", timeout=60) as health:  # noqa: S310  our own server
+        assert health.read() == b"ok"
+    again.send_signal(signal.SIGINT)
+    again.communicate()
     assert again.returncode == 0, output
     assert output.count("found") >= 2
     assert "every planted change found, no other commit accused" in output
