@@ -318,11 +318,6 @@ class RunRecord(_Part):
         return self
 
     @property
-    def comparability(self) -> tuple[str, str]:
-        """Two runs compare only where this is equal: runner class and harness version."""
-        return self.environment.runner_class, self.harness_version
-
-    @property
     def content_hash(self) -> str:
         """sha256 of the document: tells whether a run that is sent twice was changed in between."""
         return hashlib.sha256(self.to_json()).hexdigest()

@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -36,6 +35,7 @@ from roofwatch.spec import Case, Implementation, KernelSpec
 
 _OPTION_NAMES = ("num_warps", "num_stages", "num_ctas", "waves_per_eu", "enable_fp_fusion")
 _MAX_MESSAGE = 2_000
+_LINE_INFORMATION = "TRITON_DISABLE_LINE_INFO"
 
 
 @dataclass
@@ -150,18 +150,38 @@ def _compiling_for(target: str) -> Iterator[_Capture]:
             chosen.pre_hook({**self.nargs, **kwargs, **chosen.all_kwargs()})
         return self.fn.run(*args, **kwargs, **chosen.all_kwargs())
 
-    previous = driver._active
+    wanted = parse_target(target)
+    target_driver = _TargetDriver(GPUTarget(wanted.backend, wanted.arch, wanted.warp_size))
     with (
-        mock.patch.object(JITFunction, "run", compile_only),
-        mock.patch.object(Autotuner, "run", first_configuration),
-        mock.patch.dict(os.environ, {"TRITON_DISABLE_LINE_INFO": "1"}),
+        _replaced(JITFunction, "run", compile_only),
+        _replaced(Autotuner, "run", first_configuration),
+        _replaced(driver, "_active", target_driver),
+        _without_line_information(),
     ):
-        wanted = parse_target(target)
-        driver.set_active(_TargetDriver(GPUTarget(wanted.backend, wanted.arch, wanted.warp_size)))
-        try:
-            yield capture
-        finally:
-            driver._active = previous
+        yield capture
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def _without_line_information() -> Iterator[None]:
+    original = os.environ.get(_LINE_INFORMATION)
+    os.environ[_LINE_INFORMATION] = "1"
+    try:
+        yield
+    finally:
+        if original is None:
+            del os.environ[_LINE_INFORMATION]
+        else:
+            os.environ[_LINE_INFORMATION] = original
 
 
 def _plain(value: Any) -> str | int | float | bool | None:
