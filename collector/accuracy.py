@@ -81,13 +81,14 @@ def check_accuracy(
     )
 
 
-def make_inputs(spec: KernelSpec, case: Case, device: str) -> dict[str, Any]:
-    """The case's seeded inputs by name; those to differentiate require a gradient in the `bwd` direction.
+def make_inputs(spec: KernelSpec, case: Case, device: str, *, only_integers: bool = False) -> dict[str, Any]:
+    """The case's seeded inputs by name; those to differentiate require a gradient in the `bwd` direction. With
+    `only_integers` the floating-point ones are allocated and not filled.
 
     Raises:
         SpecError: `inputs` gives no dict, or `gradients` names something that cannot be differentiated.
     """
-    inputs = spec.inputs(case, InputMaker(case, device))
+    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers))
     if not isinstance(inputs, dict):
         raise SpecError(
             f"{spec.name}: inputs(case, make) gave {type(inputs).__name__}; return a dict of arguments by name"

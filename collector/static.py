@@ -27,7 +27,6 @@ from collector.accuracy import (
     differentiated_names,
     make_inputs,
     outputs_by_name,
-    upstream_gradients,
 )
 from collector.record import Outcome, StaticFacts
 from collector.targets import DEFAULT_TARGETS, parse_target
@@ -86,8 +85,22 @@ def compile_case(
         Exception: whatever the implementation raises outside of Triton's compiler.
     """
     facts: list[StaticFacts] = []
+    # nothing reads the numbers, only sizes, strides and alignment count
+    inputs = make_inputs(spec, case, "cpu", only_integers=True)
     for target in targets:
-        launches = _capture(spec, implementation, case, target)
+        if target in implementation.unsupported_targets:
+            facts.append(
+                StaticFacts(
+                    case_id=case.id,
+                    implementation=implementation.name,
+                    function=implementation.name,
+                    target=target,
+                    outcome=Outcome.UNSUPPORTED,
+                    message=f"{target} {implementation.unsupported_targets[target]}",
+                )
+            )
+            continue
+        launches = _capture(spec, implementation, case, target, inputs)
         if not launches:
             facts.append(
                 StaticFacts(
@@ -103,17 +116,19 @@ def compile_case(
     return facts
 
 
-def _capture(spec: KernelSpec, implementation: Implementation, case: Case, target: str) -> list[_Launch]:
-    inputs = make_inputs(spec, case, "cpu")
+def _capture(
+    spec: KernelSpec, implementation: Implementation, case: Case, target: str, inputs: dict[str, Any]
+) -> list[_Launch]:
     with _compiling_for(target) as capture:
         outputs = outputs_by_name(implementation.launch(**inputs))
         names = differentiated_names(spec, case, inputs)
         if names:
             capture.launches.clear()
+            roots = differentiable(outputs)
             torch.autograd.grad(
-                differentiable(outputs),
+                roots,
                 [inputs[name] for name in names],
-                upstream_gradients(outputs, case),
+                [torch.empty_like(output) for output in roots],
                 allow_unused=True,
             )
     return capture.launches

@@ -1,18 +1,23 @@
 """The kernels that come with roofwatch."""
 
+from importlib import import_module
+
 from kernels.errors import KernelError
 from roofwatch import KernelSpec
+
+_NAMES = (
+    "softmax",
+    "rms_norm",
+    "swiglu",
+    "matmul",
+    "attention",
+)
+"""Each names a module of this package and the spec in it: `softmax` is `softmax_spec` of `kernels/softmax.py`."""
 
 
 def suite() -> tuple[KernelSpec, ...]:
     """Every kernel of ours. They are imported here, since each brings torch and Triton along."""
-    from kernels.attention import attention_spec
-    from kernels.matmul import matmul_spec
-    from kernels.rms_norm import rms_norm_spec
-    from kernels.softmax import softmax_spec
-    from kernels.swiglu import swiglu_spec
-
-    return softmax_spec, rms_norm_spec, swiglu_spec, matmul_spec, attention_spec
+    return tuple(_spec(name) for name in _NAMES)
 
 
 def find_kernel(name: str) -> KernelSpec:
@@ -21,7 +26,11 @@ def find_kernel(name: str) -> KernelSpec:
     Raises:
         KernelError: no such kernel; the message lists those there are.
     """
-    specs = {spec.name: spec for spec in suite()}
-    if name not in specs:
-        raise KernelError(f"no kernel is called {name!r}; choose from {', '.join(specs)}")
-    return specs[name]
+    if name not in _NAMES:
+        raise KernelError(f"no kernel is called {name!r}; choose from {', '.join(_NAMES)}")
+    return _spec(name)
+
+
+def _spec(name: str) -> KernelSpec:
+    spec: KernelSpec = getattr(import_module(f"kernels.{name}"), f"{name}_spec")
+    return spec

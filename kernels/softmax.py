@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from torch.autograd.function import once_differentiable
 
 from kernels.operands import require_operands
+from kernels.shapes import model_cases, vocabulary_rows
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
 MAX_COLS_IN_REGISTERS = 16_384
@@ -94,28 +94,52 @@ def softmax_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": min(max(block // 512, 1), 16)}
 
 
-class _Softmax(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        n_rows, n_cols = x.shape
-        out = x.new_empty(n_rows, n_cols)
-        kernel = _softmax_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_kernel
-        with torch.cuda.device_of(x):
-            kernel[(n_rows,)](x, out, x.stride(0), out.stride(0), n_cols, **softmax_config(n_cols))
-        ctx.save_for_backward(out)
-        return out
+@torch.library.custom_op("roofwatch::softmax", mutates_args=())
+def _softmax_op(x: torch.Tensor) -> torch.Tensor:
+    n_rows, n_cols = x.shape
+    out = x.new_empty(n_rows, n_cols)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    kernel = _softmax_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_kernel
+    with torch.cuda.device_of(x):
+        kernel[(n_rows,)](x, out, x.stride(0), out.stride(0), n_cols, **softmax_config(n_cols))
+    return out
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
-        (out,) = ctx.saved_tensors
-        n_rows, n_cols = out.shape
-        grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
-        grad_x = torch.empty_like(out)
-        kernel = _softmax_grad_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_grad_kernel
-        with torch.cuda.device_of(out):
-            kernel[(n_rows,)](out, grad_out, grad_x, out.stride(0), n_cols, **softmax_config(n_cols))
+
+@torch.library.custom_op("roofwatch::softmax_backward", mutates_args=())
+def _softmax_backward_op(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+    n_rows, n_cols = out.shape
+    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_x = torch.empty_like(out)
+    if not out.numel():
         return grad_x
+    kernel = _softmax_grad_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_grad_kernel
+    with torch.cuda.device_of(out):
+        kernel[(n_rows,)](out, grad_out, grad_x, out.stride(0), n_cols, **softmax_config(n_cols))
+    return grad_x
+
+
+@_softmax_op.register_fake
+def _softmax_fake(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape)
+
+
+@_softmax_backward_op.register_fake
+def _softmax_backward_fake(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
+    return torch.empty_like(out)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:  # noqa: ARG001  torch's signature
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
+    (out,) = ctx.saved_tensors
+    grad_x: torch.Tensor = _softmax_backward_op(out, grad_out)
+    return grad_x
+
+
+_softmax_op.register_autograd(_backward, setup_context=_save_for_backward)
 
 
 def softmax_reference(x: torch.Tensor) -> torch.Tensor:
@@ -146,17 +170,34 @@ softmax_spec = KernelSpec(
     inputs=_inputs,
     reference=softmax_reference,
     cases=[
-        *cases(shapes=[{"n_rows": 1024, "n_cols": 4096}], dtypes=["float32", "bfloat16"]),
-        # a vocabulary: odd, and longer than one program's registers
-        *cases(shapes=[{"n_rows": 63, "n_cols": 50_257}], directions=["fwd", "bwd"]),
+        *cases(
+            shapes=[{"n_rows": 1024, "n_cols": 4096}],
+            dtypes=["float32", "bfloat16"],
+            directions=["fwd", "bwd"],
+            tags=["small"],
+        ),
+        *model_cases(vocabulary_rows(), directions=["fwd", "bwd"]),
+    ],
+    edges=[
+        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
+        *cases(shapes=[{"n_rows": 2, "n_cols": 1}], dtypes=["bfloat16"], directions=["bwd"]),
+        # the longest row that is read once, and the shortest that is read twice
+        *cases(
+            shapes=[{"n_rows": 1, "n_cols": MAX_COLS_IN_REGISTERS}, {"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}],
+            dtypes=["bfloat16"],
+            directions=["bwd"],
+        ),
     ],
     flop_count=softmax_flop_count,
     memory_bytes=softmax_memory_bytes,
+    formula="out = exp(x - max x) / sum exp(x - max x)",
+    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867)",
     interpreted_shape={"n_rows": 3},
 )
 
 
-@softmax_spec.implementation("triton")
+@softmax_spec.implementation("triton", deterministic=True)
 def softmax(x: torch.Tensor) -> torch.Tensor:
     """`exp(x - max x) / sum exp(x - max x)` along each row, computed in float32.
 
@@ -170,8 +211,8 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         KernelError: x has another layout or dtype.
     """
     require_operands("softmax", dims=2, x=x)
-    # a grid of no programs cannot be launched, and the result is known
-    return _Softmax.apply(x) if x.numel() else x.clone()
+    out: torch.Tensor = _softmax_op(x)
+    return out
 
 
 @softmax_spec.implementation("torch", compile=True)

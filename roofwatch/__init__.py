@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from roofwatch.spec import InputMaker as InputMaker
     from roofwatch.spec import KernelSpec as KernelSpec
     from roofwatch.spec import Tolerance as Tolerance
+    from roofwatch.spec import UnsupportedError as UnsupportedError
     from roofwatch.spec import cases as cases
 
 __version__ = "0.1.0"
-__all__ = ["Case", "InputMaker", "KernelSpec", "Tolerance", "__version__", "cases"]
+__all__ = ["Case", "InputMaker", "KernelSpec", "Tolerance", "UnsupportedError", "__version__", "cases"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,12 +18,19 @@ if TYPE_CHECKING:
     import torch
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_WORD = re.compile(r"[A-Za-z0-9_.-]+")
 
 Launcher = TypeVar("Launcher", bound=Callable[..., Any])
 
 
 class SpecError(ValueError):
     """A benchmark file declares something that cannot be measured."""
+
+
+class UnsupportedError(NotImplementedError):
+    """What an implementation raises where a case cannot be run here: outcome `unsupported`, not a failure. The message
+    says what is missing, for example `needs a GPU of compute capability 8.9 or newer`.
+    """
 
 
 class Direction(StrEnum):
@@ -36,6 +43,8 @@ class Language(StrEnum):
 
     TORCH = "torch"
     TRITON = "triton"
+    CUDA = "cuda"
+    """CUDA C++ that NVRTC compiles."""
 
 
 _ITEMSIZE_BYTES = {
@@ -45,6 +54,7 @@ _ITEMSIZE_BYTES = {
     "bfloat16": 2,
     "float8_e4m3fn": 1,
     "float8_e5m2": 1,
+    "uint8": 1,
     "int8": 1,
     "int32": 4,
     "int64": 8,
@@ -72,24 +82,47 @@ TOLERANCES: Mapping[str, Tolerance] = {
     "float32": Tolerance(elementwise=1e-4, rmse_ratio=2e-5),
     "float16": Tolerance(elementwise=1e-2, rmse_ratio=2e-3),
     "bfloat16": Tolerance(elementwise=4e-2, rmse_ratio=1e-2),
+    # three and two bits of mantissa: two roundings of one number may land on neighbours, 1/8 and 1/4 apart
+    "float8_e4m3fn": Tolerance(elementwise=0.14, rmse_ratio=2e-2),
+    "float8_e5m2": Tolerance(elementwise=0.28, rmse_ratio=4e-2),
+    # a quantised value may land on the neighbouring level
+    "int8": Tolerance(elementwise=4e-2, rmse_ratio=1e-2),
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel at one shape, dtype and direction: `case["n_rows"]` is a dimension of its shape."""
+    """One kernel at one shape, dtype and direction: `case["n_rows"]` is a dimension of its shape, and
+    `case.choice("routing")` a word among its dimensions.
+    """
 
     kernel: str
-    shape: tuple[tuple[str, int], ...]
+    shape: tuple[tuple[str, int | str], ...]
     dtype: str
     direction: Direction = Direction.FWD
+    tags: frozenset[str] = field(default=frozenset(), compare=False)
+    """Words to select it by, such as `quick` or `70b`; no part of its identity."""
 
     def __getitem__(self, dimension: str) -> int:
-        for name, length in self.shape:
-            if name == dimension:
-                return length
-        known = ", ".join(name for name, _ in self.shape)
-        raise SpecError(f"{self.id}: no dimension {dimension!r}; the shape has {known}")
+        length = self._value(dimension)
+        if isinstance(length, str):
+            raise SpecError(f"{self.id}: {dimension} is the word {length!r}; read it with case.choice({dimension!r})")
+        return length
+
+    def choice(self, name: str) -> str:
+        """A word of the shape, for example `zipf` where it says `routing=zipf`."""
+        value = self._value(name)
+        if not isinstance(value, str):
+            raise SpecError(f"{self.id}: {name} is the length {value}; read it with case[{name!r}]")
+        return value
+
+    def _value(self, name: str) -> int | str:
+        for known, value in self.shape:
+            if known == name:
+                return value
+        raise SpecError(
+            f"{self.id}: no dimension {name!r}; the shape has {', '.join(known for known, _ in self.shape)}"
+        )
 
     @property
     def id(self) -> str:
@@ -114,16 +147,27 @@ class Case:
 
 def cases(
     *,
-    shapes: Sequence[Mapping[str, int]],
+    shapes: Sequence[Mapping[str, int | str]],
     dtypes: Sequence[str] = ("float32",),
     directions: Sequence[str] = ("fwd",),
+    tags: Sequence[str] = (),
 ) -> list[Case]:
     """Every combination of shape, dtype and direction, in that order of nesting; the spec that they are given to
     puts its name in.
 
+    Args:
+        shapes: Lengths by dimension; a word where a case differs in kind, for example `{"T": 512, "routing": "zipf"}`.
+        dtypes: Of the main operand.
+        directions: `fwd`, `bwd` or both.
+        tags: Words to select all of them by, for example `quick`.
+
     Raises:
-        SpecError: a dtype or direction that is not known, or a dimension that is not a whole number >= 0.
+        SpecError: a dtype or direction that is not known, a dimension that is neither a whole number >= 0 nor a
+            word, or a tag that is no word.
     """
+    for tag in tags:
+        if not _WORD.fullmatch(tag):
+            raise SpecError(f"tag {tag!r}: use letters, digits, '_', '.' and '-'")
     for dtype in dtypes:
         if dtype not in _ITEMSIZE_BYTES:
             raise SpecError(f"dtype {dtype!r} is not known; choose from {', '.join(_ITEMSIZE_BYTES)}")
@@ -132,10 +176,12 @@ def cases(
             raise SpecError(f"direction {direction!r} is not known; choose 'fwd' or 'bwd'")
     for shape in shapes:
         for name, length in shape.items():
+            if isinstance(length, str) and _WORD.fullmatch(length):
+                continue
             if not isinstance(length, int) or isinstance(length, bool) or length < 0:
-                raise SpecError(f"dimension {name}={length!r}: a length is a whole number >= 0")
+                raise SpecError(f"dimension {name}={length!r}: a length is a whole number >= 0, a choice is a word")
     return [
-        Case("", tuple(shape.items()), dtype, Direction(direction))
+        Case("", tuple(shape.items()), dtype, Direction(direction), frozenset(tags))
         for shape, dtype, direction in product(shapes, dtypes, directions)
     ]
 
@@ -150,40 +196,69 @@ class Implementation:
     directions: frozenset[Direction]
     is_compiled: bool = False
     """Run through torch.compile, which the collector does just before measuring."""
+    is_deterministic: bool = False
+    """Two runs on the same numbers give the same bits; checked."""
+    unsupported_targets: Mapping[str, str] = field(default_factory=dict)
+    """Why it is not compiled for a GPU target, by target."""
 
 
 class InputMaker:
     """Makes a case's seeded inputs on a device. Random by default: zeros and low-entropy data run faster than real
     data does (NVIDIA/cutlass#2004).
+
+    Args:
+        case: Seeds the numbers and says the dtype.
+        device: Where the tensors are put; `make.device` for what is made in another way.
+        only_integers: Leave floating-point tensors as the memory is. Enough to compile for a case, and a model's
+            weights then take address space but neither memory nor time.
     """
 
-    def __init__(self, case: Case, device: str = "cpu") -> None:
+    def __init__(self, case: Case, device: str = "cpu", *, only_integers: bool = False) -> None:
         import torch
 
         self._case = case
-        self._device = device
+        self.device = device
+        self._only_integers = only_integers
         # drawn on the CPU, so that every device sees the same numbers
         self._generator = torch.Generator(device="cpu").manual_seed(case.seed)
 
     def _finish(self, tensor: torch.Tensor, dtype: str | None) -> torch.Tensor:
         import torch
 
-        return tensor.to(device=self._device, dtype=getattr(torch, dtype or self._case.dtype))
+        return tensor.to(device=self.device, dtype=getattr(torch, dtype or self._case.dtype))
 
-    def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+    def _unfilled(self, shape: tuple[int, ...], dtype: str | None) -> torch.Tensor:
         import torch
 
+        return torch.empty(shape, device=self.device, dtype=getattr(torch, dtype or self._case.dtype))
+
+    def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        """Normally distributed around 0 with standard deviation `scale`."""
+        import torch
+
+        if self._only_integers:
+            return self._unfilled(shape, dtype)
         return self._finish(torch.randn(shape, generator=self._generator) * scale, dtype)
 
     def uniform(self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        """Uniformly distributed over [low, high)."""
         import torch
 
+        if self._only_integers:
+            return self._unfilled(shape, dtype)
         return self._finish(torch.rand(shape, generator=self._generator) * (high - low) + low, dtype)
 
     def integers(self, *shape: int, high: int, low: int = 0, dtype: str = "int64") -> torch.Tensor:
+        """Uniformly distributed over low … high − 1; always filled, since launchers read sizes and indices."""
         import torch
 
         return self._finish(torch.randint(low, high, shape, generator=self._generator), dtype)
+
+    def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
+        """The numbers 0 … length − 1, shuffled."""
+        import torch
+
+        return self._finish(torch.randperm(length, generator=self._generator), dtype)
 
 
 @dataclass(eq=False)
@@ -202,6 +277,9 @@ class KernelSpec:
         tolerances: Replaces entries of the one tolerance table, by dtype.
         family: For grouping in lists and on the dashboard, for example `normalisation`.
         interpreted_shape: Smaller lengths, by dimension, for accuracy checks in Triton's interpreter.
+        edges: Cases that are checked and never timed: odd sizes, one row, an empty batch.
+        formula: One line of mathematics, for lists.
+        source: Where the operation comes from, for example a paper.
     """
 
     name: str
@@ -214,6 +292,9 @@ class KernelSpec:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     family: str = "other"
     interpreted_shape: Mapping[str, int] = field(default_factory=dict)
+    edges: Sequence[Case] = ()
+    formula: str = ""
+    source: str = ""
     implementations: dict[str, Implementation] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -222,7 +303,8 @@ class KernelSpec:
         if not self.cases:
             raise SpecError(f"{self.name}: no cases; give cases=roofwatch.cases(shapes=[...])")
         self.cases = tuple(replace(case, kernel=self.name) for case in self.cases)
-        if len({case.id for case in self.cases}) != len(self.cases):
+        self.edges = tuple(replace(case, kernel=self.name) for case in self.edges)
+        if len({case.id for case in (*self.cases, *self.edges)}) != len(self.cases) + len(self.edges):
             raise SpecError(f"{self.name}: a case is declared twice")
 
     def implementation(
@@ -232,14 +314,19 @@ class KernelSpec:
         name: str | None = None,
         compile: bool = False,
         directions: Sequence[str] = ("fwd", "bwd"),
+        deterministic: bool = False,
+        unsupported_targets: Mapping[str, str] | None = None,
     ) -> Callable[[Launcher], Launcher]:
         """Register a callable as one way to compute this kernel.
 
         Args:
-            language: `torch` or `triton`: what it is written in.
-            name: Shown everywhere; `eager` for torch and `triton` for Triton if left out.
+            language: `torch`, `triton` or `cuda`: what it is written in.
+            name: Shown everywhere; `eager` for torch, else the language if left out.
             compile: Also measure the same callable through torch.compile, as implementation `compile`.
             directions: Those it can do; `bwd` needs an output that autograd can differentiate.
+            deterministic: Promise the same bits in every run, which the check then holds it to.
+            unsupported_targets: Why it is not compiled for a target, by target, for example
+                `{"sm_80": "has no fp8 tensor cores"}`.
 
         Raises:
             SpecError: the language is not known, or the name is taken.
@@ -251,7 +338,16 @@ class KernelSpec:
 
         def register(launch: Launcher) -> Launcher:
             both = frozenset(Direction(direction) for direction in directions)
-            self._add(Implementation(own_name, chosen, launch, both))
+            self._add(
+                Implementation(
+                    own_name,
+                    chosen,
+                    launch,
+                    both,
+                    is_deterministic=deterministic,
+                    unsupported_targets=dict(unsupported_targets or {}),
+                )
+            )
             if compile:
                 self._add(Implementation("compile", chosen, launch, both, is_compiled=True))
             return launch

@@ -5,15 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter():
+from tests.kernels.conftest import SHARE
+
+SHARES = 4
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter(share: int):
     folder = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", str(folder), "-q", "-p", "no:cacheprovider"]
-    # one process: a second worker would spend its time on importing torch
+    # one process each: pytest's workers outside run the shares side by side
     options = ["-o", "addopts=--strict-markers --strict-config", "--rootdir", str(folder.parent.parent)]
     done = subprocess.run(
         [*command, *options],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env={**os.environ, "TRITON_INTERPRET": "1", SHARE: f"{share}/{SHARES}"},
         cwd=folder.parent.parent,
         capture_output=True,
         text=True,

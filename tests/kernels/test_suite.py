@@ -1,60 +1,56 @@
 """What holds of every kernel of the suite."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from collector.record import Outcome
 from collector.static import compile_case
 from collector.targets import DEFAULT_TARGETS
 from kernels.registry import find_kernel, suite
-from roofwatch import Case, InputMaker, KernelSpec
-from tests.kernels.builders import check, check_stand_in, make_case
-
-DECLARED = [pytest.param(spec, case, id=case.id) for spec in suite() for case in spec.cases]
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
+from roofwatch.spec import Direction, Language
+from tests.kernels.builders import check, check_stand_in
+from tests.kernels.conftest import IS_INTERPRETED
 
 # What one block may have. Source: CUDA C++ Programming Guide, compute capabilities; AMD CDNA 3 and CDNA 4 white papers.
 SHARED_KIB = {"sm_80": 163, "sm_90": 227, "sm_100": 227, "sm_120": 99, "gfx942": 64, "gfx950": 160}
 
-ODD = [
-    make_case("softmax", n_rows=1, n_cols=63),
-    make_case("softmax", "float16", "bwd", n_rows=3, n_cols=1000),
-    make_case("softmax", "bfloat16", "bwd", n_rows=2, n_cols=1),
-    make_case("softmax", "bfloat16", "bwd", n_rows=1, n_cols=16_384),  # the longest that is read once
-    make_case("softmax", "bfloat16", "bwd", n_rows=2, n_cols=16_385),
-    make_case("rms_norm", "float32", "bwd", n_rows=1, n_cols=63),
-    make_case("rms_norm", "float16", "bwd", n_rows=5, n_cols=1000),
-    make_case("rms_norm", "bfloat16", n_rows=2, n_cols=1),  # whose gradient is all cancellation
-    make_case("rms_norm", "bfloat16", "bwd", n_rows=3, n_cols=8192),
-    make_case("rms_norm", "float32", "bwd", n_rows=515, n_cols=40),  # three rows per program, two for the last
-    make_case("swiglu", "float32", "bwd", n_rows=1, n_cols=63),
-    make_case("swiglu", "float16", "bwd", n_rows=3, n_cols=1000),
-    make_case("swiglu", "bfloat16", "bwd", n_rows=2, n_cols=1025),  # one element in the last tile
-    make_case("swiglu", "float32", "bwd", n_rows=1, n_cols=1),
-    make_case("matmul", M=1, N=1, K=1),
-    make_case("matmul", "float16", M=1, N=63, K=1000),
-    make_case("matmul", "bfloat16", M=63, N=130, K=63),
-    make_case("matmul", "float32", M=1100, N=70, K=33),  # two whole groups of tiles and one of two
-    make_case("matmul", "bfloat16", M=600, N=500, K=70),  # the large tiles
-    make_case("attention", B=1, H=1, T=1, D=16),
-    make_case("attention", "float16", B=2, H=3, T=63, D=64),
-    make_case("attention", "bfloat16", B=1, H=1, T=300, D=80),  # heads that are no power of two
-    make_case("attention", "float32", B=1, H=1, T=50, D=128),
-    make_case("attention", "float16", B=1, H=1, T=129, D=1),
-]
+
+def stand_ins(spec: KernelSpec) -> list[Case]:
+    """The small cases that all others shrink to."""
+    return list({case.id: case for case in map(spec.interpreted_case, spec.cases)}.values())
 
 
-@pytest.mark.parametrize(("spec", "case"), DECLARED)
+def launched_cases(spec: KernelSpec) -> list[Case]:
+    """In the interpreter the stand-ins; on a GPU the real ones that take moments."""
+    return stand_ins(spec) if IS_INTERPRETED else [case for case in spec.cases if case.tags & {"small", "quick"}]
+
+
+def first_of_each_kind(cases: Iterable[Case]) -> list[Case]:
+    """One case of each dtype and direction."""
+    found: dict[tuple[str, Direction], Case] = {}
+    for case in cases:
+        found.setdefault((case.dtype, case.direction), case)
+    return list(found.values())
+
+
+def params(cases_of: Callable[[KernelSpec], Iterable[Case]]) -> list[Any]:
+    return [pytest.param(spec, case, id=case.id) for spec in suite() for case in cases_of(spec)]
+
+
+@pytest.mark.parametrize(("spec", "case"), params(launched_cases))
 def test_every_declared_case_agrees_with_the_float64_reference(spec: KernelSpec, case: Case, device: str):
-    checked = case if device == "cuda" else spec.interpreted_case(case)
-    accuracy = check(spec, checked, device=device)
+    accuracy = check(spec, case, device=device)
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
 
-@pytest.mark.parametrize("case", ODD, ids=lambda case: case.id)
-def test_odd_single_and_edge_sizes_agree_with_the_float64_reference(case: Case, device: str):
-    accuracy = check(find_kernel(case.kernel), case, device=device)
+@pytest.mark.parametrize(("spec", "case"), params(lambda spec: spec.edges))
+def test_odd_single_and_empty_sizes_agree_with_the_float64_reference(spec: KernelSpec, case: Case, device: str):
+    accuracy = check(spec, case, device=device)
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
 
@@ -63,30 +59,81 @@ def test_the_buffers_that_launchers_allocate_start_full_of_nan(device: str):
     assert torch.empty_like(torch.zeros(5, device=device, dtype=torch.bfloat16)).isnan().all()
 
 
-@pytest.mark.parametrize(("spec", "case"), DECLARED)
-def test_the_torch_implementation_agrees_with_the_reference_that_it_does_not_share(spec: KernelSpec, case: Case):
-    accuracy = check(spec, spec.interpreted_case(case), device="cpu", implementation="eager")
-    assert accuracy.outcome is Outcome.OK, accuracy.message
+@pytest.mark.parametrize(("spec", "case"), params(stand_ins))
+def test_each_torch_implementation_agrees_with_the_reference_that_it_does_not_share(spec: KernelSpec, case: Case):
     assert spec.implementations["eager"].launch is not spec.reference
+    for implementation in spec.implementations.values():
+        if implementation.language is not Language.TORCH or implementation.is_compiled:
+            continue
+        if case.direction not in implementation.directions:
+            continue
+        try:
+            accuracy = check(spec, case, device="cpu", implementation=implementation.name)
+        except UnsupportedError:
+            assert implementation.name != "eager"  # which everything is compared with, everywhere
+        else:
+            assert accuracy.outcome is Outcome.OK, f"{implementation.name}: {accuracy.message}"
 
 
 @pytest.mark.parametrize("spec", suite(), ids=lambda spec: spec.name)
 def test_torch_compile_takes_the_torch_implementation_as_one_graph(spec: KernelSpec):
-    case = spec.interpreted_case(spec.cases[-1])
+    case = smallest(spec)
     assert spec.implementations["compile"].is_compiled
     traced = torch.compile(spec.implementations["compile"].launch, backend="aot_eager", fullgraph=True)
     accuracy = check_stand_in(spec, case, traced)
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
 
-@pytest.mark.parametrize(("spec", "case"), DECLARED)
+class CallsOfOurs(TorchDispatchMode):
+    """Notes the calls of operators of the namespace `roofwatch`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "roofwatch":
+            self.calls[func.name()] = (func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+DIFFERENTIABLE = [spec for spec in suite() if any(case.is_backward for case in spec.cases)]
+
+
+@pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=lambda spec: spec.name)
+def test_a_differentiable_kernel_is_an_operator_that_torch_can_trace(spec: KernelSpec, device: str):
+    with CallsOfOurs() as noted:
+        check(spec, smallest(spec), device=device)
+    assert len(noted.calls) >= 2  # forward and backward
+    for name, (operator, arguments, keywords) in noted.calls.items():
+        # gradients of gradients are not offered
+        is_forward = not name.endswith("_backward")
+        torch.library.opcheck(operator, tuple(as_leaves(arguments, is_forward)), keywords)
+
+
+def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            yield argument.detach().clone().requires_grad_(with_gradients and argument.requires_grad)
+        else:
+            yield argument
+
+
+@pytest.mark.parametrize(
+    ("spec", "case"),
+    params(lambda spec: first_of_each_kind(case for case in spec.cases if "quick" in case.tags)),
+)
 def test_every_launch_compiles_for_every_target_without_spilling(
     spec: KernelSpec, case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path
 ):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    facts = compile_case(spec, spec.implementations["triton"], case)
-    assert [fact.target for fact in facts] == list(DEFAULT_TARGETS)
+    implementation = spec.implementations["triton"]
+    facts = compile_case(spec, implementation, case)
+    assert {fact.target for fact in facts} == set(DEFAULT_TARGETS)
     for fact in facts:
+        if fact.target in implementation.unsupported_targets:
+            assert fact.outcome is Outcome.UNSUPPORTED, fact
+            continue
         assert fact.outcome is Outcome.OK, fact.message
         assert fact.local_bytes == 0, fact
         assert not fact.spilled_registers, fact
@@ -94,61 +141,103 @@ def test_every_launch_compiles_for_every_target_without_spilling(
         assert fact.shared_bytes <= SHARED_KIB[fact.target] * 1024, fact
 
 
-# Broken on purpose. The loosest dtype of the tolerance table, at a shape with several tiles and square where the
-# input's copy must have the result's shape.
-BREAKABLE = [
-    make_case("softmax", "bfloat16", "bwd", n_rows=4, n_cols=130),
-    make_case("rms_norm", "bfloat16", "bwd", n_rows=4, n_cols=130),
-    make_case("swiglu", "bfloat16", "bwd", n_rows=4, n_cols=130),
-    make_case("matmul", "bfloat16", M=130, N=130, K=130),
-    make_case("attention", "bfloat16", B=1, H=2, T=130, D=16),
-]
-TILE = 64
-Break = Callable[[KernelSpec, dict[str, torch.Tensor]], torch.Tensor]
+# Broken on purpose.
+Outputs = torch.Tensor | tuple[torch.Tensor, ...]
+Break = Callable[[torch.Tensor, dict[str, Any]], torch.Tensor]
 
 
-def gives_zeros(spec: KernelSpec, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    result: torch.Tensor = spec.reference(**inputs) * 0
-    return result
-
-
-def copies_an_input(_spec: KernelSpec, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    # all of them are in the graph, so that the gradients exist
-    return next(iter(inputs.values())) + 0 * sum(value.sum() for value in inputs.values())
-
-
-def starts_the_last_tile_one_row_late(spec: KernelSpec, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    result: torch.Tensor = spec.reference(**inputs)
-    along = -1 if result.ndim == 2 else -2
-    return torch.cat(
-        [result.narrow(along, 0, 2 * TILE), result.narrow(along, 2 * TILE - 1, result.shape[along] - 2 * TILE)], along
+def smallest(spec: KernelSpec) -> Case:
+    """The cheapest stand-in, with a backward pass where there is one."""
+    candidates = stand_ins(spec)
+    return min(
+        [case for case in candidates if case.is_backward] or candidates,
+        key=lambda case: (spec.memory_bytes(case), case.id),
     )
 
 
-def leaves_the_last_tile_out_of_the_gradient(spec: KernelSpec, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    whole: torch.Tensor = spec.reference(**inputs)
-    return torch.cat([whole[:, : 2 * TILE], whole[:, 2 * TILE :].detach()], dim=1)
+def sound(spec: KernelSpec, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+    """The reference's own result."""
+    wide = {
+        name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for name, value in inputs.items()
+    }
+    result = spec.reference(**wide)
+    return result if isinstance(result, tuple) else (result,)
 
 
-@pytest.mark.parametrize("broken", [gives_zeros, copies_an_input, starts_the_last_tile_one_row_late])
-@pytest.mark.parametrize("case", BREAKABLE, ids=lambda case: case.kernel)
-def test_a_broken_kernel_is_found_incorrect(case: Case, broken: Break):
-    spec = find_kernel(case.kernel)
-    accuracy = check_stand_in(spec, case, lambda **inputs: broken(spec, inputs))
-    assert accuracy.outcome is Outcome.INCORRECT
-    assert "out" in [tensor.tensor for tensor in accuracy.tensors if not tensor.passed]
+def broken_launch(spec: KernelSpec, break_one: Break) -> Callable[..., Outputs]:
+    """A launch that computes the reference's result and breaks each of its tensors."""
+
+    def launch(**inputs: Any) -> Outputs:
+        outputs = tuple(break_one(output, inputs) for output in sound(spec, inputs))
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    return launch
 
 
-@pytest.mark.parametrize("case", [case for case in BREAKABLE if case.is_backward], ids=lambda case: case.kernel)
-def test_a_broken_backward_pass_behind_a_right_result_is_found_incorrect(case: Case):
-    spec = find_kernel(case.kernel)
-    accuracy = check_stand_in(spec, case, lambda **inputs: leaves_the_last_tile_out_of_the_gradient(spec, inputs))
+def zeroed(output: torch.Tensor, _inputs: dict[str, Any]) -> torch.Tensor:
+    return output * 0
+
+
+def copied_from_an_input(output: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+    first = next(value for value in inputs.values() if isinstance(value, torch.Tensor) and value.numel())
+    enough = first.flatten().to(output.dtype).repeat(-(-output.numel() // first.numel()))
+    # the result stays in the graph, so that the gradients exist
+    return enough[: output.numel()].reshape(output.shape) + output * 0
+
+
+def with_its_last_tile_one_late(output: torch.Tensor, _inputs: dict[str, Any]) -> torch.Tensor:
+    along = max(range(output.ndim), key=lambda dim: output.shape[dim])
+    length = output.shape[along]
+    tile = min(64, length // 2)
+    return torch.cat([output.narrow(along, 0, length - tile), output.narrow(along, length - tile - 1, tile)], along)
+
+
+IS_WHAT_IT_DOES = {("copy", "copied_from_an_input")}
+
+
+@pytest.mark.parametrize(
+    "break_one", [zeroed, copied_from_an_input, with_its_last_tile_one_late], ids=lambda break_one: break_one.__name__
+)
+@pytest.mark.parametrize("spec", suite(), ids=lambda spec: spec.name)
+def test_a_broken_kernel_is_found_incorrect(spec: KernelSpec, break_one: Break):
+    accuracy = check_stand_in(spec, smallest(spec), broken_launch(spec, break_one))
+    is_right = (spec.name, break_one.__name__) in IS_WHAT_IT_DOES
+    assert accuracy.outcome is (Outcome.OK if is_right else Outcome.INCORRECT)
+
+
+def detached_in_its_last_tile(output: torch.Tensor, _inputs: dict[str, Any]) -> torch.Tensor:
+    along = max(range(output.ndim), key=lambda dim: output.shape[dim])
+    tile = min(64, -(-output.shape[along] // 2))
+    kept = output.shape[along] - tile
+    return torch.cat([output.narrow(along, 0, kept), output.narrow(along, kept, tile).detach()], along)
+
+
+@pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=lambda spec: spec.name)
+def test_a_broken_backward_pass_behind_a_right_result_is_found_incorrect(spec: KernelSpec):
+    case = smallest(spec)
+    accuracy = check_stand_in(spec, case, broken_launch(spec, detached_in_its_last_tile))
     assert accuracy.outcome is Outcome.INCORRECT
     failed = [tensor.tensor for tensor in accuracy.tensors if not tensor.passed]
-    assert failed == [f"grad_{name}" for name in spec.inputs(case, InputMaker(case))]
+    assert failed
+    assert all(name.startswith("grad_") for name in failed)
 
 
-@pytest.mark.parametrize("case", BREAKABLE, ids=lambda case: case.kernel)
-def test_a_sound_stand_in_passes_where_the_broken_ones_fail(case: Case):
-    spec = find_kernel(case.kernel)
-    assert check_stand_in(spec, case, spec.reference).outcome is Outcome.OK
+@pytest.mark.parametrize("spec", suite(), ids=lambda spec: spec.name)
+def test_a_sound_stand_in_passes_where_the_broken_ones_fail(spec: KernelSpec):
+    accuracy = check_stand_in(spec, smallest(spec), broken_launch(spec, lambda output, _inputs: output))
+    assert accuracy.outcome is Outcome.OK, accuracy.message
+
+
+def test_inputs_are_random_and_the_same_in_every_run():
+    for spec in suite():
+        case = smallest(spec)
+        first, again = (spec.inputs(case, InputMaker(case)) for _ in range(2))
+        for name, value in first.items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(value.view(torch.uint8), again[name].view(torch.uint8)), f"{spec.name} {name}"
+                assert value.numel() < 2 or value.unique().numel() > 1, f"{spec.name} {name} is constant"
+
+
+def test_a_kernel_is_found_by_its_name():
+    assert [find_kernel(spec.name) for spec in suite()] == list(suite())

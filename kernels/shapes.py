@@ -1,0 +1,367 @@
+"""The shapes that published models give to kernels: what one GPU sees in prefill and decode, alone and as one of eight.
+
+A `ModelConfig` holds the published numbers and where they are published. The functions derive from them what a kernel
+works on, each as a `Workload`: lengths, and the words that a user selects it by: the model, its scale, the phase and
+the tensor-parallel degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from roofwatch import Case, cases
+
+PREFILL_TOKENS = 8192
+"""Tokens that one prefill step works on: a batch of prompts, chunked."""
+DECODE_SEQUENCES = 64
+"""Sequences that a decode step adds one token to."""
+TENSOR_PARALLEL_DEGREES = (1, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Published dimensions of a language model.
+
+    Args:
+        name: Tag of the model.
+        scale: Tag of its size, where it is one of those that the suite is selected by.
+        hidden: Width of the residual stream.
+        ffn: Width of the dense feed-forward block; for a mixture of experts that has none, of one expert.
+        n_heads: Query heads.
+        n_kv_heads: Key and value heads.
+        head_dim: Of a query and key head.
+        vocab: Tokens of the vocabulary.
+        n_experts: Routed experts of a layer, 0 in a dense model.
+        experts_per_token: Those that a token goes to.
+        expert_ffn: Width of one expert.
+        source: Where the numbers are published.
+    """
+
+    name: str
+    scale: str | None
+    hidden: int
+    ffn: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    vocab: int
+    n_experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    source: str
+
+    @property
+    def tags(self) -> frozenset[str]:
+        return frozenset({self.name, self.scale} - {None})  # type: ignore[arg-type]  # None is taken out
+
+
+_LLAMA = "Grattafiori et al., The Llama 3 Herd of Models, 2024 (arXiv 2407.21783), table 3"
+
+LLAMA_3_1_8B = ModelConfig(
+    name="llama_3_1_8b",
+    scale="8b",
+    hidden=4096,
+    ffn=14_336,
+    n_heads=32,
+    n_kv_heads=8,
+    head_dim=128,
+    vocab=128_256,
+    source=_LLAMA,
+)
+LLAMA_3_1_70B = ModelConfig(
+    name="llama_3_1_70b",
+    scale="70b",
+    hidden=8192,
+    ffn=28_672,
+    n_heads=64,
+    n_kv_heads=8,
+    head_dim=128,
+    vocab=128_256,
+    source=_LLAMA,
+)
+LLAMA_3_1_405B = ModelConfig(
+    name="llama_3_1_405b",
+    scale="405b",
+    hidden=16_384,
+    ffn=53_248,
+    n_heads=128,
+    n_kv_heads=8,
+    head_dim=128,
+    vocab=128_256,
+    source=_LLAMA,
+)
+QWEN3_8B = ModelConfig(
+    name="qwen3_8b",
+    scale="8b",
+    hidden=4096,
+    ffn=12_288,
+    n_heads=32,
+    n_kv_heads=8,
+    head_dim=128,
+    vocab=151_936,
+    source="Qwen/Qwen3-8B config.json; Qwen3 Technical Report, 2025 (arXiv 2505.09388), table 1",
+)
+QWEN3_235B_A22B = ModelConfig(
+    name="qwen3_235b_a22b",
+    scale=None,
+    hidden=4096,
+    ffn=12_288,
+    n_heads=64,
+    n_kv_heads=4,
+    head_dim=128,
+    vocab=151_936,
+    n_experts=128,
+    experts_per_token=8,
+    expert_ffn=1536,
+    source="Qwen/Qwen3-235B-A22B config.json; Qwen3 Technical Report, 2025 (arXiv 2505.09388), table 2",
+)
+MIXTRAL_8X7B = ModelConfig(
+    name="mixtral_8x7b",
+    scale=None,
+    hidden=4096,
+    ffn=14_336,
+    n_heads=32,
+    n_kv_heads=8,
+    head_dim=128,
+    vocab=32_000,
+    n_experts=8,
+    experts_per_token=2,
+    expert_ffn=14_336,
+    source="Jiang et al., Mixtral of Experts, 2024 (arXiv 2401.04088), table 1",
+)
+DEEPSEEK_V3 = ModelConfig(
+    name="deepseek_v3",
+    scale="671b",
+    hidden=7168,
+    ffn=18_432,
+    n_heads=128,
+    n_kv_heads=128,
+    head_dim=192,
+    vocab=129_280,
+    n_experts=256,
+    experts_per_token=8,
+    expert_ffn=2048,
+    source="deepseek-ai/DeepSeek-V3 config.json; DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 4.2",
+)
+
+DENSE_MODELS = (LLAMA_3_1_8B, QWEN3_8B, LLAMA_3_1_70B, LLAMA_3_1_405B)
+MOE_MODELS = (MIXTRAL_8X7B, QWEN3_235B_A22B, DEEPSEEK_V3)
+LANGUAGE_MODELS = (*DENSE_MODELS, *MOE_MODELS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffusionConfig:
+    """Published dimensions of a diffusion model at one image size.
+
+    Args:
+        name: Tag of the model.
+        hidden: Width of the transformer, or of the widest level of the U-Net.
+        n_heads: Attention heads at that width.
+        n_tokens: Tokens (patches, and text where it is joined) of one image at that width.
+        channels: Channels by side length of the feature map, for the U-Net's normalisations; empty for a transformer.
+        source: Where the numbers are published.
+    """
+
+    name: str
+    hidden: int
+    n_heads: int
+    n_tokens: int
+    channels: Mapping[int, int]
+    source: str
+
+
+SDXL = DiffusionConfig(
+    name="sdxl",
+    hidden=1280,
+    n_heads=20,
+    n_tokens=32 * 32,
+    channels={128: 320, 64: 640, 32: 1280},
+    source="stabilityai/stable-diffusion-xl-base-1.0 unet/config.json; Podell et al., 2023 (arXiv 2307.01952)",
+)
+DIT_XL_2 = DiffusionConfig(
+    name="dit_xl_2",
+    hidden=1152,
+    n_heads=16,
+    n_tokens=32 * 32,
+    channels={},
+    source="Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), table 1, 512 x 512",
+)
+FLUX_1 = DiffusionConfig(
+    name="flux_1",
+    hidden=3072,
+    n_heads=24,
+    n_tokens=64 * 64 + 512,
+    channels={},
+    source="black-forest-labs/FLUX.1-dev transformer/config.json, 1024 x 1024 with 512 tokens of text",
+)
+DIFFUSION_TRANSFORMERS = (DIT_XL_2, FLUX_1)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One shape that a model gives to a kernel, and the words that it is selected by."""
+
+    shape: Mapping[str, int | str]
+    tags: frozenset[str]
+
+
+def model_cases(
+    workloads: Iterable[Workload],
+    *,
+    dtypes: Sequence[str] = ("bfloat16",),
+    directions: Sequence[str] = ("fwd",),
+) -> list[Case]:
+    """The cases of workloads. Each is tagged `full`, and those of the first workload's model that one GPU holds alone
+    are tagged `quick`; a shape that several models have becomes one case with the tags of all.
+    """
+    tags_of: dict[tuple[tuple[str, int | str], ...], set[str]] = {}
+    first_model: frozenset[str] | None = None
+    for workload in workloads:
+        models = workload.tags & _MODEL_NAMES
+        first_model = models if first_model is None else first_model
+        tags = tags_of.setdefault(tuple(workload.shape.items()), {"full"})
+        tags |= workload.tags
+        if models == first_model and "tp8" not in workload.tags:
+            tags.add("quick")
+    return [
+        case
+        for shape, tags in tags_of.items()
+        for case in cases(shapes=[dict(shape)], dtypes=dtypes, directions=directions, tags=sorted(tags))
+    ]
+
+
+_MODEL_NAMES = frozenset(model.name for model in (*LANGUAGE_MODELS, SDXL, *DIFFUSION_TRANSFORMERS))
+
+
+def only(workloads: Iterable[Workload], *tags: str) -> list[Workload]:
+    """The workloads that have every tag."""
+    return [workload for workload in workloads if workload.tags >= set(tags)]
+
+
+def with_choice(workloads: Iterable[Workload], **choice: int | str) -> list[Workload]:
+    """The same workloads with more lengths or words, for example `window=4096`."""
+    return [replace(workload, shape={**workload.shape, **choice}) for workload in workloads]
+
+
+def _phases() -> tuple[tuple[str, int], ...]:
+    return ("prefill", PREFILL_TOKENS), ("decode", DECODE_SEQUENCES)
+
+
+def token_rows(models: Iterable[ModelConfig] = LANGUAGE_MODELS) -> list[Workload]:
+    """`n_rows` tokens of `n_cols` = hidden, as norms see them; tensor parallelism does not split them."""
+    return [
+        Workload({"n_rows": n_tokens, "n_cols": model.hidden}, model.tags | {phase, "tp1"})
+        for model in models
+        for phase, n_tokens in _phases()
+    ]
+
+
+def ffn_rows(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+    """`n_rows` tokens of `n_cols` = ffn / degree, as the gated activation sees them."""
+    return [
+        Workload({"n_rows": n_tokens, "n_cols": model.ffn // degree}, model.tags | {phase, f"tp{degree}"})
+        for model in models
+        for degree in TENSOR_PARALLEL_DEGREES
+        for phase, n_tokens in _phases()
+    ]
+
+
+def vocabulary_rows(models: Iterable[ModelConfig] = LANGUAGE_MODELS, n_rows: int = 4096) -> list[Workload]:
+    """`n_rows` tokens of `n_cols` = vocabulary, as softmax and cross entropy see them in training."""
+    return [Workload({"n_rows": n_rows, "n_cols": model.vocab}, model.tags | {"train", "tp1"}) for model in models]
+
+
+def projections(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+    """`M N K` of a layer's matrix products: query-key-value, output, gate and up, down. The first and third are split
+    by columns over the tensor-parallel group, the others by rows (Shoeybi et al., Megatron-LM, 2019, arXiv 1909.08053).
+    """
+    found = []
+    for model in models:
+        q_and_kv = (model.n_heads + 2 * model.n_kv_heads) * model.head_dim
+        for degree in TENSOR_PARALLEL_DEGREES:
+            for phase, M in _phases():
+                for N, K in (
+                    (q_and_kv // degree, model.hidden),
+                    (model.hidden, model.n_heads * model.head_dim // degree),
+                    (2 * model.ffn // degree, model.hidden),
+                    (model.hidden, model.ffn // degree),
+                ):
+                    found.append(Workload({"M": M, "N": N, "K": K}, model.tags | {phase, f"tp{degree}"}))
+    return found
+
+
+def self_attention(
+    models: Iterable[ModelConfig] = DENSE_MODELS, *, lengths: Sequence[int] = (4096, 16_384), batch: int = 1
+) -> list[Workload]:
+    """`B H H_KV T D` of causal attention over whole prompts; heads are split over the tensor-parallel group."""
+    return [
+        Workload(
+            {
+                "B": batch,
+                "H": model.n_heads // degree,
+                "H_KV": max(model.n_kv_heads // degree, 1),
+                "T": T,
+                "D": model.head_dim,
+            },
+            model.tags | {"prefill", f"tp{degree}"},
+        )
+        for model in models
+        for degree in TENSOR_PARALLEL_DEGREES
+        for T in lengths
+    ]
+
+
+def decode_attention(
+    models: Iterable[ModelConfig] = DENSE_MODELS, *, batches: Sequence[int] = (1, 16), n_cached: int = 8192
+) -> list[Workload]:
+    """`B H H_KV T D` of one new token per sequence that looks at `T` cached ones."""
+    return [
+        Workload(
+            {
+                "B": batch,
+                "H": model.n_heads // degree,
+                "H_KV": max(model.n_kv_heads // degree, 1),
+                "T": n_cached,
+                "D": model.head_dim,
+            },
+            model.tags | {"decode", f"tp{degree}"},
+        )
+        for model in models
+        for degree in TENSOR_PARALLEL_DEGREES
+        for batch in batches
+    ]
+
+
+def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS) -> list[Workload]:
+    """`T E top_k hidden ffn`: tokens, experts, experts per token, width and width of one expert."""
+    return [
+        Workload(
+            {
+                "T": n_tokens,
+                "E": model.n_experts,
+                "top_k": model.experts_per_token,
+                "hidden": model.hidden,
+                "ffn": model.expert_ffn,
+            },
+            model.tags | {phase, "tp1"},
+        )
+        for model in models
+        for phase, n_tokens in _phases()
+    ]
+
+
+def image_tokens(models: Iterable[DiffusionConfig] = DIFFUSION_TRANSFORMERS, *, batch: int = 4) -> list[Workload]:
+    """`B T n_cols` of a diffusion transformer: images, tokens of each, width."""
+    return [
+        Workload({"B": batch, "T": model.n_tokens, "n_cols": model.hidden}, frozenset({model.name, "tp1"}))
+        for model in models
+    ]
+
+
+def feature_maps(model: DiffusionConfig = SDXL, *, batch: int = 4) -> list[Workload]:
+    """`B C H W` of a U-Net's levels."""
+    return [
+        Workload({"B": batch, "C": channels, "H": side, "W": side}, frozenset({model.name, "tp1"}))
+        for side, channels in model.channels.items()
+    ]
