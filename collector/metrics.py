@@ -85,6 +85,7 @@ _ROWS = (
     Metric("median_ns", "time", "ns", Better.LOWER, Layer.MEASURED, format_ns),
     Metric("flop_per_s", "compute rate", "FLOP/s", Better.HIGHER, Layer.MEASURED, _format_flop_per_s),
     Metric("memory_bytes_per_s", "memory rate", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
+    Metric("bus_bytes_per_s", "bus bandwidth", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
     Metric("utilisation", "utilisation of the roof", "share", Better.HIGHER, Layer.MEASURED, _format_share),
     Metric("rmse_ratio", "error (RMSE / RMS)", "ratio", Better.LOWER, Layer.ACCURACY, _format_error),
     Metric("max_abs_error", "largest error", "absolute", Better.LOWER, Layer.ACCURACY, _format_error),

@@ -35,15 +35,21 @@ class WorkerSettings(_Message):
 
 class ImplementationInfo(_Message):
     name: str
-    language: Literal["torch", "triton"]
+    language: Literal["torch", "triton", "cuda"]
     directions: tuple[Literal["fwd", "bwd"], ...]
     is_compiled: bool
+    is_deterministic: bool
+    unsupported_targets: dict[str, str]
 
 
 class KernelInfo(_Message):
     name: str
     family: str
+    formula: str
+    source: str
     cases: tuple[CaseRecord, ...]
+    edge_ids: tuple[str, ...]
+    """Cases that are checked and never timed."""
     implementations: tuple[ImplementationInfo, ...]
 
 

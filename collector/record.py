@@ -25,7 +25,7 @@ from collector.metrics import METRICS
 from collector.whole_file import reason_of, write_whole
 
 SCHEMA_MAJOR = 1
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 MAX_RECORD_BYTES = 512 * 2**20
 
 Name = Annotated[str, Field(min_length=1, max_length=500)]
@@ -138,11 +138,16 @@ class CaseRecord(_Part):
     case_id: Name
     kernel: Name
     family: Name = "other"
-    shape: dict[str, Count]
+    shape: dict[str, Count | Annotated[str, Field(min_length=1, max_length=100)]]
+    """Lengths by dimension; a word where cases differ in kind, for example `routing: zipf`."""
     dtype: Name
     direction: Literal["fwd", "bwd"]
     flop_count: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     memory_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    bus_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Of a collective: bytes that each link must carry, the size times the field's factor; None for other kernels."""
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
+    """Words to select it by, such as `quick` or `70b`."""
 
 
 class Block(_Part):
@@ -212,6 +217,8 @@ class TensorError(_Part):
     max_abs_error: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     rmse_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """RMS of the error / RMS of the reference."""
+    baseline_rmse_ratio: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """The same of the eager implementation in the same precision; None if it was not asked or is what was checked."""
     passed: bool
 
 
@@ -319,8 +326,11 @@ class RunRecord(_Part):
 
     @property
     def content_hash(self) -> str:
-        """sha256 of the document: tells whether a run that is sent twice was changed in between."""
-        return hashlib.sha256(self.to_json()).hexdigest()
+        """sha256 of what the document says: tells whether a run that is sent twice was changed in between. Fields at
+        their defaults are left out, so that a later version, which knows more fields, finds the same.
+        """
+        said = self.model_dump(mode="json", exclude_defaults=True) | {"schema_version": self.schema_version}
+        return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def case(self, case_id: str) -> CaseRecord:
         return next(case for case in self.cases if case.case_id == case_id)
@@ -422,6 +432,8 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
         values["flop_per_s"] = case.flop_count / median_ns * 1e9
     if case.memory_bytes:
         values["memory_bytes_per_s"] = case.memory_bytes / median_ns * 1e9
+    if case.bus_bytes:
+        values["bus_bytes_per_s"] = case.bus_bytes / median_ns * 1e9
     if measurement.utilisation is not None:
         values["utilisation"] = measurement.utilisation
     assert values.keys() <= METRICS.keys()

@@ -56,6 +56,9 @@ class RunPlan:
     Args:
         kernels: Shell patterns of kernel names.
         implementations: Shell patterns of implementation names.
+        tags: Cases that have all of them; None takes what the device does in moments: of a kernel whose cases are
+            tagged, those tagged `usual_tag`, and of any other kernel all.
+        usual_tag: `quick` on a GPU and `small` on a CPU if None.
         targets: To compile for; empty leaves the static layer out.
         device: `cpu` or `cuda`; None takes a GPU where torch sees one.
         thread_count: Threads of torch on the CPU. One by default: with more, a neighbour that takes one core for a
@@ -66,6 +69,8 @@ class RunPlan:
 
     kernels: tuple[str, ...] = ("*",)
     implementations: tuple[str, ...] = ("*",)
+    tags: tuple[str, ...] | None = None
+    usual_tag: str | None = None
     targets: tuple[str, ...] = DEFAULT_TARGETS
     device: str | None = None
     thread_count: int | None = 1
@@ -128,7 +133,7 @@ class SuiteRun:
         for kernel in info.kernels:
             if not _matches(kernel.name, self.plan.kernels):
                 continue
-            for case in kernel.cases:
+            for case in self._tagged(kernel.cases):
                 for implementation in kernel.implementations:
                     if case.direction in implementation.directions and _matches(
                         implementation.name, self.plan.implementations
@@ -137,10 +142,21 @@ class SuiteRun:
                         self._infos[Subject(case.case_id, implementation.name)] = implementation
         if not self._infos:
             known = ", ".join(kernel.name for kernel in info.kernels)
+            tags = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
             raise SuiteError(
                 f"nothing to measure: no kernel matches {' '.join(self.plan.kernels)} with an implementation that "
-                f"matches {' '.join(self.plan.implementations)}; the suite has {known}"
+                f"matches {' '.join(self.plan.implementations)}"
+                + (f" and a case tagged {' '.join(self.plan.tags)}" if self.plan.tags else "")
+                + f"; the suite has {known}"
+                + (f", its cases the tags {' '.join(tags)}" if self.plan.tags else "")
             )
+
+    def _tagged(self, cases: tuple[CaseRecord, ...]) -> tuple[CaseRecord, ...]:
+        if self.plan.tags is not None:
+            wanted = set(self.plan.tags)
+            return tuple(case for case in cases if wanted <= set(case.tags))
+        usual = self.plan.usual_tag or ("small" if self._device == "cpu" else "quick")
+        return tuple(case for case in cases if usual in case.tags or not case.tags) or cases
 
     def describe_machine(self, worker: Worker) -> None:
         """Learn the environment and measure the ceilings, while nothing else runs.
@@ -162,7 +178,7 @@ class SuiteRun:
     def to_compile(self) -> list[Subject]:
         if not self.plan.targets:
             return []
-        return [subject for subject, info in self._infos.items() if info.language == "triton"]
+        return [subject for subject, info in self._infos.items() if info.language != "torch"]
 
     @property
     def to_interpret(self) -> list[Subject]:

@@ -200,6 +200,8 @@ def _describe(spec: KernelSpec) -> KernelInfo:
                     direction=case.direction.value,
                     flop_count=flop_count,
                     memory_bytes=memory_bytes,
+                    bus_bytes=None if spec.bus_bytes is None else float(spec.bus_bytes(case)),
+                    tags=tuple(sorted(case.tags)),
                 )
             )
         except Exception as error:  # a user's cost model raises what it likes
@@ -207,13 +209,18 @@ def _describe(spec: KernelSpec) -> KernelInfo:
     return KernelInfo(
         name=spec.name,
         family=spec.family,
+        formula=spec.formula,
+        source=spec.source,
         cases=tuple(cases),
+        edge_ids=tuple(case.id for case in spec.edges),
         implementations=tuple(
             ImplementationInfo(
                 name=implementation.name,
                 language=implementation.language.value,
                 directions=tuple(sorted(direction.value for direction in implementation.directions)),
                 is_compiled=implementation.is_compiled,
+                is_deterministic=implementation.is_deterministic,
+                unsupported_targets=dict(implementation.unsupported_targets),
             )
             for implementation in spec.implementations.values()
         ),

@@ -201,6 +201,8 @@ def _run_case_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[dict[
             "family": case.family,
             "flop_count": case.flop_count,
             "memory_bytes": case.memory_bytes,
+            "bus_bytes": case.bus_bytes,
+            "tags": list(case.tags),
         }
         for position, case in enumerate(record.cases)
     ]
@@ -241,6 +243,7 @@ def _measurement_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[di
                 "q3_ns": high_ns,
                 "flop_per_s": values.get("flop_per_s"),
                 "memory_bytes_per_s": values.get("memory_bytes_per_s"),
+                "bus_bytes_per_s": values.get("bus_bytes_per_s"),
                 "utilisation": values.get("utilisation"),
                 "bound": measurement.bound,
             }
@@ -265,6 +268,7 @@ def _tensor_error_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[d
             "tensor": tensor.tensor,
             "max_abs_error": tensor.max_abs_error,
             "rmse_ratio": tensor.rmse_ratio,
+            "baseline_rmse_ratio": tensor.baseline_rmse_ratio,
             "passed": tensor.passed,
         }
         for accuracy in record.accuracies

@@ -212,7 +212,7 @@ class RunCaseRow(Base):
     __tablename__ = "run_case"
     __table_args__ = (
         Index(None, "case_id"),
-        *_not_negative("flop_count", "memory_bytes"),
+        *_not_negative("flop_count", "memory_bytes", "bus_bytes"),
     )
 
     run_id: Mapped[UUID] = mapped_column(ForeignKey(RunRow.run_id, ondelete="CASCADE"), primary_key=True)
@@ -221,6 +221,8 @@ class RunCaseRow(Base):
     family: Mapped[str]
     flop_count: Mapped[float]
     memory_bytes: Mapped[float]
+    bus_bytes: Mapped[float | None]
+    tags: Mapped[list[str]]
 
 
 def _of_run_case() -> ForeignKeyConstraint:
@@ -249,7 +251,7 @@ class MeasurementRow(Base):
         CheckConstraint("cardinality(block_lengths) = cardinality(block_started_at)", name="blocks_whole"),
         CheckConstraint("q1_ns > 0 AND median_ns > 0 AND q3_ns > 0", name="times_positive"),
         CheckConstraint(
-            "outcome = 'ok' OR num_nonnulls(flop_per_s, memory_bytes_per_s, utilisation) = 0",
+            "outcome = 'ok' OR num_nonnulls(flop_per_s, memory_bytes_per_s, bus_bytes_per_s, utilisation) = 0",
             name="values_only_if_ok",
         ),
         CheckConstraint("launches_per_sample > 0", name="launches_per_sample_positive"),
@@ -272,6 +274,7 @@ class MeasurementRow(Base):
     q3_ns: Mapped[float | None]
     flop_per_s: Mapped[float | None]
     memory_bytes_per_s: Mapped[float | None]
+    bus_bytes_per_s: Mapped[float | None]
     utilisation: Mapped[float | None]
     bound: Mapped[str | None]
 
@@ -302,7 +305,7 @@ class TensorErrorRow(Base):
             [AccuracyRow.run_id, AccuracyRow.case_id, AccuracyRow.implementation],
             ondelete="CASCADE",
         ),
-        *_not_negative("max_abs_error", "rmse_ratio"),
+        *_not_negative("max_abs_error", "rmse_ratio", "baseline_rmse_ratio"),
     )
 
     run_id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -312,6 +315,7 @@ class TensorErrorRow(Base):
     tensor: Mapped[str]
     max_abs_error: Mapped[float]
     rmse_ratio: Mapped[float]
+    baseline_rmse_ratio: Mapped[float | None]
     passed: Mapped[bool]
 
 

@@ -88,6 +88,8 @@ def _cases(session: Session, run_id: UUID) -> list[dict[str, Any]]:
             CaseRow.direction,
             RunCaseRow.flop_count,
             RunCaseRow.memory_bytes,
+            RunCaseRow.bus_bytes,
+            RunCaseRow.tags,
         )
         .join(CaseRow, CaseRow.id == RunCaseRow.case_id)
         .where(RunCaseRow.run_id == run_id)

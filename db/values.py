@@ -170,7 +170,7 @@ class MeasuredCase:
     case_id: str
     kernel: str
     family: str
-    shape: dict[str, int]
+    shape: dict[str, int | str]
     dtype: str
     direction: str
     flop_count: float

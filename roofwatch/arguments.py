@@ -58,6 +58,8 @@ def run_plan(
     *,
     kernels: list[str] | None,
     implementations: list[str] | None,
+    tags: list[str] | None = None,
+    usual_tag: str | None = None,
     targets: str | None,
     device: str | None = None,
     threads: int = 1,
@@ -74,6 +76,8 @@ def run_plan(
     return RunPlan(
         kernels=tuple(kernels or ("*",)),
         implementations=tuple(implementations or ("*",)),
+        tags=tuple(tags) if tags else None,
+        usual_tag=usual_tag,
         targets=chosen,
         device=device,
         thread_count=threads,

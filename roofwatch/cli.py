@@ -43,6 +43,16 @@ KernelPattern = Annotated[
 ImplementationPattern = Annotated[
     list[str] | None, typer.Option("--implementation", "-i", help="Only these implementations; may be given again.")
 ]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag",
+        "-t",
+        help="Only cases with this tag, for example quick, full, 70b or decode; given again: with each of them. "
+        "Left out: quick on a GPU, small on a CPU.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 TargetList = Annotated[
     str | None, typer.Option(help="GPU targets to compile for, separated by commas, for example sm_90,gfx942.")
@@ -103,12 +113,13 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from collector.worker import Worker
     from roofwatch import tables
     from roofwatch.arguments import suite_source
+    from roofwatch.listing import summary
     from roofwatch.terminal import print_json, print_table
 
     with Nursery() as nursery, Worker(nursery, suite_source(path)) as worker:
         info = worker.start()
     if as_json:
-        print_json({"kernels": [kernel.model_dump(mode="json") for kernel in info.kernels]})
+        print_json({"kernels": [summary(kernel) for kernel in info.kernels]})
     else:
         print_table(tables.kernels(info.kernels))
 
@@ -120,6 +131,7 @@ def run(
     output: Output = None,
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
+    tag: Tags = None,
     targets: TargetList = None,
     static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
@@ -144,6 +156,7 @@ def run(
     plan = run_plan(
         kernels=kernel,
         implementations=implementation,
+        tags=tag,
         targets=targets if static else "",
         device=device,
         threads=threads,
@@ -182,6 +195,7 @@ def ab(
     ),
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
+    tag: Tags = None,
     targets: TargetList = None,
     static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
@@ -205,6 +219,7 @@ def ab(
     plan = run_plan(
         kernels=kernel,
         implementations=implementation,
+        tags=tag,
         targets=targets if static else "",
         device=device,
         threads=threads,
@@ -243,6 +258,7 @@ def static(
     targets: TargetList = None,
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
+    tag: Tags = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile every Triton kernel for GPUs that need not be there; print registers, spills and shared memory."""
@@ -252,7 +268,15 @@ def static(
     from roofwatch.arguments import run_plan, suite_source
     from roofwatch.terminal import print_json, print_table, progress
 
-    plan = run_plan(kernels=kernel, implementations=implementation, targets=targets, device="cpu")
+    plan = run_plan(
+        # a compiler has no trouble with the sizes that a GPU works on
+        kernels=kernel,
+        implementations=implementation,
+        tags=tag,
+        usual_tag="quick",
+        targets=targets,
+        device="cpu",
+    )
     with progress("static") as on_progress:
         facts = compile_suite(suite_source(path), plan, on_progress)
     if as_json:

@@ -274,6 +274,8 @@ class KernelSpec:
         flop_count: FLOP of one call of the case, in its direction.
         memory_bytes: Bytes that one call must at least move, in its direction.
         gradients: Inputs to differentiate; all floating-point tensors if left out.
+        bus_bytes: Of a collective: bytes that each link must carry in one call, which is the size of the data times the
+            field's factor for the operation (NVIDIA/nccl-tests doc/PERFORMANCE.md).
         tolerances: Replaces entries of the one tolerance table, by dtype.
         family: For grouping in lists and on the dashboard, for example `normalisation`.
         interpreted_shape: Smaller lengths, by dimension, for accuracy checks in Triton's interpreter.
@@ -289,6 +291,7 @@ class KernelSpec:
     flop_count: Callable[[Case], float]
     memory_bytes: Callable[[Case], float]
     gradients: tuple[str, ...] | None = None
+    bus_bytes: Callable[[Case], float] | None = None
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     family: str = "other"
     interpreted_shape: Mapping[str, int] = field(default_factory=dict)

@@ -11,7 +11,9 @@ from rich.text import Text
 
 from collector.metrics import format_bytes, format_ns, metric
 from collector.record import Outcome, RunRecord, StaticFacts, measured_values
+from collector.targets import DEFAULT_TARGETS
 from db.values import Verdict
+from roofwatch.listing import targets
 
 if TYPE_CHECKING:
     from ci.compare import Comparison
@@ -25,15 +27,18 @@ _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": 
 
 
 def kernels(infos: Iterable[KernelInfo]) -> Table:
-    table = _table("kernel", "family", "implementations", "directions", "dtypes", "cases")
+    table = _table("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")
     for info in infos:
+        compiled = targets(info)
         table.add_row(
             _text(info.name),
             _text(info.family),
             _text(" ".join(implementation.name for implementation in info.implementations)),
             _joined(case.direction for case in info.cases),
             _joined(case.dtype for case in info.cases),
+            _text("all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none"),
             str(len(info.cases)),
+            str(len(info.edge_ids)),
         )
     return table
 

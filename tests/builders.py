@@ -99,7 +99,7 @@ def make_case(case_id: str = CASE_ID, **fields: Any) -> CaseRecord:
         "case_id": case_id,
         "kernel": kernel,
         "family": "normalisation",
-        "shape": {name: int(length) for name, length in lengths},
+        "shape": {name: int(length) if length.isdigit() else length for name, length in lengths},
         "dtype": dtype,
         "direction": direction,
         "flop_count": 32_768.0,

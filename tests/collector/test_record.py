@@ -9,9 +9,11 @@ import jsonschema
 import pytest
 
 from collector.errors import RecordError
-from collector.record import Outcome, RunRecord, json_schema, measured_values
+from collector.record import SCHEMA_VERSION, Outcome, RunRecord, json_schema, measured_values
 from collector.whole_file import check_writable
 from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
+
+VERSION = f'"schema_version":"{SCHEMA_VERSION}"'.encode()
 
 
 def test_a_written_record_reads_back_equal(tmp_path: Path) -> None:
@@ -32,8 +34,8 @@ def test_a_record_meets_its_published_schema() -> None:
         (b"\xff\xfe\x00", "not a complete JSON document"),
         (b"[1, 2]", "not a roofwatch record"),
         (b'{"benchmarks": []}', "not a roofwatch record"),
-        (make_record().to_json().replace(b'"schema_version":"1.0"', b'"schema_version":"2.0"'), "schema version 2.0"),
-        (make_record().to_json().replace(b'"schema_version":"1.0"', b'"schema_version":"x"'), "schema version x"),
+        (make_record().to_json().replace(VERSION, b'"schema_version":"2.0"'), "schema version 2.0"),
+        (make_record().to_json().replace(VERSION, b'"schema_version":"x"'), "schema version x"),
         (make_record().to_json().replace(b'"harness_version":"', b'"harness":"'), "harness_version: Field required"),
     ],
 )
@@ -178,3 +180,17 @@ def test_equal_documents_have_equal_hashes_and_others_do_not() -> None:
     record = make_record()
     assert RunRecord.from_json(record.to_json(), name="copy").content_hash == record.content_hash
     assert make_record(project="another").content_hash != record.content_hash
+
+
+def test_a_record_keeps_its_hash_when_a_later_version_knows_more_fields() -> None:
+    document = json.loads(make_record().to_json())
+    for case in document["cases"]:
+        del case["tags"], case["bus_bytes"]  # as a harness wrote it that knew neither
+    older = RunRecord.from_json(json.dumps(document).encode(), name="older.json")
+    assert older.content_hash == make_record(run_id=document["run_id"]).content_hash
+
+
+def test_the_bus_bandwidth_of_a_collective_is_a_measured_value() -> None:
+    values = measured_values(make_measurement(median_ns=2_000.0), make_case(bus_bytes=1_000.0))
+    assert values["bus_bytes_per_s"] == pytest.approx(5e8)
+    assert "bus_bytes_per_s" not in measured_values(make_measurement(), make_case())

@@ -24,7 +24,7 @@ from tests.builders import (
     make_tensor_error,
 )
 
-BACKWARD = "swiglu/n_rows=3,N=5,M=7/bfloat16/bwd"
+BACKWARD = "swiglu/n_rows=3,N=5,M=7,routing=zipf/bfloat16/bwd"
 
 
 def full_record(**fields: Any) -> RunRecord:
@@ -40,8 +40,15 @@ def full_record(**fields: Any) -> RunRecord:
             make_measurement(BACKWARD, outcome=Outcome.OUT_OF_MEMORY),
             make_measurement(bound=None, utilisation=None),
         ],
+        cases=[make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3), make_case(BACKWARD)],
         accuracies=[
-            make_accuracy(BACKWARD, tensors=[make_tensor_error(tensor=name) for name in ("out", "grad_x", "grad_w")]),
+            make_accuracy(
+                BACKWARD,
+                tensors=[
+                    make_tensor_error(tensor=name, baseline_rmse_ratio=share)
+                    for name, share in (("out", 1 / 3), ("grad_x", 0.0), ("grad_w", None))
+                ],
+            ),
             make_accuracy(implementation="triton", executor="interpreter", outcome=Outcome.INCORRECT),
             make_accuracy(outcome=Outcome.CRASHED),
         ],
@@ -83,7 +90,7 @@ def test_an_empty_record_reads_back_equal(store: Engine) -> None:
 def test_the_order_of_a_shapes_dimensions_survives(store: Engine) -> None:
     loaded = read_back(store, full_record())
 
-    assert list(loaded.case(BACKWARD).shape) == ["n_rows", "N", "M"]
+    assert list(loaded.case(BACKWARD).shape) == ["n_rows", "N", "M", "routing"]
 
 
 def test_a_time_with_another_zone_reads_back_as_the_same_instant(store: Engine) -> None:
@@ -105,7 +112,7 @@ def test_what_a_newer_harness_wrote_is_kept_at_every_level(store: Engine) -> Non
     document["environment"]["numa_nodes"] = 2
     document["pairing"]["attempt"] = 3
     document["ceilings"][1]["spread"] = 0.01
-    document["cases"][0]["tags"] = {"z": 1, "a": None}
+    document["cases"][0]["owner"] = {"z": 1, "a": None}
     document["measurements"][0]["clock_mhz"] = 1980
     document["measurements"][0]["blocks"][1]["throttled"] = False
     document["accuracies"][0]["tensors"][2]["worst_index"] = [0, 1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from collector.record import RunRecord
+from collector.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -168,7 +168,7 @@ def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
 
 
 def test_the_schema_is_printed() -> None:
-    assert roofwatch("schema").parsed["title"] == "roofwatch RunRecord 1.0"
+    assert roofwatch("schema").parsed["title"] == f"roofwatch RunRecord {SCHEMA_VERSION}"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,28 @@ def test_a_case_gives_its_dimensions_by_name() -> None:
         case["K"]
 
 
+def test_a_case_gives_its_words_by_name_too() -> None:
+    case = Case("kernel", (("T", 8), ("routing", "zipf")), "bfloat16")
+    assert case.choice("routing") == "zipf"
+    assert case.id == "kernel/T=8,routing=zipf/bfloat16/fwd"
+    with pytest.raises(SpecError, match=r"routing is the word 'zipf'; read it with case.choice\('routing'\)"):
+        case["routing"]
+    with pytest.raises(SpecError, match=r"T is the length 8; read it with case\['T'\]"):
+        case.choice("T")
+
+
+def test_tags_are_no_part_of_what_a_case_is() -> None:
+    (tagged,), (plain,) = cases(shapes=[{"n": 4}], tags=["quick", "70b"]), cases(shapes=[{"n": 4}])
+    assert tagged.tags == {"quick", "70b"}
+    assert tagged == plain
+    assert tagged.id == plain.id
+
+
+def test_a_case_may_not_be_timed_and_an_edge_too() -> None:
+    with pytest.raises(SpecError, match="declared twice"):
+        declare(edges=cases(shapes=[{"n": 4}]))
+
+
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
@@ -64,6 +86,8 @@ def test_a_spec_that_cannot_be_measured_is_refused(wrong: dict[str, Any], expect
         ({"shapes": [{"n": -1}]}, "n=-1"),
         ({"shapes": [{"n": 1.5}]}, "n=1.5"),
         ({"shapes": [{"n": True}]}, "n=True"),
+        ({"shapes": [{"n": "two words"}]}, "n='two words'"),
+        ({"tags": ["two words"]}, "tag 'two words'"),
     ],
 )
 def test_cases_that_cannot_be_are_refused(wrong: dict[str, Any], expected: str) -> None:
@@ -94,8 +118,8 @@ def test_tolerance_comes_from_the_one_table_unless_the_spec_has_its_own() -> Non
     own = Tolerance(elementwise=0.5, rmse_ratio=0.5)
     assert declare(tolerances={"float32": own}).tolerance(Case("k", (), "float32")) == own
     assert declare().tolerance(Case("k", (), "float32")).elementwise == 1e-4
-    with pytest.raises(SpecError, match="no tolerance for int8"):
-        declare().tolerance(Case("k", (), "int8"))
+    with pytest.raises(SpecError, match="no tolerance for int64"):
+        declare().tolerance(Case("k", (), "int64"))
 
 
 def test_the_interpreter_gets_a_smaller_shape_of_the_same_dtype_and_direction() -> None:
@@ -119,3 +143,13 @@ def test_the_public_names_load_on_first_use_and_others_are_refused() -> None:
     assert roofwatch.KernelSpec is KernelSpec
     with pytest.raises(AttributeError, match="it offers Case, InputMaker"):
         roofwatch.Kernel  # noqa: B018  the access is what is tested
+
+
+def test_a_maker_of_integers_only_leaves_floats_as_the_memory_is() -> None:
+    case = Case("kernel", (), "bfloat16")
+    everything, integers = InputMaker(case), InputMaker(case, only_integers=True)
+    assert torch.equal(integers.integers(100, high=7), everything.integers(100, high=7))
+    assert torch.equal(integers.permutation(100).sort().values, torch.arange(100))
+    # eight gigabytes: filled, they would take a minute and half of a small machine
+    large = integers.normal(2**16, 2**16)
+    assert (large.shape, large.dtype) == ((2**16, 2**16), torch.bfloat16)
