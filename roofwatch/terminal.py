@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from collector.run import OnProgress
 
@@ -122,6 +123,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def printable(text: str) -> Text:
+    """Text of a user's or a record's for a table: never markup, no control characters."""
+    from rich.text import Text
+
+    return Text(_inert(text))
 
 
 def _inert(text: str) -> str:

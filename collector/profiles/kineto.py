@@ -1,0 +1,389 @@
+"""What a trace of torch.profiler says: where the GPU's time went, and how its kernels were launched.
+
+Times in the file are microseconds with up to three decimals; they are counted here in whole nanoseconds, so that sums
+are exact. Keys and units of the summary are the format's own words.
+
+Sources: pytorch/kineto output_json.cpp, libkineto's categories of activity; categories were written in upper case until
+2021.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from collector.profiles.intervals import Interval, length_ns, overlap_ns, union
+from collector.profiles.times import Duration, delays, longest, to_us
+
+TOP_COUNT = 10
+_KERNEL, _MEMCPY, _MEMSET = "kernel", "memcpy", "memset"
+_KIND_OF_CATEGORY = {
+    "kernel": _KERNEL,
+    "gpu_memcpy": _MEMCPY,
+    "memcpy": _MEMCPY,
+    "gpu_memset": _MEMSET,
+    "memset": _MEMSET,
+}
+_CALL_CATEGORIES = {"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"}
+_LAUNCH = re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel\w*")
+_GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)\w*GraphLaunch\w*")
+_COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Activity:
+    kind: str
+    name: str
+    start_ns: int
+    duration_ns: int
+    device: str
+    stream: Any
+    correlation: Any
+    bytes: int
+    launch: dict[str, Any]
+
+    @property
+    def interval(self) -> Interval:
+        return self.start_ns, self.start_ns + self.duration_ns
+
+    @property
+    def is_collective(self) -> bool:
+        return self.kind == _KERNEL and _COLLECTIVE.search(self.name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    name: str
+    start_ns: int
+    duration_ns: int
+    correlation: Any
+
+
+@dataclass
+class TraceSummary:
+    """Collects events by `add`, then says by `to_dict` what is in them."""
+
+    events_by_phase: Counter[str] = field(default_factory=Counter)
+    complete_events_by_category: Counter[str] = field(default_factory=Counter)
+    without_time_count: int = 0
+    activities: list[_Activity] = field(default_factory=list)
+    calls: list[_Call] = field(default_factory=list)
+    counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _configurations: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, event: dict[str, Any]) -> None:
+        phase = event.get("ph")
+        self.events_by_phase[str(phase)] += 1
+        if phase != "X":
+            return
+        category = str(event.get("cat", ""))
+        self.complete_events_by_category[category] += 1
+        lower = category.lower()
+        if lower == "cuda_profiler_range":
+            self._add_counters(event)
+        elif lower in _KIND_OF_CATEGORY or lower in _CALL_CATEGORIES:
+            start_ns, duration_ns = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+            if start_ns is None or duration_ns is None:
+                self.without_time_count += 1
+            elif lower in _CALL_CATEGORIES:
+                self._add_call(event, start_ns, duration_ns)
+            else:
+                self._add_activity(_KIND_OF_CATEGORY[lower], event, start_ns, duration_ns)
+
+    def _add_call(self, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
+        correlation = _arguments(event).get("correlation")
+        self.calls.append(_Call(str(event.get("name", "")), start_ns, duration_ns, correlation))
+
+    def _add_activity(self, kind: str, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
+        arguments = _arguments(event)
+        launch = _launch_configuration(arguments) if kind == _KERNEL else {}
+        # most kernels are launched alike again and again: one copy of each way is kept
+        launch = self._configurations.setdefault(tuple(map(repr, launch.values())), launch)
+        self.activities.append(
+            _Activity(
+                kind=kind,
+                name=str(event.get("name", "")),
+                start_ns=start_ns,
+                duration_ns=duration_ns,
+                device=str(arguments.get("device", event.get("pid", ""))),
+                stream=arguments.get("stream", event.get("tid")),
+                correlation=arguments.get("correlation"),
+                bytes=int(_number(arguments.get("bytes", arguments.get("Bytes"))) or 0),
+                launch=launch,
+            )
+        )
+
+    def _add_counters(self, event: dict[str, Any]) -> None:
+        for name, value in _arguments(event).items():
+            number = _number(value)
+            if number is not None:
+                self.counters[name].append(number)
+
+    def to_dict(self, header: dict[str, Any]) -> dict[str, Any]:
+        """The summary as plain values; times in microseconds.
+
+        Args:
+            header: The fields of the document beside its events.
+        """
+        kernels = self._of(_KERNEL)
+        summary: dict[str, Any] = {
+            "format": "kineto-chrome-trace",
+            "top_level": {name: _plain(value) for name, value in header.items() if not isinstance(value, (dict, list))},
+            "devices_declared": _devices(header.get("deviceProperties")),
+            "distributed": _distributed(header.get("distributedInfo")),
+            "events_total": self.events_by_phase.total(),
+            "events_by_ph": dict(sorted(self.events_by_phase.items())),
+            "complete_events_by_cat": dict(sorted(self.complete_events_by_category.items())),
+            "gpu_or_runtime_events_without_usable_time": self.without_time_count,
+            "kernels": _kernel_summary(kernels),
+            "memcpy": _transfer_summary(self._of(_MEMCPY)),
+            "memset": _transfer_summary(self._of(_MEMSET)),
+            "runtime_calls": {
+                "count": len(self.calls),
+                "by_name": dict(_most_common(Counter(call.name for call in self.calls))),
+            },
+            "launches": _launch_summary(self.calls, kernels),
+            "devices": _device_summaries(self.activities),
+        }
+        if self.counters:
+            summary["cupti_profiler_ranges"] = self._counter_summary()
+        return summary
+
+    def _of(self, kind: str) -> list[_Activity]:
+        return [activity for activity in self.activities if activity.kind == kind]
+
+    def _counter_summary(self) -> dict[str, Any]:
+        return {
+            "count": self.complete_events_by_category["cuda_profiler_range"],
+            "metrics": {
+                name: {"samples": len(values), "sum": math.fsum(values), "max": max(values)}
+                for name, values in sorted(self.counters.items())
+            },
+        }
+
+
+def _kernel_summary(kernels: Sequence[_Activity]) -> dict[str, Any]:
+    by_name = _by_name(kernels)
+    return {
+        "count": len(kernels),
+        "distinct_names": len(by_name),
+        "sum_us": to_us(sum(kernel.duration_ns for kernel in kernels)),
+        "max_us": to_us(max((kernel.duration_ns for kernel in kernels), default=0)),
+        "zero_duration": sum(kernel.duration_ns == 0 for kernel in kernels),
+        "negative_duration": sum(kernel.duration_ns < 0 for kernel in kernels),
+        "top_by_total_time": [
+            {
+                **times,
+                "first_launch": _first(by_name[times["name"]]),
+                "distinct_launch_configs": len({_shape_of(member) for member in by_name[times["name"]]}),
+            }
+            for times in longest(_durations(by_name))[:TOP_COUNT]
+        ],
+        "occupancy": _occupancy(kernels),
+    }
+
+
+def _shape_of(kernel: _Activity) -> tuple[str, ...]:
+    return tuple(repr(kernel.launch.get(name)) for name in ("grid", "block", "shared_memory_bytes"))
+
+
+def _first(members: Sequence[_Activity]) -> dict[str, Any]:
+    first = min(members, key=lambda member: member.start_ns)
+    device = int(first.device) if first.device.isdigit() else first.device
+    return {**first.launch, "stream": first.stream, "device": device}
+
+
+def _occupancy(kernels: Sequence[_Activity]) -> dict[str, Any]:
+    """Torch's estimate, a whole number of percent: many short kernels honestly have 0."""
+    known = [
+        (percent, kernel.duration_ns)
+        for kernel in kernels
+        if (percent := kernel.launch.get("est_achieved_occupancy_pct")) is not None
+    ]
+    weight = sum(duration_ns for _, duration_ns in known)
+    return {
+        "with_field": len(known),
+        "without_field": len(kernels) - len(known),
+        "reported_zero": sum(percent == 0 for percent, _ in known),
+        "duration_weighted_mean_pct": (
+            round(sum(percent * duration_ns for percent, duration_ns in known) / weight, 6) if weight else None
+        ),
+        "max_pct": max((float(percent) for percent, _ in known), default=None),
+    }
+
+
+def _transfer_summary(transfers: Sequence[_Activity]) -> dict[str, Any]:
+    by_name = _by_name(transfers)
+    return {
+        "count": len(transfers),
+        "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
+        "bytes": sum(transfer.bytes for transfer in transfers),
+        "by_name": [
+            {**times, "bytes": sum(member.bytes for member in by_name[times["name"]])}
+            for times in longest(_durations(by_name))
+        ],
+    }
+
+
+def _launch_summary(calls: Sequence[_Call], kernels: Sequence[_Activity]) -> dict[str, Any]:
+    launches = [call for call in calls if _LAUNCH.fullmatch(call.name)]
+    by_correlation: dict[Any, _Call] = {}
+    sharing = 0
+    for call in launches:
+        if call.correlation is None:
+            continue
+        sharing += call.correlation in by_correlation
+        by_correlation.setdefault(call.correlation, call)
+    pairs = [(kernel, by_correlation[kernel.correlation]) for kernel in kernels if kernel.correlation in by_correlation]
+    return {
+        "kernel_launch_calls": len(launches),
+        "kernel_launch_calls_by_name": dict(_most_common(Counter(call.name for call in launches))),
+        "graph_launch_calls": sum(_GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
+        "launches_sharing_a_correlation_id": sharing,
+        "kernels_without_a_launch_call": len(kernels) - len(pairs),
+        "delay_call_start_to_kernel_start": delays([kernel.start_ns - call.start_ns for kernel, call in pairs]),
+        "delay_call_end_to_kernel_start": delays(
+            [kernel.start_ns - call.start_ns - call.duration_ns for kernel, call in pairs]
+        ),
+    }
+
+
+def _device_summaries(activities: Iterable[_Activity]) -> dict[str, Any]:
+    by_device: dict[str, list[_Activity]] = defaultdict(list)
+    for activity in activities:
+        by_device[activity.device].append(activity)
+    return {device: _device_summary(members) for device, members in sorted(by_device.items())}
+
+
+def _device_summary(activities: Sequence[_Activity]) -> dict[str, Any]:
+    kernels = [activity for activity in activities if activity.kind == _KERNEL]
+    summary = {
+        "all_gpu_activity": _busy(activities),
+        "kernels_only": _busy(kernels),
+        "streams": len({activity.stream for activity in activities}),
+    }
+    collectives = [kernel for kernel in kernels if kernel.is_collective]
+    if collectives:
+        summary["collectives"] = _collectives(collectives, [kernel for kernel in kernels if not kernel.is_collective])
+    return summary
+
+
+def _busy(activities: Sequence[_Activity]) -> dict[str, Any] | None:
+    if not activities:
+        return None
+    apart = union(activity.interval for activity in activities)
+    span_ns, busy_ns = apart[-1][1] - apart[0][0], length_ns(apart)
+    return {
+        "activities": len(activities),
+        "span_us": to_us(span_ns),
+        "busy_us": to_us(busy_ns),
+        "idle_us": to_us(span_ns - busy_ns),
+        "busy_fraction": round(busy_ns / span_ns, 6) if span_ns else None,
+    }
+
+
+def _collectives(collectives: Sequence[_Activity], others: Sequence[_Activity]) -> dict[str, Any]:
+    communicating = union(kernel.interval for kernel in collectives)
+    computing = union(kernel.interval for kernel in others)
+    union_ns, overlapped_ns = length_ns(communicating), overlap_ns(communicating, computing)
+    return {
+        "kernels": len(collectives),
+        "union_us": to_us(union_ns),
+        "compute_union_us": to_us(length_ns(computing)),
+        "overlapped_with_compute_us": to_us(overlapped_ns),
+        "overlapped_fraction_of_collectives": round(overlapped_ns / union_ns, 6) if union_ns else None,
+    }
+
+
+_LAUNCH_FIELDS = {
+    "grid": "grid",
+    "block": "block",
+    "registers per thread": "registers_per_thread",
+    "shared memory": "shared_memory_bytes",
+    "blocks per SM": "blocks_per_sm",
+    "warps per SM": "warps_per_sm",
+    "est. achieved occupancy %": "est_achieved_occupancy_pct",
+    "est. achieved occupancy": "est_achieved_occupancy_pct",
+}
+
+
+def _launch_configuration(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {ours: _plain(arguments[theirs]) for theirs, ours in _LAUNCH_FIELDS.items() if theirs in arguments}
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else value
+
+
+_DEVICE_FIELDS = (
+    "id",
+    "name",
+    "totalGlobalMem",
+    "computeMajor",
+    "computeMinor",
+    "maxThreadsPerBlock",
+    "numSms",
+    "warpSize",
+)
+
+
+def _devices(properties: Any) -> list[dict[str, Any]]:
+    declared = properties if isinstance(properties, list) else []
+    return [
+        {name: _plain(device[name]) for name in _DEVICE_FIELDS if name in device}
+        for device in declared
+        if isinstance(device, dict)
+    ]
+
+
+def _distributed(info: Any) -> dict[str, Any] | None:
+    if not isinstance(info, dict):
+        return None
+    return {name: info[name] for name in ("backend", "rank", "world_size", "pg_count", "nccl_version") if name in info}
+
+
+def _arguments(event: dict[str, Any]) -> dict[str, Any]:
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _by_name(activities: Iterable[_Activity]) -> dict[str, list[_Activity]]:
+    found: dict[str, list[_Activity]] = defaultdict(list)
+    for activity in activities:
+        found[activity.name].append(activity)
+    return found
+
+
+def _durations(by_name: Mapping[str, Sequence[_Activity]]) -> dict[str, list[Duration]]:
+    return {name: [member.duration_ns for member in members] for name, members in by_name.items()}
+
+
+def _most_common(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _nanoseconds(microseconds: Any) -> int | None:
+    if isinstance(microseconds, (str, float)):  # an old trace wrote text; NaN and Infinity are floats
+        try:
+            microseconds = Decimal(microseconds)
+        except InvalidOperation:
+            return None
+    if isinstance(microseconds, Decimal):
+        return round(microseconds * 1000) if microseconds.is_finite() else None
+    return microseconds * 1000 if isinstance(microseconds, int) and not isinstance(microseconds, bool) else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, also where an old trace wrote it as text."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

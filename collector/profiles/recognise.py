@@ -1,0 +1,42 @@
+"""Read a profiler's file, whichever it is: told apart by what is in it, never by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from collector.profiles import ncu_report_file, nsys
+from collector.profiles.chrome_events import scan_trace
+from collector.profiles.kineto import TraceSummary
+from collector.profiles.ncu_csv import read_ncu_csv
+from collector.profiles.ncu_report_file import read_ncu_report
+from collector.profiles.nsys import read_nsys
+from collector.profiles.source import ProfileError, head_of, read_bytes
+
+KNOWN = (
+    "a trace of torch.profiler (Kineto, Chrome's format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, "
+    "or an sqlite export of Nsight Systems"
+)
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """What is in a profiler's file, as plain values; `format` says which it is.
+
+    Raises:
+        ProfileError: it cannot be read, is none of those known, or is cut short.
+    """
+    if path.is_dir():
+        raise ProfileError(f"{path}: is a folder; name one file in it")
+    head = head_of(path)
+    if head.startswith(ncu_report_file.MAGIC):
+        return read_ncu_report(path)
+    if head.startswith(nsys.MAGIC):
+        found = read_nsys(path)
+    else:
+        content = read_bytes(path)
+        trace = TraceSummary()
+        header = scan_trace(content, str(path), trace.add)
+        found = read_ncu_csv(content, str(path)) if header is None else trace.to_dict(header)
+    if found is None:
+        raise ProfileError(f"{path}: nothing that is known here; what can be read is {KNOWN}")
+    return found

@@ -1,0 +1,170 @@
+"""What is in a profiler's file, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from collector.metrics import format_bytes, format_ns
+from roofwatch.terminal import printable
+
+_MAX_ROWS = 30
+_MAX_NAME = 80
+
+
+def tables(profile: dict[str, Any]) -> Iterator[Table]:
+    """The tables of one file: which kernels took the time, what was moved, how busy each device was."""
+    if profile["format"].startswith("ncu"):
+        yield _measured_kernels(profile)
+        findings = _findings(profile)
+        if findings.row_count:
+            yield findings
+        return
+    yield _devices(profile)
+    yield _kernels(profile)
+    if profile["memcpy"]["count"] or profile["memset"]["count"]:
+        yield _transfers(profile)
+    yield _launches(profile)
+
+
+def _devices(profile: dict[str, Any]) -> Table:
+    table = _table("device", "activities", "span", "busy", "idle", "busy share", title=profile["format"], left=1)
+    for device, summary in profile["devices"].items():
+        busy = summary.get("all_gpu_activity", summary)
+        table.add_row(
+            device,
+            str(busy["activities"]),
+            _us(busy["span_us"]),
+            _us(busy["busy_us"]),
+            _us(busy["idle_us"]),
+            _share(busy["busy_fraction"]),
+        )
+        collectives = summary.get("collectives")
+        if collectives:
+            overlap = _share(collectives["overlapped_fraction_of_collectives"])
+            table.add_row(
+                "  collectives",
+                str(collectives["kernels"]),
+                "",
+                _us(collectives["union_us"]),
+                "",
+                f"{overlap} of it beside compute",
+            )
+    return table
+
+
+def _kernels(profile: dict[str, Any]) -> Table:
+    kernels = profile["kernels"]
+    table = _table(
+        "kernel", "launches", "total", "share", "mean", "largest", "grid", "block", "registers", "shared",
+        title=f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in all",
+        left=1,
+    )  # fmt: skip
+    for row in kernels["top_by_total_time"]:
+        first = row["first_launch"]
+        shared = first.get("shared_memory_bytes")
+        if shared is None and "static_shared_memory_bytes" in first:
+            shared = first["static_shared_memory_bytes"] + first["dynamic_shared_memory_bytes"]
+        table.add_row(
+            _name(row["name"]),
+            str(row["count"]),
+            _us(row["sum_us"]),
+            _share(row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None),
+            _us(row["mean_us"]),
+            _us(row["max_us"]),
+            _dims(first.get("grid")),
+            _dims(first.get("block")),
+            str(first.get("registers_per_thread", "")),
+            "" if shared is None else format_bytes(shared),
+        )
+    return table
+
+
+def _transfers(profile: dict[str, Any]) -> Table:
+    table = _table("copies and fills", "count", "total", "bytes", left=1)
+    for what in ("memcpy", "memset"):
+        rows = profile[what].get("by_name") or [
+            {"name": kind, **sums} for kind, sums in profile[what].get("by_kind", {}).items()
+        ]
+        for row in rows:
+            table.add_row(_name(row["name"]), str(row["count"]), _us(row["sum_us"]), format_bytes(row["bytes"]))
+    return table
+
+
+def _launches(profile: dict[str, Any]) -> Table:
+    launches = profile["launches"]
+    table = _table("launch", "value")
+    for name, count in launches.get("kernel_launch_calls_by_name", launches.get("kernel_launches_by_name", {})).items():
+        table.add_row(_name(name), str(count))
+    table.add_row("kernels without a launch call", str(launches["kernels_without_a_launch_call"]))
+    delay = launches["delay_call_start_to_kernel_start"]
+    if delay is not None:
+        table.add_row("from call to kernel, median", _us(delay["median_us"]))
+        table.add_row("from call to kernel, largest", _us(delay["max_us"]))
+    return table
+
+
+_FACT_COLUMNS = {
+    "duration_ns": ("duration", format_ns),
+    "dram_throughput_pct": ("DRAM", lambda value: f"{value:.1f} %"),
+    "memory_throughput_pct": ("memory", lambda value: f"{value:.1f} %"),
+    "sm_throughput_pct": ("SM", lambda value: f"{value:.1f} %"),
+    "achieved_occupancy_pct": ("occupancy", lambda value: f"{value:.1f} %"),
+    "theoretical_occupancy_pct": ("at most", lambda value: f"{value:.1f} %"),
+    "registers_per_thread": ("registers", lambda value: f"{value:.0f}"),
+}
+
+
+def _measured_kernels(profile: dict[str, Any]) -> Table:
+    table = _table(
+        "kernel", "grid", "block", *(title for title, _ in _FACT_COLUMNS.values()), title=profile["format"], left=1
+    )
+    for kernel in profile["kernels"][:_MAX_ROWS]:
+        table.add_row(
+            _name(kernel["name"]),
+            _dims(kernel["grid"]),
+            _dims(kernel["block"]),
+            *(write(kernel[fact]) if fact in kernel else "" for fact, (_, write) in _FACT_COLUMNS.items()),
+        )
+    return table
+
+
+def _findings(profile: dict[str, Any]) -> Table:
+    table = _table("kernel", "rule", "estimated speed-up", "finding", left=4)
+    found = [(kernel, rule) for kernel in profile["kernels"] for rule in kernel.get("findings", ())]
+    found.sort(key=lambda pair: -(pair[1]["estimated_speedup_pct"] or 0))
+    for kernel, rule in found[:_MAX_ROWS]:
+        speedup = rule["estimated_speedup_pct"]
+        table.add_row(
+            _name(kernel["name"]),
+            _name(rule["rule"]),
+            "" if speedup is None else f"{speedup:.1f} %",
+            printable(rule["message"][:400]),
+        )
+    return table
+
+
+def _table(*columns: str, title: str | None = None, left: int = 0) -> Table:
+    table = Table(title=title, title_justify="left", show_lines=False)
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="left" if at < max(left, 1) else "right", overflow="fold")
+    return table
+
+
+def _name(name: str) -> Text:
+    return printable(name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…")
+
+
+def _dims(dims: Any) -> str:
+    return "x".join(str(length) for length in dims) if isinstance(dims, list) else str(dims or "").strip("()")
+
+
+def _us(microseconds: float) -> str:
+    return format_ns(microseconds * 1e3)
+
+
+def _share(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

@@ -1,0 +1,112 @@
+"""Traces in the forms that writers give them."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.profiles.chrome_events import scan_trace
+from collector.profiles.kineto import TraceSummary
+from collector.profiles.source import ProfileError
+
+EVENTS: list[dict[str, Any]] = [
+    {"ph": "X", "cat": "kernel", "name": 'a "quoted" ] name', "ts": 10, "dur": 2, "args": {"device": 0, "stream": 7}},
+    {"ph": "X", "cat": "kernel", "name": "b", "ts": 11, "dur": 4, "args": {"device": 0, "stream": 8}},
+]
+
+
+def scanned(document: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    return scan_trace(document.encode(), "trace", events.append), events
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        json.dumps({"traceEvents": EVENTS, "traceName": "x"}),
+        json.dumps({"traceName": "x", "traceEvents": EVENTS}, indent=2),
+        "\ufeff" + json.dumps({"traceName": "x", "traceEvents": EVENTS}),
+    ],
+)
+def test_fields_before_and_after_the_events_are_found(document: str) -> None:
+    assert scanned(document) == ({"traceName": "x"}, EVENTS)
+
+
+def test_a_bare_array_of_events_is_a_trace() -> None:
+    assert scanned(json.dumps(EVENTS)) == ({}, EVENTS)
+
+
+def test_a_comma_before_the_end_of_the_events_is_forgiven() -> None:
+    # as writers leave it that append events one by one
+    assert scanned('{"traceEvents": [' + json.dumps(EVENTS[0]) + ",\n]}")[1] == EVENTS[:1]
+
+
+@given(cut=st.integers(1, 200))
+def test_a_trace_that_is_cut_anywhere_is_never_taken_for_whole(cut: int) -> None:
+    document = json.dumps({"traceEvents": EVENTS, "traceName": "x"})
+    try:
+        header, _ = scanned(document[: max(len(document) - cut, 0)])
+    except ProfileError:
+        return
+    assert header is None
+
+
+def test_times_since_1970_keep_their_nanoseconds() -> None:
+    document = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1711964646000000.123, "dur": 0.001}]}'
+    trace = TraceSummary()
+    scan_trace(document.encode(), "trace", trace.add)
+    assert (trace.activities[0].start_ns, trace.activities[0].duration_ns) == (1_711_964_646_000_000_123, 1)
+
+
+def test_events_without_a_usable_time_are_counted_and_not_guessed() -> None:
+    trace = TraceSummary()
+    for time in (None, "soon", float("nan"), Decimal("Infinity"), True, [1]):
+        trace.add({"ph": "X", "cat": "kernel", "name": "k", "ts": time, "dur": 1})
+    assert trace.activities == []
+    assert trace.to_dict({})["gpu_or_runtime_events_without_usable_time"] == 6
+
+
+def test_activity_that_overlaps_is_busy_time_once() -> None:
+    trace = TraceSummary()
+    for event in EVENTS:
+        trace.add(event)
+    busy = trace.to_dict({})["devices"]["0"]["all_gpu_activity"]
+    assert (busy["span_us"], busy["busy_us"], busy["idle_us"], busy["busy_fraction"]) == (5.0, 5.0, 0.0, 1.0)
+    assert trace.to_dict({})["kernels"]["sum_us"] == 6.0
+
+
+def test_a_trace_of_amd_is_read_like_one_of_nvidia() -> None:
+    trace = TraceSummary()
+    trace.add(
+        {"ph": "X", "cat": "cuda_runtime", "name": "hipLaunchKernel", "ts": 1, "dur": 2, "args": {"correlation": 5}}
+    )
+    trace.add(
+        {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "hipExtModuleLaunchKernel",
+            "ts": 2,
+            "dur": 2,
+            "args": {"correlation": 6},
+        }
+    )
+    trace.add(
+        {"ph": "X", "cat": "kernel", "name": "Cijk_Ailk", "ts": 8, "dur": 3, "args": {"device": 2, "correlation": 5}}
+    )
+    trace.add(
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "ncclDevKernel_Generic",
+            "ts": 9,
+            "dur": 4,
+            "args": {"device": 2, "correlation": 6},
+        }
+    )
+    summary = trace.to_dict({})
+    assert summary["launches"]["kernel_launch_calls_by_name"] == {"hipExtModuleLaunchKernel": 1, "hipLaunchKernel": 1}
+    assert summary["launches"]["delay_call_start_to_kernel_start"]["mean_us"] == 7.0
+    assert summary["devices"]["2"]["collectives"]["overlapped_with_compute_us"] == 2.0

@@ -1,0 +1,128 @@
+"""Real profiler files against values that were computed without this code."""
+
+import gzip
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.profiles.recognise import read_profile
+from collector.profiles.source import ProfileError
+
+DATA = Path(__file__).parents[2] / "data" / "profiles"
+EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
+MANIFEST = {entry["file"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
+
+
+def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
+    """What is expected and is not there, or is another value; floats may differ by 1e-6 of their size."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        missing = [f"{where}/{key} is missing" for key in expected.keys() - actual.keys()]
+        return missing + [
+            line
+            for key in expected.keys() & actual.keys()
+            for line in differences(expected[key], actual[key], f"{where}/{key}")
+        ]
+    if isinstance(expected, list) and isinstance(actual, list):
+        if len(expected) != len(actual):
+            return [f"{where}: {len(actual)} elements, expected {len(expected)}"]
+        pairs = zip(expected, actual, strict=True)
+        return [line for at, pair in enumerate(pairs) for line in differences(*pair, f"{where}[{at}]")]
+    if isinstance(expected, float) and isinstance(actual, (int, float)):
+        return [] if math.isclose(expected, actual, rel_tol=1e-6) else [f"{where}: {actual}, expected {expected}"]
+    return [] if expected == actual else [f"{where}: {actual!r}, expected {expected!r}"]
+
+
+def path_of(name: str) -> Path:
+    if name.endswith(".ncu-rep"):
+        pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    return DATA / name
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_expected_value_is_met(name: str) -> None:
+    assert differences(EXPECTED[name], read_profile(path_of(name))) == []
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_summary_is_plain_json(name: str) -> None:
+    profile = read_profile(path_of(name))
+    assert json.loads(json.dumps(profile, allow_nan=False)) == profile
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_file_is_recognised_by_its_content_whatever_its_name(name: str, tmp_path: Path) -> None:
+    disguised = tmp_path / "profile.txt"
+    disguised.write_bytes(path_of(name).read_bytes())
+    assert read_profile(disguised)["format"] == EXPECTED[name]["format"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_data_are_what_the_manifest_says(name: str) -> None:
+    assert hashlib.sha256((DATA / name).read_bytes()).hexdigest() == MANIFEST[name]["sha256"]
+    assert MANIFEST[name]["licence"]
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".gz")])
+def test_a_packed_trace_says_the_same_as_the_unpacked(name: str, tmp_path: Path) -> None:
+    unpacked = tmp_path / "trace"
+    unpacked.write_bytes(gzip.decompress((DATA / name).read_bytes()))
+    assert read_profile(unpacked) == read_profile(DATA / name)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("name", ["simple_add_a100.json", "alexnet_a100.json.gz", "sgemm_profile.ncu-rep"])
+def test_a_file_that_is_cut_short_is_refused_with_the_way_out(name: str, kept: float, tmp_path: Path) -> None:
+    content = path_of(name).read_bytes()
+    cut = tmp_path / name
+    cut.write_bytes(content[: int(len(content) * kept)])
+    with pytest.raises(ProfileError, match=r"not a whole .* (again|finish)"):
+        read_profile(cut)
+
+
+def test_a_csv_that_ends_inside_a_row_is_refused(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.csv"
+    cut.write_bytes((DATA / "sgemm_metrics.csv").read_bytes()[:5_000])
+    with pytest.raises(ProfileError, match="cut short"):
+        read_profile(cut)
+
+
+def test_a_database_whose_pages_are_gone_is_refused(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.sqlite"
+    cut.write_bytes((DATA / "power_iteration.sqlite").read_bytes()[:200_000])
+    with pytest.raises(ProfileError, match="not a whole sqlite export"):
+        read_profile(cut)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello",
+        b"{}",
+        b"[]",
+        b"[1, 2]",
+        b'{"benchmarks": []}',
+        b"\x00" * 64,
+        b'"ID","Name"\n"1","x"\n',
+        b"<svg/>",
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_profile_is_refused_with_what_could_be_read(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(content)
+    with pytest.raises(ProfileError, match=r"trace.json: .*(known here|Nsight)"):
+        read_profile(file)
+
+
+def test_what_is_not_there_or_empty_or_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(ProfileError, match="No such file"):
+        read_profile(tmp_path / "gone")
+    with pytest.raises(ProfileError, match="is empty"):
+        read_profile(tmp_path / "empty")
+    with pytest.raises(ProfileError, match="is a folder"):
+        read_profile(tmp_path)
