@@ -91,8 +91,12 @@ _ROWS = (
     Metric("max_abs_error", "largest error", "absolute", Better.LOWER, Layer.ACCURACY, _format_error),
     Metric("registers", "registers per thread", "registers", Better.LOWER, Layer.STATIC, _format_count),
     Metric("spilled_registers", "spilled registers", "registers", Better.LOWER, Layer.STATIC, _format_count),
+    Metric("spill_store_count", "stores to local memory", "instructions", Better.LOWER, Layer.STATIC, _format_count),
+    Metric("spill_load_count", "loads from local memory", "instructions", Better.LOWER, Layer.STATIC, _format_count),
     Metric("local_bytes", "local memory per thread", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
     Metric("shared_bytes", "shared memory per block", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
+    Metric("theoretical_occupancy", "theoretical occupancy", "share", Better.HIGHER, Layer.STATIC, _format_share),
+    Metric("instruction_count", "instructions", "instructions", Better.LOWER, Layer.STATIC, _format_count),
     Metric("code_bytes", "code size", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
 )
 

@@ -259,14 +259,38 @@ class StaticFacts(_Part):
     message: Message | None = None
     configuration: dict[str, str | Integer | float | bool | None] = Field(default_factory=dict)
     """constexprs and compile options such as num_warps."""
+    toolchain: dict[str, str] = Field(default_factory=dict)
+    """What compiled it, by name: `triton`, and `ptxas` or `llvm` or `nvrtc`."""
+    thread_count: Count | None = None
+    """Per block."""
     registers: Count | None = None
-    """Per thread: NVIDIA's 32-bit registers, AMD's VGPRs."""
+    """Per thread: NVIDIA's 32-bit registers, AMD's vector registers, those of accumulation among them."""
+    accumulation_registers: Count | None = None
+    """AMD's AGPRs, a part of `registers`."""
+    scalar_registers: Count | None = None
+    """AMD's SGPRs, per wavefront."""
     spilled_registers: Count | None = None
     """AMD's VGPR and SGPR spills; None on NVIDIA, whose cubin tells only the bytes."""
+    spill_store_count: Count | None = None
+    """Instructions that store to local memory: spills, and arrays that are indexed by what is not constant."""
+    spill_load_count: Count | None = None
     local_bytes: Count | None = None
     """Per thread, in device memory: stack and spills on NVIDIA, scratch on AMD."""
     shared_bytes: Count | None = None
     """Per block, static and dynamic; LDS on AMD."""
+    static_shared_bytes: Count | None = None
+    """The part of it that the code declares, and no launch can change."""
+    tensor_memory_columns: Count | None = None
+    """Of a Blackwell multiprocessor's tensor memory."""
+    theoretical_occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Warps that can be resident / warps that there are slots for."""
+    occupancy_limits: tuple[Name, ...] = ()
+    """What allows no further block: any of `registers`, `shared memory`, `warps`, `blocks`."""
+    instruction_count: Count | None = None
+    instructions: dict[str, Count] = Field(default_factory=dict)
+    """How many there are in the code of each kind, for example `tensor.HGMMA` or `global_load.128`."""
+    compile_ns: dict[str, Count] = Field(default_factory=dict)
+    """Time of each stage, for example `ptx`; unlike the rest not the same in every run."""
     code_bytes: Count | None = None
     code_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """sha256 of the machine code compiled without line information: comments and moves leave it equal."""

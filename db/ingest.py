@@ -276,19 +276,37 @@ def _tensor_error_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[d
     ]
 
 
+_STATIC_COLUMNS = (
+    "configuration",
+    "toolchain",
+    "thread_count",
+    "registers",
+    "accumulation_registers",
+    "scalar_registers",
+    "spilled_registers",
+    "spill_store_count",
+    "spill_load_count",
+    "local_bytes",
+    "shared_bytes",
+    "static_shared_bytes",
+    "tensor_memory_columns",
+    "theoretical_occupancy",
+    "instruction_count",
+    "instructions",
+    "compile_ns",
+    "code_bytes",
+    "code_hash",
+)
+
+
 def _static_fact_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[dict[str, Any]]:
     return [
         _result(record, case_ids, position, facts)
         | {
             "function": facts.function,
             "target": facts.target,
-            "configuration": facts.configuration,
-            "registers": facts.registers,
-            "spilled_registers": facts.spilled_registers,
-            "local_bytes": facts.local_bytes,
-            "shared_bytes": facts.shared_bytes,
-            "code_bytes": facts.code_bytes,
-            "code_hash": facts.code_hash,
+            **{name: getattr(facts, name) for name in _STATIC_COLUMNS},
+            "occupancy_limits": list(facts.occupancy_limits),
         }
         for position, facts in enumerate(record.static_facts)
     ]

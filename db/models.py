@@ -326,7 +326,22 @@ class StaticFactRow(Base):
         Index(None, "case_id"),
         _one_of("outcome", Outcome),
         CheckConstraint("(outcome = 'ok') = (code_hash IS NOT NULL)", name="code_only_if_ok"),
-        *_not_negative("registers", "spilled_registers", "local_bytes", "shared_bytes", "code_bytes"),
+        *_not_negative(
+            "thread_count",
+            "registers",
+            "accumulation_registers",
+            "scalar_registers",
+            "spilled_registers",
+            "spill_store_count",
+            "spill_load_count",
+            "local_bytes",
+            "shared_bytes",
+            "static_shared_bytes",
+            "tensor_memory_columns",
+            "theoretical_occupancy",
+            "instruction_count",
+            "code_bytes",
+        ),
     )
 
     run_id: Mapped[UUID] = mapped_column(primary_key=True)
@@ -338,10 +353,23 @@ class StaticFactRow(Base):
     outcome: Mapped[str]
     message: Mapped[str | None]
     configuration: Mapped[dict[str, Any]]
+    toolchain: Mapped[dict[str, Any]]
+    thread_count: Mapped[int | None] = mapped_column(BigInteger)
     registers: Mapped[int | None] = mapped_column(BigInteger)
+    accumulation_registers: Mapped[int | None] = mapped_column(BigInteger)
+    scalar_registers: Mapped[int | None] = mapped_column(BigInteger)
     spilled_registers: Mapped[int | None] = mapped_column(BigInteger)
+    spill_store_count: Mapped[int | None] = mapped_column(BigInteger)
+    spill_load_count: Mapped[int | None] = mapped_column(BigInteger)
     local_bytes: Mapped[int | None] = mapped_column(BigInteger)
     shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    static_shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    tensor_memory_columns: Mapped[int | None] = mapped_column(BigInteger)
+    theoretical_occupancy: Mapped[float | None]
+    occupancy_limits: Mapped[list[str]]
+    instruction_count: Mapped[int | None] = mapped_column(BigInteger)
+    instructions: Mapped[dict[str, Any]]
+    compile_ns: Mapped[dict[str, Any]]
     code_bytes: Mapped[int | None] = mapped_column(BigInteger)
     code_hash: Mapped[str | None]
 
