@@ -13,7 +13,7 @@ from collector.protocol import Mode
 from collector.record import Pairing, RunRecord, Side
 from collector.revision import SuiteAt
 from collector.suite_run import RunPlan, Subject, SuiteRun
-from collector.worker import Worker
+from collector.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ def collect_run(
     """
     steps = _Steps(on_progress)
     run = SuiteRun(suite.source, plan)
-    with _device_worker(nursery, run) as worker, _interpreter(nursery, run) as interpreter:
+    with _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
         steps.say("loading the suite")
-        _begin(run, worker, interpreter)
+        _begin(run, workers, interpreter)
         steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
-        _compile_and_check(run, worker, interpreter, steps)
+        _compile_and_check(run, workers, interpreter, steps)
         for _ in range(plan.block_count):
             for subject in run.to_time:
-                run.take_block(worker, subject)
+                run.take_block(workers, subject)
                 steps.step(f"timed {subject}")
     return run.record(suite.commit, suite.project)
 
@@ -105,11 +105,11 @@ def measure_pair(
         Side.HEAD: SuiteRun(head.source, plan),
     }
     for side, run in runs.items():
-        with _device_worker(nursery, run) as worker, _interpreter(nursery, run) as interpreter:
+        with _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
             steps.say(f"loading the suite of the {side}")
-            _begin(run, worker, interpreter)
+            _begin(run, workers, interpreter)
             steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
-            _compile_and_check(run, worker, interpreter, steps)
+            _compile_and_check(run, workers, interpreter, steps)
     steps.total += plan.block_count * sum(len(_chosen(run, only)) for run in runs.values())
     for _ in range(plan.block_count):
         _take_interleaved_blocks(nursery, runs, only, order, steps)
@@ -123,8 +123,8 @@ def _take_interleaved_blocks(
     nursery: Nursery, runs: dict[Side, SuiteRun], only: frozenset[Subject] | None, order: random.Random, steps: _Steps
 ) -> None:
     with (
-        _device_worker(nursery, runs[Side.BASE]) as base,
-        _device_worker(nursery, runs[Side.HEAD]) as head,
+        _device_workers(nursery, runs[Side.BASE]) as base,
+        _device_workers(nursery, runs[Side.HEAD]) as head,
         ThreadPoolExecutor(2) as pool,
     ):
         workers = {Side.BASE: base, Side.HEAD: head}
@@ -143,33 +143,33 @@ def _take_interleaved_blocks(
                     steps.step(f"timed {subject} on the {side}")
 
 
-def _begin(run: SuiteRun, worker: Worker, interpreter: Worker) -> None:
+def _begin(run: SuiteRun, workers: Workers, interpreter: Workers) -> None:
     """Load the suite, then measure the machine while nothing else runs."""
     with ThreadPoolExecutor(1) as pool:
         # where no GPU will do its work the interpreter is needed: load it meanwhile
         loading = pool.submit(interpreter.start) if run.plan.device == "cpu" else None
-        run.select(worker.start())
+        run.select(workers.start())
         if loading is not None:
             loading.result()
-    run.describe_machine(worker)
+    run.describe_machine(workers)
 
 
-def _compile_and_check(run: SuiteRun, worker: Worker, interpreter: Worker, steps: _Steps) -> None:
+def _compile_and_check(run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
     with ThreadPoolExecutor(1) as pool:
         interpreting = pool.submit(run.check, interpreter, run.to_interpret, steps.step)
-        run.compile(worker, steps.step)
+        run.compile(workers, steps.step)
         interpreting.result()
     interpreter.stop()
-    run.check(worker, run.to_check, steps.step)
+    run.check(workers, run.to_check, steps.step)
 
 
 def _chosen(run: SuiteRun, only: frozenset[Subject] | None) -> list[Subject]:
     return [subject for subject in run.to_time if only is None or subject in only]
 
 
-def _device_worker(nursery: Nursery, run: SuiteRun) -> Worker:
-    return Worker(nursery, run.source, Mode.DEVICE, device=run.plan.device, thread_count=run.plan.thread_count)
+def _device_workers(nursery: Nursery, run: SuiteRun) -> Workers:
+    return Workers(nursery, run.source, Mode.DEVICE, device=run.plan.device, thread_count=run.plan.thread_count)
 
 
-def _interpreter(nursery: Nursery, run: SuiteRun) -> Worker:
-    return Worker(nursery, run.source, Mode.INTERPRETER, device="cpu")
+def _interpreter(nursery: Nursery, run: SuiteRun) -> Workers:
+    return Workers(nursery, run.source, Mode.INTERPRETER, device="cpu")

@@ -7,7 +7,7 @@ from collector.record import StaticFacts
 from collector.run import OnProgress, Progress
 from collector.suite_run import RunPlan, SuiteRun
 from collector.suite_source import SuiteSource
-from collector.worker import Worker
+from collector.workers import Workers
 
 
 def compile_suite(
@@ -26,8 +26,8 @@ def compile_suite(
         done += 1
         on_progress(Progress(done, len(run.to_compile), text))
 
-    with Nursery() as nursery, Worker(nursery, source, device="cpu") as worker:
-        run.select(worker.start())
+    with Nursery() as nursery, Workers(nursery, source, device="cpu") as workers:
+        run.select(workers.start())
         on_progress(Progress(0, len(run.to_compile), "compiling"))
-        run.compile(worker, step)
+        run.compile(workers, step)
     return run.static_facts

@@ -40,7 +40,7 @@ from collector.roofline import INVALID_ABOVE, position
 from collector.sampling import SamplingPlan
 from collector.suite_source import SuiteSource
 from collector.targets import DEFAULT_TARGETS
-from collector.worker import Worker
+from collector.workers import Workers
 from roofwatch import __version__
 
 HARNESS_VERSION = __version__
@@ -118,6 +118,7 @@ class SuiteRun:
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
         self._cases: dict[str, CaseRecord] = {}
+        self._rank_counts: dict[str, int] = {}
         self._infos: dict[Subject, ImplementationInfo] = {}
         self._accuracies: dict[Subject, Accuracy] = {}
         self._static_facts: list[StaticFacts] = []
@@ -139,6 +140,7 @@ class SuiteRun:
                         implementation.name, self.plan.implementations
                     ):
                         self._cases[case.case_id] = case
+                        self._rank_counts[case.case_id] = kernel.rank_count(case)
                         self._infos[Subject(case.case_id, implementation.name)] = implementation
         if not self._infos:
             known = ", ".join(kernel.name for kernel in info.kernels)
@@ -158,18 +160,18 @@ class SuiteRun:
         usual = self.plan.usual_tag or ("small" if self._device == "cpu" else "quick")
         return tuple(case for case in cases if usual in case.tags or not case.tags) or cases
 
-    def describe_machine(self, worker: Worker) -> None:
+    def describe_machine(self, workers: Workers) -> None:
         """Learn the environment and measure the ceilings, while nothing else runs.
 
         Raises:
             CollectorError: the machine cannot be described.
         """
-        reply = worker.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
+        reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
         if reply.environment is None:
             raise CollectorError(f"the machine cannot be described: {reply.failure}")
         self._environment = reply.environment
         dtypes = tuple(sorted({case.dtype for case in self._cases.values()}))
-        reply = worker.request(MeasureCeilings(dtypes=dtypes), timeout_s=self.plan.environment_timeout_s)
+        reply = workers.request(MeasureCeilings(dtypes=dtypes), timeout_s=self.plan.environment_timeout_s)
         if reply.ceilings is None:
             raise CollectorError(f"the ceilings cannot be measured: {reply.failure}")
         self._ceilings = reply.ceilings
@@ -200,25 +202,25 @@ class SuiteRun:
             and self._timing(subject).failure is None
         ]
 
-    def compile(self, worker: Worker, on_step: OnStep) -> None:
+    def compile(self, workers: Workers, on_step: OnStep) -> None:
         for subject in self.to_compile:
-            self._static_facts.extend(self._compiled(worker, subject))
+            self._static_facts.extend(self._compiled(workers, subject))
             on_step(f"compiled {subject}")
 
-    def check(self, worker: Worker, subjects: list[Subject], on_step: OnStep) -> None:
+    def check(self, workers: Workers, subjects: list[Subject], on_step: OnStep) -> None:
         for subject in subjects:
-            self._accuracies[subject] = self._checked(worker, subject)
+            self._accuracies[subject] = self._checked(workers, subject)
             on_step(f"checked {subject}")
 
     def launches_per_sample(self, subject: Subject) -> int | None:
         """What the subject's blocks use; None before the first one."""
         return self._timing(subject).launches_per_sample
 
-    def take_block(self, worker: Worker, subject: Subject, launches_per_sample: int | None = None) -> None:
+    def take_block(self, workers: Workers, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
         timing = self._timing(subject)
         started_at = utc_now()
-        reply = worker.request(
+        reply = workers.request(
             TimeBlock(
                 case_id=subject.case_id,
                 implementation=subject.implementation,
@@ -226,6 +228,7 @@ class SuiteRun:
                 launches_per_sample=timing.launches_per_sample or launches_per_sample,
             ),
             timeout_s=self.plan.block_timeout_s,
+            rank_count=self._rank_counts[subject.case_id],
         )
         if reply.block is not None:
             timing.add(reply.block, started_at)
@@ -261,10 +264,11 @@ class SuiteRun:
     def _timing(self, subject: Subject) -> _Timing:
         return self._timings.setdefault(subject, _Timing())
 
-    def _checked(self, worker: Worker, subject: Subject) -> Accuracy:
-        reply = worker.request(
+    def _checked(self, workers: Workers, subject: Subject) -> Accuracy:
+        reply = workers.request(
             CheckAccuracy(case_id=subject.case_id, implementation=subject.implementation),
             timeout_s=self.plan.check_timeout_s,
+            rank_count=self._rank_counts[subject.case_id],
         )
         if reply.accuracy is not None:
             return reply.accuracy
@@ -277,8 +281,8 @@ class SuiteRun:
             message=reply.failure.message,
         )
 
-    def _compiled(self, worker: Worker, subject: Subject) -> Iterator[StaticFacts]:
-        reply = worker.request(
+    def _compiled(self, workers: Workers, subject: Subject) -> Iterator[StaticFacts]:
+        reply = workers.request(
             CompileStatic(case_id=subject.case_id, implementation=subject.implementation, targets=self.plan.targets),
             timeout_s=self.plan.compile_timeout_s,
         )
@@ -325,6 +329,8 @@ class SuiteRun:
                     "and memory_bytes, and that the work is really done"
                 ),
             )
+        if self._cases[subject.case_id].bus_bytes is not None:
+            return measured  # what binds it is the links, of which no ceiling is measured
         return measured.model_copy(update={"bound": place.bound, "utilisation": place.utilisation})
 
     def _failure(self, subject: Subject, timing: _Timing) -> Failure | None:

@@ -2,6 +2,8 @@
 
 A sample is one launch, or the mean of several where one is too short for the timer. Sampling stops when the median
 is known well enough or the budget is spent, whichever is first; all samples are kept.
+
+What several ranks launch together takes as long as on the slowest of them, and each sample begins when all are there.
 """
 
 from __future__ import annotations
@@ -44,6 +46,26 @@ class _Stopwatch(Protocol):
     def time_ns(self, launch: Launch, launches: int) -> float: ...
 
 
+class Ranks(Protocol):
+    """Those that make each launch together with this process."""
+
+    def align(self) -> None:
+        """Go on once all are here."""
+
+    def slowest_ns(self, elapsed_ns: float) -> float:
+        """The longest of their times."""
+
+
+class _Alone:
+    """No others to wait for."""
+
+    def align(self) -> None:
+        pass
+
+    def slowest_ns(self, elapsed_ns: float) -> float:
+        return elapsed_ns
+
+
 class _CpuStopwatch:
     """Wall time of the calling thread, on a hot cache: a CPU call is synchronous, and flushing a last-level cache that
     other tenants share would cost more than it tells.
@@ -53,11 +75,15 @@ class _CpuStopwatch:
     cache = CacheState.HOT
     shortest_sample_ns = 100_000.0  # 1000 times the cost of reading the clock twice
 
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+
     def time_ns(self, launch: Launch, launches: int) -> float:
+        self._ranks.align()
         start = perf_counter_ns()
         for _ in range(launches):
             launch()
-        return float(perf_counter_ns() - start)
+        return self._ranks.slowest_ns(float(perf_counter_ns() - start))
 
 
 class _CudaStopwatch:
@@ -74,7 +100,8 @@ class _CudaStopwatch:
     cache = CacheState.COLD
     shortest_sample_ns = 0.0  # one launch per sample: a second one would find a warm cache
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
         l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = torch.empty(max(2 * l2_bytes, 2**20), dtype=torch.int8, device="cuda")
 
@@ -82,16 +109,22 @@ class _CudaStopwatch:
         start: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         self._flush.zero_()
+        self._ranks.align()
         start.record()
         for _ in range(launches):
             launch()
         end.record()
         end.synchronize()
-        return float(start.elapsed_time(end)) * 1e6
+        return self._ranks.slowest_ns(float(start.elapsed_time(end)) * 1e6)
 
 
 def sample_launches(
-    launch: Launch, plan: SamplingPlan, *, device: str = "cpu", launches_per_sample: int | None = None
+    launch: Launch,
+    plan: SamplingPlan,
+    *,
+    device: str = "cpu",
+    launches_per_sample: int | None = None,
+    ranks: Ranks | None = None,
 ) -> TimedLaunches:
     """Time a call again and again.
 
@@ -100,11 +133,14 @@ def sample_launches(
         plan: When to stop.
         device: `cpu` or `cuda`.
         launches_per_sample: What an earlier block of the same measurement used; chosen here if left out.
+        ranks: Those that make each launch together with this process; None if it launches alone. All of them stop at
+            the same sample, since they decide by the same times.
 
     Returns:
         Time of each sample in ns per launch, in the order taken.
     """
-    stopwatch: _Stopwatch = _CudaStopwatch() if device.startswith("cuda") else _CpuStopwatch()
+    kind = _CudaStopwatch if device.startswith("cuda") else _CpuStopwatch
+    stopwatch: _Stopwatch = kind(ranks or _Alone())
     with _no_garbage_collection():
         launch_ns = _warm_up(stopwatch, launch, plan.warmup_ms * 1e6)
         count = launches_per_sample or max(1, math.ceil(stopwatch.shortest_sample_ns / launch_ns))

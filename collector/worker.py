@@ -13,7 +13,7 @@ from typing import IO, Self
 
 from collector.errors import CollectorError, SuiteError
 from collector.nursery import Nursery, read_tail
-from collector.protocol import Failure, Job, Mode, Reply, SuiteInfo, WorkerSettings
+from collector.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
 from collector.record import Outcome
 from collector.suite_source import SuiteSource
 
@@ -34,6 +34,7 @@ class Worker:
         mode: On the device, or in Triton's interpreter.
         device: `cpu` or `cuda`; None lets the worker see which there is.
         thread_count: Threads that torch may use; None leaves torch's default.
+        rank: Its place among workers that do every job together.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class Worker:
         *,
         device: str | None = None,
         thread_count: int | None = None,
+        rank: RankPlace | None = None,
     ) -> None:
         self._nursery = nursery
-        self._settings = WorkerSettings(mode=mode, source=source, device=device, thread_count=thread_count)
+        self._settings = WorkerSettings(mode=mode, source=source, device=device, thread_count=thread_count, rank=rank)
         self._pid: int | None = None
         self._resources = contextlib.ExitStack()
         self._jobs: IO[bytes]
@@ -89,18 +91,27 @@ class Worker:
         Returns:
             The reply; a `failure` where the kernel failed, crashed the process or ran longer than `timeout_s`.
         """
-        if self._pid is None:
-            self.start()
-        line: bytes | None = None
-        with contextlib.suppress(BrokenPipeError):
-            self._send(job.model_dump_json())
-            line = self._read_line(timeout_s)
-        if line is None:
-            return Reply(failure=self._died(timeout_s))
-        reply = Reply.model_validate_json(line)
+        self.submit(job)
+        reply = self.collect(timeout_s=timeout_s)
         if reply.failure is not None and reply.failure.outcome in _POISONING:
             self.stop()
         return reply
+
+    def submit(self, job: Job) -> None:
+        """Give it a job, whose reply `collect` waits for."""
+        if self._pid is None:
+            self.start()
+        with contextlib.suppress(BrokenPipeError):  # it has died: that is its reply
+            self._send(job.model_dump_json())
+
+    def fileno(self) -> int:
+        """What a selector can wait for: readable once the job is done, or the process gone."""
+        return self._replies_fd
+
+    def collect(self, *, timeout_s: float) -> Reply:
+        """The reply to the job that was submitted; the process lives on unless it died or is late."""
+        line = self._read_line(timeout_s)
+        return Reply(failure=self._died(timeout_s)) if line is None else Reply.model_validate_json(line)
 
     def stop(self) -> None:
         """End the process and all it started; safe to call again."""
@@ -121,7 +132,8 @@ class Worker:
         jobs_read, jobs_write = os.pipe()
         replies_read, replies_write = os.pipe()
         self._resources.callback(os.close, lifeline_write)
-        self._jobs = self._resources.enter_context(os.fdopen(jobs_write, "wb"))
+        # unbuffered: what a dead process did not take would be written once more when the pipe is closed
+        self._jobs = self._resources.enter_context(os.fdopen(jobs_write, "wb", buffering=0))
         self._resources.callback(os.close, replies_read)
         self._replies_fd = replies_read
         self._log = self._resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed by the stack
@@ -137,7 +149,6 @@ class Worker:
 
     def _send(self, line: str) -> None:
         self._jobs.write(line.encode() + b"\n")
-        self._jobs.flush()
 
     def _read_line(self, timeout_s: float) -> bytes | None:
         """The next whole line; None at the end of the stream or of the time."""

@@ -43,6 +43,36 @@ def test_a_later_block_takes_as_many_launches_per_sample_as_it_is_told() -> None
     assert sample_launches(Counter(), plan, launches_per_sample=3).launches_per_sample == 3
 
 
+class SlowCompanion:
+    """Another rank, which takes three times as long."""
+
+    def __init__(self) -> None:
+        self.aligned = 0
+
+    def align(self) -> None:
+        self.aligned += 1
+
+    def slowest_ns(self, elapsed_ns: float) -> float:
+        return 3 * elapsed_ns
+
+
+def test_launches_of_several_ranks_start_together_and_take_as_long_as_the_slowest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ns = 0
+
+    def launch() -> None:
+        nonlocal now_ns
+        now_ns += 50_000
+
+    monkeypatch.setattr("collector.timing.perf_counter_ns", lambda: now_ns)
+    companion = SlowCompanion()
+    timed = sample_launches(launch, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=4), ranks=companion)
+    assert list(timed.samples_ns) == [150_000.0] * 4
+    assert timed.launches_per_sample == 1  # though alone it were two
+    assert companion.aligned == 3 + 4
+
+
 def test_a_sample_is_the_time_of_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that only launches move: by 40 µs each, and by 3 µs more from one to the next."""
     now_ns = 0

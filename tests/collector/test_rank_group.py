@@ -1,0 +1,180 @@
+"""Kernels that two real processes launch together, and what the group makes of one that fails."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import psutil
+import pytest
+
+from collector.nursery import Nursery
+from collector.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
+from collector.rank import Rank
+from collector.rank_group import combined
+from collector.record import Accuracy, Measurement, Outcome, RunRecord, TensorError
+from collector.revision import SuiteAt
+from collector.run import collect_run, measure_pair
+from collector.sampling import SamplingPlan
+from collector.suite_run import RunPlan
+from collector.suite_source import SuiteSource
+from collector.workers import Workers
+from roofwatch import UnsupportedError
+from tests.builders import make_commit
+
+SUITE = SuiteSource(Path(__file__).parent.parent / "suites" / "bench_ranks.py")
+QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def by_kernel(record: RunRecord) -> dict[str, Measurement]:
+    return {measurement.case_id.split("/")[0]: measurement for measurement in record.measurements}
+
+
+def case_id(kernel: str) -> str:
+    return f"{kernel}/ranks=2,n=64/float32/fwd"
+
+
+def test_a_rank_that_fails_costs_its_own_case_and_the_group_after_it_works(nursery: Nursery) -> None:
+    plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, check_timeout_s=4)
+    record = collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, nursery=nursery)
+
+    measured = by_kernel(record)
+    assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {
+        "raises": Outcome.CRASHED,
+        "leaves": Outcome.CRASHED,
+        "aborts": Outcome.CRASHED,
+        "hangs": Outcome.TIMED_OUT,
+        "exhausts_memory": Outcome.OUT_OF_MEMORY,
+        "wrong_on_rank_1": Outcome.INCORRECT,
+        "unsupported": Outcome.UNSUPPORTED,
+        "takes_longer_on_rank_1": Outcome.OK,
+        "works": Outcome.OK,
+        "alone": Outcome.OK,
+    }
+    messages = {kernel: measurement.message or "" for kernel, measurement in measured.items()}
+    assert messages["raises"] == "rank 1: ValueError: no such luck"
+    assert "rank 1: the process ended: exit status 3" in messages["leaves"]
+    assert "rank 1: the process ended: killed by SIGABRT" in messages["aborts"]
+    assert "not done after 4 s" in messages["hangs"]
+    assert "rank 1: out: " in messages["wrong_on_rank_1"]
+    assert messages["unsupported"] == "UnsupportedError: needs something else"
+
+
+def test_a_sample_is_the_time_of_the_slowest_rank(nursery: Nursery) -> None:
+    job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="eager", plan=QUICK)
+    with Workers(nursery, SUITE, device="cpu", thread_count=1) as workers:
+        block = workers.request(job, timeout_s=60, rank_count=2).block
+    assert block is not None
+    assert min(block.samples_ns) >= 5e6  # which rank 1 sleeps
+
+
+def test_a_collective_has_no_share_of_a_roof_that_does_not_bind_it(nursery: Nursery) -> None:
+    plan = RunPlan(kernels=("works", "alone"), device="cpu", targets=(), block_count=1, sampling=QUICK)
+    measured = by_kernel(collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, nursery=nursery))
+    assert measured["alone"].utilisation is not None
+    assert (measured["works"].outcome, measured["works"].utilisation) == (Outcome.OK, None)
+
+
+def test_two_commits_are_compared_in_kernels_of_one_rank_and_of_two(nursery: Nursery) -> None:
+    plan = RunPlan(kernels=("works", "alone"), device="cpu", targets=(), block_count=2, sampling=QUICK)
+    before, after = (SuiteAt(SUITE, make_commit(number), "ranks") for number in (1, 2))
+    base, head = map(by_kernel, measure_pair(before, after, plan, nursery=nursery))
+    for kernel in ("works", "alone"):
+        assert len(base[kernel].blocks) == len(head[kernel].blocks) == 2
+        assert base[kernel].launches_per_sample == head[kernel].launches_per_sample
+
+
+class NotingNursery(Nursery):
+    """Notes the processes that it forks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pids: list[int] = []
+
+    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
+        self.pids.append(super().fork_worker(mode, fds, log))
+        return self.pids[-1]
+
+
+def test_a_rank_that_dies_between_two_jobs_costs_the_second_alone() -> None:
+    job = CheckAccuracy(case_id=case_id("works"), implementation="eager")
+    with NotingNursery() as nursery, Workers(nursery, SUITE, device="cpu") as workers:
+        replies = [workers.request(job, timeout_s=60, rank_count=2)]
+        os.kill(nursery.pids[-1], signal.SIGKILL)
+        while psutil.Process(nursery.pids[-1]).status() != psutil.STATUS_ZOMBIE:
+            pass
+        replies += [workers.request(job, timeout_s=60, rank_count=2) for _ in range(2)]
+    assert [reply.accuracy is not None for reply in replies] == [True, False, True]
+    assert replies[1].failure is not None
+    assert "killed by SIGKILL" in replies[1].failure.message
+
+
+def test_a_worker_alone_refuses_what_needs_two_ranks(nursery: Nursery) -> None:
+    with Workers(nursery, SUITE, device="cpu") as workers:
+        reply = workers.request(CheckAccuracy(case_id=case_id("works"), implementation="eager"), timeout_s=60)
+    assert reply.failure is not None
+    assert reply.failure.outcome is Outcome.UNSUPPORTED
+    assert "needs 2 ranks" in reply.failure.message
+
+
+@pytest.mark.parametrize(
+    ("patched", "value", "message"),
+    [
+        ("torch.cuda.device_count", 1, "needs 2 GPUs, one for each rank; torch sees 1"),
+        ("torch.distributed.is_nccl_available", False, "needs NCCL"),
+        ("torch.distributed.is_available", False, "needs torch.distributed"),
+    ],
+)
+def test_a_machine_that_cannot_serve_the_ranks_is_said_to_lack_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patched: str, value: object, message: str
+) -> None:
+    monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
+    monkeypatch.setattr(patched, lambda: value)
+    place = RankPlace(index=0, count=2, rendezvous=tmp_path / "rendezvous")
+    with pytest.raises(UnsupportedError, match=message):
+        Rank(place, "cuda").join()
+
+
+def make_accuracy(rmse_ratio: float, message: str | None = None) -> Accuracy:
+    return Accuracy(
+        case_id=case_id("works"),
+        implementation="eager",
+        executor="device",
+        outcome=Outcome.OK if message is None else Outcome.INCORRECT,
+        message=message,
+        tensors=(TensorError(tensor="out", max_abs_error=0.1, rmse_ratio=rmse_ratio, passed=message is None),),
+    )
+
+
+def test_the_accuracy_of_a_group_is_that_of_its_worst_rank() -> None:
+    good, worse = make_accuracy(1e-7), make_accuracy(1e-6)
+    wrong = make_accuracy(1e-8, "out: wrong in places")
+    assert combined({1: Reply(accuracy=good), 0: Reply(accuracy=worse)}, 2, 60).accuracy == worse
+    found = combined({0: Reply(accuracy=worse), 1: Reply(accuracy=wrong), 2: Reply(accuracy=good)}, 3, 60).accuracy
+    assert found is not None
+    assert (found.outcome, found.message) == (Outcome.INCORRECT, "rank 1: out: wrong in places")
+
+
+def test_a_wrong_result_counts_though_the_other_rank_waits_in_vain() -> None:
+    found = combined({1: Reply(accuracy=make_accuracy(0.5, "out: wrong"))}, 2, 60).accuracy
+    assert found is not None
+    assert found.outcome is Outcome.INCORRECT
+
+
+def test_the_first_rank_to_fail_decides_the_outcome_and_all_are_heard() -> None:
+    exhausted = Reply(failure=Failure(outcome=Outcome.OUT_OF_MEMORY, message="no memory"))
+    left_alone = Reply(failure=Failure(outcome=Outcome.CRASHED, message="connection closed"))
+    failure = combined({2: exhausted, 0: left_alone, 1: left_alone}, 3, 60).failure
+    assert failure == Failure(outcome=Outcome.OUT_OF_MEMORY, message="rank 2: no memory; ranks 0, 1: connection closed")
+
+
+def test_ranks_that_are_late_are_named() -> None:
+    failure = combined({0: Reply(accuracy=make_accuracy(0.0))}, 3, 60).failure
+    assert failure == Failure(outcome=Outcome.TIMED_OUT, message="ranks 1, 2: not done after 60 s")
