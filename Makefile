@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?= 1
-EXTRAS ?= server,dev
+EXTRAS ?= server,dev,cuda
 STAMP := $(VENV)/.set-up
 
 .DEFAULT_GOAL := help

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from roofwatch.cuda import CudaKernel as CudaKernel
     from roofwatch.spec import Case as Case
     from roofwatch.spec import InputMaker as InputMaker
     from roofwatch.spec import KernelSpec as KernelSpec
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from roofwatch.spec import cases as cases
 
 __version__ = "0.1.0"
-__all__ = ["Case", "InputMaker", "KernelSpec", "Tolerance", "UnsupportedError", "__version__", "cases"]
+__all__ = ["Case", "CudaKernel", "InputMaker", "KernelSpec", "Tolerance", "UnsupportedError", "__version__", "cases"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'roofwatch' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    return getattr(import_module("roofwatch.spec"), name)
+    return getattr(import_module("roofwatch.cuda" if name == "CudaKernel" else "roofwatch.spec"), name)

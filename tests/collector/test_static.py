@@ -2,25 +2,27 @@
 
 import hashlib
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
+from collector.binary import machine_code
 from collector.record import Outcome, StaticFacts
-from collector.static import compile_case, machine_code
+from collector.static import compile_case
 from collector.targets import DEFAULT_TARGETS, TargetError, parse_target
 
 HEADER = """
 import torch, triton, triton.language as tl
 from roofwatch import KernelSpec, cases
 
-def declare(launch, **shape):
+def declare(launch, language="triton", **shape):
     spec = KernelSpec(
         name="kernel", inputs=lambda case, make: {"x": make.normal(case["n"], case["n"])}, reference=lambda x: x,
         cases=cases(shapes=[shape or {"n": 64}], dtypes=["float16"]),
         flop_count=lambda case: 1, memory_bytes=lambda case: 1,
     )
-    spec.implementation("triton")(launch)
+    spec.implementation(language)(launch)
     return spec
 """
 COPY = """
@@ -54,6 +56,25 @@ def launch(x):
 
 kernel = declare(launch, n=512)
 """
+CUDA = '''
+from roofwatch import CudaKernel
+
+SOURCE = """
+__global__ void mirror(const float* x, float* y, long long n) {
+  __shared__ float tile[256];
+  tile[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = tile[255 - threadIdx.x];
+}
+"""
+
+def launch(x):
+    y = torch.empty_like(x)
+    CudaKernel(SOURCE, "mirror").launch(1, 256, (x, y, x.numel()), shared_bytes=64)
+    return y
+
+kernel = declare(launch, "cuda")
+'''
 
 
 def facts_of(folder: Path, body: str, targets: tuple[str, ...] = ("sm_90",), name: str = "suite") -> list[StaticFacts]:
@@ -65,12 +86,14 @@ def facts_of(folder: Path, body: str, targets: tuple[str, ...] = ("sm_90",), nam
     module = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(module)
     kernel = module.kernel
-    return compile_case(kernel, kernel.implementations["triton"], kernel.cases[0], targets)
+    (implementation,) = kernel.implementations.values()
+    return compile_case(kernel, implementation, kernel.cases[0], targets)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cuda"))
 
 
 def test_a_kernel_compiles_for_all_six_targets_without_any_gpu(tmp_path: Path) -> None:
@@ -168,3 +191,35 @@ def test_a_target_has_its_vendors_warp_size(name: str, warp_size: int) -> None:
 def test_an_unknown_target_is_refused_with_examples(name: str) -> None:
     with pytest.raises(TargetError, match="sm_80, sm_90"):
         parse_target(name)
+
+
+def test_cuda_cpp_is_compiled_for_nvidia_s_targets_and_launched_on_none(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, CUDA, DEFAULT_TARGETS)
+
+    assert [fact.outcome for fact in facts] == [Outcome.OK] * 4 + [Outcome.UNSUPPORTED] * 2
+    for fact in facts[:4]:
+        assert fact.function == "mirror"
+        assert fact.configuration["num_warps"] == 8
+        assert fact.shared_bytes == 256 * 4 + 64
+        assert fact.registers
+        assert fact.local_bytes == 0
+        assert fact.code_bytes
+    assert "does not compile for gfx942" in (facts[4].message or "")
+
+
+def test_cuda_cpp_that_does_not_compile_says_where_and_why(tmp_path: Path) -> None:
+    (fact,) = facts_of(tmp_path, CUDA.replace("tile[255", "tiles[255"))
+
+    assert fact.outcome is Outcome.COMPILE_ERROR
+    assert 'mirror.cu(6): error: identifier "tiles" is undefined' in (fact.message or "")
+
+
+def test_cuda_cpp_for_which_nothing_is_installed_is_unsupported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+    (fact,) = facts_of(tmp_path, CUDA)
+
+    assert fact.outcome is Outcome.UNSUPPORTED
+    assert "pip install cuda-bindings nvidia-cuda-nvrtc" in (fact.message or "")

@@ -1,20 +1,13 @@
-"""Softmax over the last dim, forward and backward.
-
-A row that fits into one program's registers is read once. A longer one, a vocabulary say, is read twice in tiles:
-first for its maximum and sum, kept per lane and reduced once at the end, then to write the result.
-"""
-
-from typing import Any
+"""Softmax in Triton: one program per row."""
 
 import torch
 import triton
 import triton.language as tl
 
 from kernels.operands import require_operands
-from kernels.shapes import model_cases, vocabulary_rows
-from roofwatch import Case, InputMaker, KernelSpec, cases
+from kernels.softmax.operator import softmax_operator
+from kernels.softmax.spec import MAX_COLS_IN_REGISTERS, softmax_spec
 
-MAX_COLS_IN_REGISTERS = 16_384
 _TILE_COLS = 4_096
 
 
@@ -94,8 +87,7 @@ def softmax_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": min(max(block // 512, 1), 16)}
 
 
-@torch.library.custom_op("roofwatch::softmax", mutates_args=())
-def _softmax_op(x: torch.Tensor) -> torch.Tensor:
+def _forward(x: torch.Tensor) -> torch.Tensor:
     n_rows, n_cols = x.shape
     out = x.new_empty(n_rows, n_cols)
     if not out.numel():
@@ -106,8 +98,7 @@ def _softmax_op(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@torch.library.custom_op("roofwatch::softmax_backward", mutates_args=())
-def _softmax_backward_op(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+def _backward(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
     n_rows, n_cols = out.shape
     grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
     grad_x = torch.empty_like(out)
@@ -119,82 +110,7 @@ def _softmax_backward_op(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Ten
     return grad_x
 
 
-@_softmax_op.register_fake
-def _softmax_fake(x: torch.Tensor) -> torch.Tensor:
-    return x.new_empty(x.shape)
-
-
-@_softmax_backward_op.register_fake
-def _softmax_backward_fake(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
-    return torch.empty_like(out)
-
-
-def _save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:  # noqa: ARG001  torch's signature
-    ctx.save_for_backward(output)
-
-
-def _backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
-    (out,) = ctx.saved_tensors
-    grad_x: torch.Tensor = _softmax_backward_op(out, grad_out)
-    return grad_x
-
-
-_softmax_op.register_autograd(_backward, setup_context=_save_for_backward)
-
-
-def softmax_reference(x: torch.Tensor) -> torch.Tensor:
-    """The formula, `exp(x - max x) / sum exp(x - max x)` along each row."""
-    exps = (x - x.amax(dim=-1, keepdim=True)).exp()
-    return exps / exps.sum(dim=-1, keepdim=True)
-
-
-def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    return {"x": make.normal(case["n_rows"], case["n_cols"], scale=3.0)}
-
-
-def softmax_flop_count(case: Case) -> float:
-    """Per element, forward: compare, subtract, exp, add, divide. Backward: multiply and add for the row's sum,
-    subtract, multiply.
-    """
-    return (4 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
-
-
-def softmax_memory_bytes(case: Case) -> float:
-    """Forward reads x and writes out; backward reads out and its gradient and writes x's."""
-    return (3 if case.is_backward else 2) * case["n_rows"] * case["n_cols"] * case.itemsize
-
-
-softmax_spec = KernelSpec(
-    name="softmax",
-    family="reduction",
-    inputs=_inputs,
-    reference=softmax_reference,
-    cases=[
-        *cases(
-            shapes=[{"n_rows": 1024, "n_cols": 4096}],
-            dtypes=["float32", "bfloat16"],
-            directions=["fwd", "bwd"],
-            tags=["small"],
-        ),
-        *model_cases(vocabulary_rows(), directions=["fwd", "bwd"]),
-    ],
-    edges=[
-        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
-        *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
-        *cases(shapes=[{"n_rows": 2, "n_cols": 1}], dtypes=["bfloat16"], directions=["bwd"]),
-        # the longest row that is read once, and the shortest that is read twice
-        *cases(
-            shapes=[{"n_rows": 1, "n_cols": MAX_COLS_IN_REGISTERS}, {"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}],
-            dtypes=["bfloat16"],
-            directions=["bwd"],
-        ),
-    ],
-    flop_count=softmax_flop_count,
-    memory_bytes=softmax_memory_bytes,
-    formula="out = exp(x - max x) / sum exp(x - max x)",
-    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867)",
-    interpreted_shape={"n_rows": 3},
-)
+_operator = softmax_operator("softmax", _forward, _backward)
 
 
 @softmax_spec.implementation("triton", deterministic=True)
@@ -211,10 +127,4 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         KernelError: x has another layout or dtype.
     """
     require_operands("softmax", dims=2, x=x)
-    out: torch.Tensor = _softmax_op(x)
-    return out
-
-
-@softmax_spec.implementation("torch", compile=True)
-def _softmax_torch(x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.softmax(x, dim=-1)
+    return _operator(x)

@@ -1,0 +1,175 @@
+"""CUDA C++ on machines of any kind: compiled everywhere, launched where there is an NVIDIA GPU."""
+
+import ctypes
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import roofwatch
+import roofwatch.cuda
+from roofwatch import CudaKernel, UnsupportedError
+from roofwatch.cuda import CudaCompileError
+
+SCALE = """
+template <class T>
+__global__ void scale(const T* x, T* out, long long count, float factor) {
+  const long long at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at < count) out[at] = static_cast<T>(static_cast<float>(x[at]) * factor);
+}
+"""
+HALVES = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n" + SCALE
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def refuse_to_compile(*_: object) -> None:
+    raise AssertionError("compiled again")
+
+
+def test_it_is_one_of_the_names_that_a_benchmark_file_imports() -> None:
+    assert roofwatch.CudaKernel is CudaKernel
+    assert "CudaKernel" in roofwatch.__all__
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_template_is_compiled_for_a_gpu_that_is_not_there(dtype: torch.dtype, target: str) -> None:
+    cubin = CudaKernel(HALVES, "scale", template=(dtype,)).compile(target)
+
+    assert cubin.image.startswith(b"\x7fELF")
+    assert cubin.symbol.startswith("_Z5scaleI")
+    assert cubin.symbol.encode() in cubin.image
+
+
+def test_template_arguments_are_spelt_as_cpp_spells_them() -> None:
+    assert CudaKernel("", "softmax", template=(torch.bfloat16, 8)).expression == "softmax<__nv_bfloat16, 8>"
+    assert CudaKernel("", "ours::copy", template=(torch.float16, "true")).expression == "ours::copy<__half, true>"
+    assert CudaKernel("", "fill").expression == "fill"
+
+
+def test_what_does_not_compile_says_where_and_why(tmp_path: Path) -> None:
+    file = tmp_path / "broken.cu"
+    file.write_text("__global__ void broken(float* x) {\n  x[0] = undeclared;\n}\n")
+
+    with pytest.raises(CudaCompileError, match=r'broken.cu\(2\): error: identifier "undeclared" is undefined'):
+        CudaKernel(file, "broken").compile("sm_90")
+
+
+def test_a_target_that_nvrtc_does_not_know_is_named() -> None:
+    with pytest.raises(CudaCompileError, match="sm_12345"):
+        CudaKernel(SCALE, "scale<float>").compile("sm_12345")
+
+
+def test_amd_s_targets_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="NVRTC does not compile for gfx942"):
+        CudaKernel(SCALE, "scale<float>").compile("gfx942")
+
+
+def test_what_was_compiled_once_is_read_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = CudaKernel(SCALE, "scale<float>").compile("sm_90")
+
+    monkeypatch.setattr(roofwatch.cuda, "_run_nvrtc", refuse_to_compile)
+    assert CudaKernel(SCALE, "scale<float>").compile("sm_90") == first
+
+
+@pytest.mark.parametrize("changed", ["source", "included", "included by the included", "options", "target", "template"])
+def test_all_that_decides_the_code_decides_what_the_cache_gives(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {name: tmp_path / name for name in ("kernel.cu", "first.cuh", "second.cuh")}
+    files["kernel.cu"].write_text('#include "first.cuh"\n' + SCALE)
+    files["first.cuh"].write_text('#include "second.cuh"\n')
+    files["second.cuh"].write_text("// nothing yet\n")
+    CudaKernel(files["kernel.cu"], "scale", template=("float",)).compile("sm_90")
+
+    name = {"source": "kernel.cu", "included": "first.cuh", "included by the included": "second.cuh"}.get(changed)
+    if name is not None:
+        files[name].write_text(files[name].read_text() + "// and more\n")
+    kernel = CudaKernel(
+        files["kernel.cu"],
+        "scale",
+        template=("double" if changed == "template" else "float",),
+        options=("--use_fast_math",) if changed == "options" else (),
+    )
+    monkeypatch.setattr(roofwatch.cuda, "_run_nvrtc", refuse_to_compile)
+    with pytest.raises(AssertionError, match="compiled again"):
+        kernel.compile("sm_80" if changed == "target" else "sm_90")
+
+
+def test_a_cache_that_cannot_be_written_costs_no_result(cache: Path) -> None:
+    cache.write_text("a file, where the folder should be")
+
+    assert CudaKernel(SCALE, "scale<float>").compile("sm_90").image
+
+
+def test_a_comment_leaves_the_machine_code_as_it_is() -> None:
+    from collector.binary import machine_code
+
+    plain = CudaKernel(SCALE, "scale<float>").compile("sm_90")
+    commented = CudaKernel("// scales\n\n" + SCALE, "scale<float>").compile("sm_90")
+    assert machine_code(plain.image) == machine_code(commented.image)
+
+
+def test_without_the_extra_a_kernel_can_be_declared_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+
+    kernel = CudaKernel(SCALE, "scale<float>")
+    with pytest.raises(UnsupportedError, match="pip install cuda-bindings nvidia-cuda-nvrtc"):
+        kernel.compile("sm_90")
+
+
+def test_tensors_in_the_cpu_s_memory_are_refused() -> None:
+    x = torch.zeros(4)
+
+    with pytest.raises(
+        UnsupportedError, match=r"scale<float> is CUDA C\+\+ and needs an NVIDIA GPU, got tensors on cpu"
+    ):
+        CudaKernel(SCALE, "scale<float>").launch(1, 32, (x, x, 4, 2.0))
+
+
+@pytest.fixture
+def gpu() -> torch.device:
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        pytest.skip("no NVIDIA GPU that torch can use")
+    return torch.device("cuda")
+
+
+@pytest.mark.gpu
+def test_a_launch_waits_for_what_its_stream_had_before(gpu: torch.device) -> None:
+    x = torch.randn(100_000, device=gpu, dtype=torch.bfloat16)
+    out = torch.empty_like(x)
+    kernel = CudaKernel(HALVES, "scale", template=(x.dtype,))
+
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)  # type: ignore[no-untyped-call]  # as above
+        x.zero_().add_(3)
+        kernel.launch(-(-x.numel() // 256), 256, (x, out, x.numel(), 0.5))
+    stream.synchronize()
+
+    assert torch.equal(out, torch.full_like(out, 1.5))
+
+
+@pytest.mark.gpu
+def test_more_shared_memory_than_is_free_for_the_taking_is_asked_for(gpu: torch.device) -> None:
+    source = """
+    __global__ void reverse(int* x, int count) {
+      extern __shared__ int values[];
+      for (int at = threadIdx.x; at < count; at += blockDim.x) values[at] = x[at];
+      __syncthreads();
+      for (int at = threadIdx.x; at < count; at += blockDim.x) x[at] = values[count - 1 - at];
+    }
+    """
+    x = torch.arange(16_000, device=gpu, dtype=torch.int32)
+
+    CudaKernel(source, "reverse").launch(1, 256, (x, ctypes.c_int(x.numel())), shared_bytes=4 * x.numel())
+
+    assert torch.equal(x, torch.arange(16_000, device=gpu, dtype=torch.int32).flip(0))
