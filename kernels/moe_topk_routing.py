@@ -1,0 +1,204 @@
+"""Softmax over the experts' logits and the top_k largest, for each token; forward.
+
+A logit and the number of its expert become one integer whose order is that of the logits, and among equal ones that of
+lower experts first. Each maximum of these integers is one choice, and no choice depends on how the maximum is found.
+
+The weights are renormalised to add up to 1, as Mixtral's and Qwen3's are; they are then the softmax of the chosen
+logits alone, and the others' exponentials need not be taken. (DeepSeek-V3 scores by sigmoid and chooses in groups.)
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.errors import KernelError
+from kernels.operands import refuse_gradients, require_operands
+from kernels.shapes import Workload, expert_tokens, model_cases
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+MAX_EXPERTS = 4096
+"""A row of more would not stay in registers."""
+
+
+@triton.jit
+def _topk_routing_kernel(
+    logits_ptr,
+    weights_ptr,
+    experts_ptr,
+    logits_row_stride,
+    n_tokens,
+    n_experts,
+    TOP_K: tl.constexpr,
+    CHOICES: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    TOKENS: tl.constexpr,
+):
+    tokens = (tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)).to(tl.int64)
+    offs = tl.arange(0, EXPERTS)
+    is_expert = (offs < n_experts)[None, :]
+    mask = (tokens < n_tokens)[:, None] & is_expert
+    logits_ptrs = logits_ptr + tokens[:, None] * logits_row_stride + offs[None, :]
+    logits = tl.load(logits_ptrs, mask=mask, other=0.0).to(tl.float32)  # [TOKENS, EXPERTS]
+    bits = tl.where(logits == 0, 0.0, logits).to(tl.int32, bitcast=True)  # -0 equals 0
+    # negative numbers count backwards: turned over, integers are in the order of the logits
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    keys = (ordered.to(tl.int64) << 32) | (EXPERTS - 1 - offs)[None, :]
+    lowest = tl.full((), -(2**63), tl.int64)
+    keys = tl.where(is_expert, keys, lowest)
+
+    choices = tl.arange(0, CHOICES)[None, :]
+    chosen = tl.full((TOKENS, CHOICES), -(2**63), tl.int64)
+    for choice in tl.static_range(TOP_K):
+        best = tl.max(keys, axis=1)[:, None]
+        chosen = tl.where(choices == choice, best, chosen)
+        keys = tl.where(keys == best, lowest, keys)
+    experts = EXPERTS - 1 - (chosen & 0xFFFFFFFF).to(tl.int32)
+    ordered = (chosen >> 32).to(tl.int32)
+    logits = (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+    # the first choice is the largest
+    largest = tl.max(tl.where(choices == 0, logits, -float("inf")), axis=1)[:, None]
+    exps = tl.where(choices < TOP_K, tl.exp(logits - largest), 0.0)
+    weights = exps / tl.sum(exps, axis=1)[:, None]
+    offs_out = tokens[:, None] * TOP_K + choices
+    mask_out = (tokens < n_tokens)[:, None] & (choices < TOP_K)
+    tl.store(weights_ptr + offs_out, weights, mask=mask_out)  # [TOKENS, CHOICES]
+    tl.store(experts_ptr + offs_out, experts, mask=mask_out)  # [TOKENS, CHOICES]
+
+
+def moe_topk_routing_config(n_experts: int) -> dict[str, int]:
+    """Tokens per program such that a thread of an NVIDIA GPU holds 8 keys, and a warp whole rows as far as they fit:
+    then each maximum is found within it.
+    """
+    experts = triton.next_power_of_2(max(n_experts, 2))
+    return {"EXPERTS": experts, "TOKENS": max(1024 // experts, 1), "num_warps": max(4, experts // 256)}
+
+
+@torch.library.custom_op("roofwatch::moe_topk_routing", mutates_args=())
+def _moe_topk_routing_op(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    n_tokens, n_experts = logits.shape
+    weights = logits.new_empty(n_tokens, top_k, dtype=torch.float32)
+    experts = logits.new_empty(n_tokens, top_k, dtype=torch.int32)
+    if not n_tokens:
+        return weights, experts  # a grid of no programs cannot be launched
+    config = moe_topk_routing_config(n_experts)
+    with torch.cuda.device_of(logits):
+        _topk_routing_kernel[(triton.cdiv(n_tokens, config["TOKENS"]),)](
+            logits,
+            weights,
+            experts,
+            logits.stride(0),
+            n_tokens,
+            n_experts,
+            TOP_K=top_k,
+            CHOICES=triton.next_power_of_2(top_k),
+            **config,
+        )
+    return weights, experts
+
+
+@_moe_topk_routing_op.register_fake
+def _moe_topk_routing_fake(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    n_tokens = logits.shape[0]
+    return (
+        logits.new_empty(n_tokens, top_k, dtype=torch.float32),
+        logits.new_empty(n_tokens, top_k, dtype=torch.int32),
+    )
+
+
+def moe_topk_routing_reference(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The experts in the order of their logits, lower numbers first among equals, and the softmax over all, kept of
+    the first top_k and divided by their sum.
+    """
+    order = logits.argsort(dim=-1, descending=True, stable=True)[:, :top_k]
+    exps = (logits - logits.amax(dim=-1, keepdim=True)).exp()
+    probabilities = (exps / exps.sum(dim=-1, keepdim=True)).gather(1, order)
+    return probabilities / probabilities.sum(dim=-1, keepdim=True), order
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    T, E = case["T"], case["E"]
+    # the quantiles of a normal distribution, shuffled in each row: two logits that a rounding could swap never meet
+    places = make.integers(T, E, high=2**31).argsort(dim=1)
+    logits = torch.special.ndtri((places.double() + 0.5) / E)
+    spread = make.uniform(T, 1, low=0.5, high=2.0, dtype="float32")
+    return {"logits": (logits * spread + make.normal(T, 1, dtype="float32")).float(), "top_k": case["top_k"]}
+
+
+def moe_topk_routing_flop_count(case: Case) -> float:
+    """Per logit a comparison for each choice; per choice a subtraction, exponential, addition and division."""
+    return case["T"] * case["top_k"] * (case["E"] + 4)
+
+
+def moe_topk_routing_memory_bytes(case: Case) -> float:
+    """Reads the logits, writes a weight and an expert of 4 bytes each for every choice."""
+    return case["T"] * (case["E"] * case.itemsize + 8 * case["top_k"])
+
+
+def _workloads() -> list[Workload]:
+    return [
+        Workload({name: found.shape[name] for name in ("T", "E", "top_k")}, found.tags) for found in expert_tokens()
+    ]
+
+
+moe_topk_routing_spec = KernelSpec(
+    name="moe_topk_routing",
+    family="MoE",
+    inputs=_inputs,
+    reference=moe_topk_routing_reference,
+    cases=[
+        *cases(shapes=[{"T": 1024, "E": 64, "top_k": 6}], tags=["small"]),
+        *model_cases(_workloads(), dtypes=["float32"]),
+    ],
+    edges=cases(
+        shapes=[
+            {"T": 63, "E": 100, "top_k": 3},
+            {"T": 1, "E": 5, "top_k": 5},
+            {"T": 3, "E": 1, "top_k": 1},
+            {"T": 2, "E": 1000, "top_k": 8},
+            {"T": 0, "E": 8, "top_k": 2},
+        ]
+    ),
+    flop_count=moe_topk_routing_flop_count,
+    memory_bytes=moe_topk_routing_memory_bytes,
+    formula="weights, experts = top_k(softmax(logits)), weights / sum weights",
+    source="Jiang et al., Mixtral of Experts, 2024 (arXiv 2401.04088), section 2.1",
+    interpreted_shape={"T": 70},
+)
+
+
+@moe_topk_routing_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def moe_topk_routing(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `top_k` most probable experts of each token under a softmax, with weights that add up to 1.
+
+    Args:
+        logits: [n_tokens, n_experts], contiguous along its last dim, at most `MAX_EXPERTS` experts; not NaN, and at
+            least one of a row above -inf.
+        top_k: 1 … n_experts.
+
+    Returns:
+        Weights, [n_tokens, top_k] float32, the largest first, and experts, [n_tokens, top_k] int32. Of equal logits
+        the lower expert comes first.
+
+    Raises:
+        KernelError: logits have another layout or dtype or require a gradient, or top_k is out of range.
+    """
+    require_operands("moe_topk_routing", dims=2, logits=logits)
+    refuse_gradients("moe_topk_routing", logits=logits)
+    n_experts = logits.shape[1]
+    if n_experts > MAX_EXPERTS:
+        raise KernelError(
+            f"moe_topk_routing: logits has {n_experts} experts, at most {MAX_EXPERTS} stay in registers; "
+            "call torch.topk(torch.softmax(logits, dim=-1), top_k)"
+        )
+    if not 1 <= top_k <= n_experts:
+        raise KernelError(f"moe_topk_routing: top_k is {top_k}; choose 1 to {n_experts}, the number of experts")
+    chosen: tuple[torch.Tensor, torch.Tensor] = _moe_topk_routing_op(logits, top_k)
+    return chosen
+
+
+@moe_topk_routing_spec.implementation("torch", compile=True)
+def _moe_topk_routing_torch(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    weights, experts = torch.softmax(logits, dim=-1, dtype=torch.float32).topk(top_k, dim=-1)
+    return weights / weights.sum(dim=-1, keepdim=True), experts.to(torch.int32)
