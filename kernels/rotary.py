@@ -1,0 +1,315 @@
+"""Rotary position embedding of queries and keys, forward and backward.
+
+Llama's convention: element i of a head turns together with element i + D / 2. Queries and keys go through one launch;
+a program holds several heads of one token, which share its angles. The backward pass turns the gradients back, by the
+negative angles, and needs nothing of the forward pass but these.
+
+Source: Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021 (arXiv 2104.09864).
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.errors import KernelError
+from kernels.operands import require_equal, require_operands
+from kernels.shapes import model_cases, rotated_heads
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+_BASE = 500_000.0
+"""Of the angles' geometric series. Source: Llama 3 (arXiv 2407.21783), section 3.2."""
+_MAX_POSITION = 131_072
+_TILE_PAIRS = 2048
+
+
+@triton.jit
+def _rotary_kernel(
+    q_ptr,
+    k_ptr,
+    cos_ptr,
+    sin_ptr,
+    q_out_ptr,
+    k_out_ptr,
+    q_batch_stride,
+    q_token_stride,
+    q_head_stride,
+    k_batch_stride,
+    k_token_stride,
+    k_head_stride,
+    T,
+    H,
+    H_KV,
+    half,
+    IS_BACK: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_HALF: tl.constexpr,
+):
+    n_q_tiles = tl.cdiv(H, BLOCK_H)
+    n_tiles = n_q_tiles + tl.cdiv(H_KV, BLOCK_H)
+    program = tl.program_id(0)
+    token = (program // n_tiles).to(tl.int64)  # of all sequences
+    tile = program % n_tiles
+    batch, t = token // T, token % T
+    offs = tl.arange(0, BLOCK_HALF)
+    mask_half = offs < half
+    cos = tl.load(cos_ptr + t * half + offs, mask=mask_half, other=0.0).to(tl.float32)[None, :]  # [1, BLOCK_HALF]
+    sin = tl.load(sin_ptr + t * half + offs, mask=mask_half, other=0.0).to(tl.float32)[None, :]  # [1, BLOCK_HALF]
+    if IS_BACK:
+        sin = -sin
+    if tile < n_q_tiles:
+        _rotate_heads(
+            q_ptr + batch * q_batch_stride + t * q_token_stride,
+            q_out_ptr + token * H * half * 2,
+            tile * BLOCK_H + tl.arange(0, BLOCK_H),
+            q_head_stride,
+            H,
+            half,
+            cos,
+            sin,
+            offs,
+        )
+    else:
+        _rotate_heads(
+            k_ptr + batch * k_batch_stride + t * k_token_stride,
+            k_out_ptr + token * H_KV * half * 2,
+            (tile - n_q_tiles) * BLOCK_H + tl.arange(0, BLOCK_H),
+            k_head_stride,
+            H_KV,
+            half,
+            cos,
+            sin,
+            offs,
+        )
+
+
+@triton.jit
+def _rotate_heads(x_ptr, out_ptr, heads, head_stride, n_heads, half, cos, sin, offs):
+    mask = (heads < n_heads)[:, None] & (offs < half)[None, :]
+    x_ptrs = x_ptr + heads[:, None] * head_stride + offs[None, :]
+    first = tl.load(x_ptrs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_H, BLOCK_HALF]
+    second = tl.load(x_ptrs + half, mask=mask, other=0.0).to(tl.float32)  # [BLOCK_H, BLOCK_HALF]
+    out_ptrs = out_ptr + heads[:, None] * (2 * half) + offs[None, :]
+    out_type = out_ptr.dtype.element_ty
+    tl.store(out_ptrs, (first * cos - second * sin).to(out_type), mask=mask)  # [BLOCK_H, BLOCK_HALF]
+    tl.store(out_ptrs + half, (second * cos + first * sin).to(out_type), mask=mask)  # [BLOCK_H, BLOCK_HALF]
+
+
+def rotary_config(n_heads: int, head_dim: int) -> dict[str, int]:
+    """Up to 2048 pairs per program, 16 per thread of an NVIDIA GPU: in half precision two loads of 16 bytes of either
+    half of a head.
+    """
+    block_half = triton.next_power_of_2(head_dim // 2)
+    block_heads = min(triton.next_power_of_2(n_heads), max(_TILE_PAIRS // block_half, 1))
+    return {
+        "BLOCK_H": block_heads,
+        "BLOCK_HALF": block_half,
+        "num_warps": min(max(block_heads * block_half // 512, 1), 4),
+    }
+
+
+def _rotated(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, is_back: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    B, T, H, D = q.shape
+    H_KV = k.shape[2]
+    q_out, k_out = q.new_empty(q.shape), k.new_empty(k.shape)
+    n_tokens = B * T
+    if not n_tokens or not D:
+        return q_out, k_out  # a grid of no programs cannot be launched
+    config = rotary_config(max(H, H_KV), D)
+    n_tiles = triton.cdiv(H, config["BLOCK_H"]) + triton.cdiv(H_KV, config["BLOCK_H"])
+    with torch.cuda.device_of(q):
+        _rotary_kernel[(n_tokens * n_tiles,)](
+            q,
+            k,
+            cos,
+            sin,
+            q_out,
+            k_out,
+            *q.stride()[:3],
+            *k.stride()[:3],
+            T,
+            H,
+            H_KV,
+            D // 2,
+            IS_BACK=is_back,
+            **config,
+        )
+    return q_out, k_out
+
+
+@torch.library.custom_op("roofwatch::rotary", mutates_args=())
+def _rotary_op(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _rotated(q, k, cos, sin, is_back=False)
+
+
+@torch.library.custom_op("roofwatch::rotary_backward", mutates_args=())
+def _rotary_backward_op(
+    grad_q_out: torch.Tensor, grad_k_out: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    # autograd may hand over an expanded scalar
+    return _rotated(_along_last_dim(grad_q_out), _along_last_dim(grad_k_out), cos, sin, is_back=True)
+
+
+def _along_last_dim(x: torch.Tensor) -> torch.Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+@_rotary_op.register_fake
+def _rotary_fake(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    cos: torch.Tensor,  # noqa: ARG001  the op's signature
+    sin: torch.Tensor,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape)
+
+
+@_rotary_backward_op.register_fake
+def _rotary_backward_fake(
+    grad_q_out: torch.Tensor,
+    grad_k_out: torch.Tensor,
+    cos: torch.Tensor,  # noqa: ARG001  the op's signature
+    sin: torch.Tensor,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return grad_q_out.new_empty(grad_q_out.shape), grad_k_out.new_empty(grad_k_out.shape)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[torch.Tensor, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:  # noqa: ARG001  torch's signature
+    _, _, cos, sin = inputs
+    ctx.save_for_backward(cos, sin)
+
+
+def _backward(
+    ctx: Any, grad_q_out: torch.Tensor, grad_k_out: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, None, None]:
+    cos, sin = ctx.saved_tensors
+    grad_q, grad_k = _rotary_backward_op(grad_q_out, grad_k_out, cos, sin)
+    return grad_q, grad_k, None, None
+
+
+_rotary_op.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+def rotary_reference(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The formula, `(x[i] + j x[i + D/2]) * (cos[i] + j sin[i])` in complex numbers."""
+    turn = torch.complex(cos, sin)[:, None, :]
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, dim=-1)
+        pairs = torch.complex(first, second) * turn
+        return torch.cat([pairs.real, pairs.imag], dim=-1)
+
+    return turned(q), turned(k)
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    B, T, D = case["B"], case["T"], case["D"]
+    positions = make.integers(T, high=_MAX_POSITION).double()
+    frequencies = _BASE ** (-torch.arange(0, D, 2, device=make.device).double() / D)
+    angles = positions[:, None] * frequencies
+    return {
+        "q": make.normal(B, T, case["H"], D),
+        "k": make.normal(B, T, case["H_KV"], D),
+        "cos": angles.cos().float(),
+        "sin": angles.sin().float(),
+    }
+
+
+def rotary_flop_count(case: Case) -> float:
+    """Four multiplications and two additions per pair of elements, in either direction."""
+    return 3 * case["B"] * case["T"] * (case["H"] + case["H_KV"]) * case["D"]
+
+
+def rotary_memory_bytes(case: Case) -> float:
+    """Reads q and k, or their results' gradients, and writes as much; reads the cosines and sines, in float32."""
+    n_elements = case["B"] * case["T"] * (case["H"] + case["H_KV"]) * case["D"]
+    return 2 * n_elements * case.itemsize + 4 * case["T"] * case["D"]
+
+
+rotary_spec = KernelSpec(
+    name="rotary",
+    family="memory",
+    inputs=_inputs,
+    reference=rotary_reference,
+    cases=[
+        *cases(
+            shapes=[{"B": 2, "T": 256, "H": 16, "H_KV": 4, "D": 64}],
+            dtypes=["float32", "bfloat16"],
+            directions=["fwd", "bwd"],
+            tags=["small"],
+        ),
+        *model_cases(rotated_heads(), directions=["fwd", "bwd"]),
+    ],
+    edges=[
+        *cases(
+            shapes=[{"B": 3, "T": 1, "H": 1, "H_KV": 1, "D": 2}, {"B": 0, "T": 5, "H": 3, "H_KV": 1, "D": 6}],
+            directions=["fwd", "bwd"],
+        ),
+        # heads that are no power of two
+        *cases(
+            shapes=[{"B": 1, "T": 3, "H": 7, "H_KV": 3, "D": 96}], dtypes=["float16", "bfloat16"], directions=["bwd"]
+        ),
+    ],
+    flop_count=rotary_flop_count,
+    memory_bytes=rotary_memory_bytes,
+    gradients=("q", "k"),
+    formula="out[i] = x[i] cos[i] - x[i + D/2] sin[i]; out[i + D/2] = x[i + D/2] cos[i] + x[i] sin[i]",
+    source="Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021 (arXiv 2104.09864)",
+    interpreted_shape={"B": 2, "T": 3, "H": 40, "H_KV": 5},
+)
+
+
+@rotary_spec.implementation("triton", deterministic=True)
+def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn each pair `x[i], x[i + D/2]` of every head by its token's angle i, computed in float32.
+
+    Args:
+        q: [B, T, H, D], D even, contiguous along its last dim; the others may lie anyhow, as in a slice of a joint
+            projection.
+        k: [B, T, H_KV, D] likewise.
+        cos: [T, D / 2] of any floating-point dtype, contiguous. No gradient goes to the angles.
+        sin: [T, D / 2] of cos' dtype, contiguous.
+
+    Returns:
+        Contiguous tensors of the shapes and dtypes of q and k.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or an angle requires a gradient.
+    """
+    require_operands("rotary", q=q, k=k, cos=cos, sin=sin)
+    require_operands("rotary", dims=4, q=q, k=k)
+    require_operands("rotary", dims=2, cos=cos, sin=sin)
+    B, T, _, D = q.shape
+    if D % 2:
+        raise KernelError(f"rotary: heads of {D} elements make no pairs; pad q and k to {D + 1}")
+    require_equal("rotary", "batch, tokens and head dim", q=(B, T, D), k=(*k.shape[:2], k.shape[3]))
+    require_equal("rotary", "tokens and pairs", q=(T, D // 2), cos=tuple(cos.shape), sin=tuple(sin.shape))
+    for name, angles in {"cos": cos, "sin": sin}.items():
+        if not angles.is_contiguous():
+            raise KernelError(
+                f"rotary: {name} must be contiguous, got strides {angles.stride()}; call {name}.contiguous()"
+            )
+        if torch.is_grad_enabled() and angles.requires_grad:
+            raise KernelError(f"rotary: {name} requires a gradient, which is not computed; pass {name}.detach()")
+    q_out, k_out = _rotary_op(q, k, cos, sin)
+    return q_out, k_out
+
+
+@rotary_spec.implementation("torch", compile=True)
+def _rotary_torch(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    cos, sin = cos[:, None, :], sin[:, None, :]
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.float().chunk(2, dim=-1)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+    return turned(q), turned(k)
