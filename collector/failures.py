@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from collector.accuracy import IncorrectResultError
+from collector.evaluation import IncorrectResultError
 from collector.protocol import Failure
 from collector.record import Outcome
 
@@ -13,7 +13,13 @@ _MAX_MESSAGE = 2_000
 # Errors are told apart by their text only where torch raises a plain RuntimeError for them.
 _OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "out of memory")
 _UNSUPPORTED_TEXTS = ("not implemented for", "no working C++ compiler", "InvalidCxxCompiler", "0 active drivers")
-_COMPILE_ERROR_TYPES = ("CompilationError", "CompileTimeAssertionFailure", "OutOfResources", "PTXASError")
+_COMPILE_ERROR_TYPES = (
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "CudaCompileError",
+    "OutOfResources",
+    "PTXASError",
+)
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from collector.check_report import CheckReport, Layout
 from collector.record import Accuracy, CacheState, CaseRecord, Ceiling, Environment, Outcome, StaticFacts, Timer
 from collector.sampling import SamplingPlan
 from collector.suite_source import SuiteSource
@@ -23,6 +25,15 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class RankPlace(_Message):
+    """Which one a worker is of several that do every job together."""
+
+    index: int
+    count: int
+    rendezvous: Path
+    """File in which they find each other."""
+
+
 class WorkerSettings(_Message):
     """First line that a worker reads."""
 
@@ -31,6 +42,8 @@ class WorkerSettings(_Message):
     device: str | None
     """None: a GPU where torch sees one, else the CPU."""
     thread_count: int | None
+    rank: RankPlace | None = None
+    """None: it works alone."""
 
 
 class ImplementationInfo(_Message):
@@ -42,6 +55,27 @@ class ImplementationInfo(_Message):
     unsupported_targets: dict[str, str]
 
 
+class CaseKind(StrEnum):
+    DECLARED = "declared"
+    """As it is measured."""
+    STAND_IN = "stand_in"
+    """The same at small lengths, for a machine without a GPU."""
+    EDGE = "edge"
+    """An odd, single or empty size."""
+
+
+class CheckableCase(_Message):
+    """A case that the full check can take."""
+
+    case_id: str
+    kind: CaseKind
+    direction: Literal["fwd", "bwd"]
+    tags: tuple[str, ...]
+    stand_in_id: str
+    """What is checked in its place in Triton's interpreter."""
+    rank_count: int
+
+
 class KernelInfo(_Message):
     name: str
     family: str
@@ -51,6 +85,13 @@ class KernelInfo(_Message):
     edge_ids: tuple[str, ...]
     """Cases that are checked and never timed."""
     implementations: tuple[ImplementationInfo, ...]
+    checkable: tuple[CheckableCase, ...] = ()
+    """Each case once, under the first kind that it is of."""
+    rank_dimension: str | None = None
+
+    def rank_count(self, case: CaseRecord) -> int:
+        """Workers that do the case's jobs together."""
+        return 1 if self.rank_dimension is None else int(case.shape[self.rank_dimension])
 
 
 class SuiteInfo(_Message):
@@ -76,6 +117,15 @@ class CheckAccuracy(_Message):
     implementation: str
 
 
+class FullCheck(_Message):
+    """Check exactly this case, which may be an edge or a stand-in, and explain what is wrong."""
+
+    job: Literal["full_check"] = "full_check"
+    case_id: str
+    implementation: str
+    layout: Layout | None = None
+
+
 class CompileStatic(_Message):
     job: Literal["compile_static"] = "compile_static"
     case_id: str
@@ -91,7 +141,7 @@ class TimeBlock(_Message):
     launches_per_sample: int | None = None
 
 
-Job = DescribeEnvironment | MeasureCeilings | CheckAccuracy | CompileStatic | TimeBlock
+Job = DescribeEnvironment | MeasureCeilings | CheckAccuracy | FullCheck | CompileStatic | TimeBlock
 
 
 class Failure(_Message):
@@ -108,12 +158,19 @@ class TimedBlock(_Message):
     cache: CacheState
 
 
+class FullyChecked(_Message):
+    report: CheckReport
+    layouts: tuple[Layout, ...]
+    """To be checked next; none of an edge, nor where the case itself is wrong."""
+
+
 class Reply(_Message):
     """Exactly one field is set."""
 
     environment: Environment | None = None
     ceilings: tuple[Ceiling, ...] | None = None
     accuracy: Accuracy | None = None
+    fully_checked: FullyChecked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
     block: TimedBlock | None = None
     failure: Failure | None = None

@@ -12,31 +12,37 @@ import faulthandler
 import os
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, TypeAdapter
 
-from collector.accuracy import (
+from collector.accuracy import Baselines, check_accuracy
+from collector.ceilings import measure_ceilings
+from collector.check import Checker
+from collector.environment import collect_environment
+from collector.errors import SuiteError
+from collector.evaluation import (
     IncorrectResultError,
-    check_accuracy,
     differentiable,
     differentiated_names,
     make_inputs,
     outputs_by_name,
     upstream_gradients,
 )
-from collector.ceilings import measure_ceilings
-from collector.environment import collect_environment
-from collector.errors import SuiteError
 from collector.failures import failure_of
+from collector.interpreter import round_as_a_gpu_does
 from collector.protocol import (
+    CaseKind,
+    CheckableCase,
     CheckAccuracy,
     CompileStatic,
     DescribeEnvironment,
+    FullCheck,
+    FullyChecked,
     ImplementationInfo,
     Job,
     KernelInfo,
@@ -48,11 +54,12 @@ from collector.protocol import (
     TimedBlock,
     WorkerSettings,
 )
-from collector.record import CaseRecord
+from collector.rank import Rank
+from collector.record import CaseRecord, Outcome
 from collector.static import compile_case
 from collector.suite import load_suite
 from collector.timing import sample_launches
-from roofwatch.spec import Case, Direction, Implementation, KernelSpec
+from roofwatch.spec import Case, Direction, Implementation, KernelSpec, UnsupportedError
 
 _MEMORY_SHARE = 0.8
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -63,14 +70,39 @@ class _Suite:
     mode: Mode
     device: str
     specs: tuple[KernelSpec, ...]
+    rank: Rank | None
+    """None: works alone."""
+    baselines: Baselines = field(default_factory=Baselines)
+    checker: Checker = field(default_factory=Checker)
     _compiled: dict[tuple[str, str], Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def executor(self) -> Literal["device", "interpreter"]:
+        return "interpreter" if self.mode is Mode.INTERPRETER else "device"
+
+    @property
+    def launch_device(self) -> str:
+        """Where kernels run: Triton's interpreter knows the CPU alone."""
+        return "cpu" if self.mode is Mode.INTERPRETER else self.device
 
     def find(self, case_id: str, implementation: str) -> tuple[KernelSpec, Case, Implementation]:
         for spec in self.specs:
-            for case in spec.cases:
+            for _, case in _checkable(spec):
                 if case.id == case_id:
                     return spec, case, spec.implementations[implementation]
         raise SuiteError(f"no case {case_id!r} in the suite")
+
+    def gather(self, spec: KernelSpec, case: Case) -> None:
+        """Have all ranks that a case needs find each other; nothing for a case that one process runs.
+
+        Raises:
+            UnsupportedError: this process is not one of as many ranks, or the machine cannot serve them.
+        """
+        count = 1 if self.rank is None else self.rank.count
+        if spec.rank_count(case) != count:
+            raise UnsupportedError(f"needs {spec.rank_count(case)} ranks, and this process is one of {count}")
+        if self.rank is not None:
+            self.rank.join()
 
     def launcher(self, spec: KernelSpec, implementation: Implementation) -> Callable[..., Any]:
         """What to call: for `compile` the compiled form, made once per process."""
@@ -78,8 +110,10 @@ class _Suite:
             return implementation.launch
         key = (spec.name, implementation.name)
         if key not in self._compiled:
+            import torch._functorch.config as functorch_config
+
             # else inductor's backward frees what a second backward of the same graph, which is timed, needs
-            torch._functorch.config.donated_buffer = False
+            functorch_config.donated_buffer = False
             self._compiled[key] = torch.compile(implementation.launch, dynamic=False)
         return self._compiled[key]
 
@@ -102,10 +136,12 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
 
         settings = WorkerSettings.model_validate_json(jobs.readline())
         device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if settings.mode is Mode.INTERPRETER:
+            round_as_a_gpu_does()
         if settings.thread_count is not None:
             torch.set_num_threads(settings.thread_count)
         if device == "cpu":
-            _limit_memory()
+            _limit_memory(process_count=1 if settings.rank is None else settings.rank.count)
             _keep_freed_memory()
         try:
             specs = load_suite(settings.source)
@@ -114,7 +150,8 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             send(SuiteInfo(device=device, kernels=(), error=str(error)))
             return
         send(info)
-        suite = _Suite(settings.mode, device, specs)
+        rank = None if settings.rank is None else Rank(settings.rank, device)
+        suite = _Suite(settings.mode, device, specs, rank)
         for line in jobs:
             send(_do(suite, _JOB.validate_json(line)))
 
@@ -129,32 +166,56 @@ def _do(suite: _Suite, job: Job) -> Reply:
         if isinstance(job, MeasureCeilings):
             return Reply(ceilings=tuple(measure_ceilings(suite.device, job.dtypes)))
         spec, case, implementation = suite.find(job.case_id, job.implementation)
-        if isinstance(job, CheckAccuracy):
-            return _check(suite, spec, case, implementation)
         if isinstance(job, CompileStatic):
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
+        suite.gather(spec, case)
+        if isinstance(job, CheckAccuracy):
+            return _check(suite, spec, case, implementation)
+        if isinstance(job, FullCheck):
+            return _check_fully(suite, spec, case, implementation, job)
         return _time(suite, spec, case, implementation, job)
     except Exception as error:  # noqa: BLE001  the boundary: whatever a kernel raises is this case's outcome
         return Reply(failure=failure_of(error))
 
 
 def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
-    is_interpreter = suite.mode is Mode.INTERPRETER
     return Reply(
         accuracy=check_accuracy(
             spec,
             implementation,
             case,
             launch=suite.launcher(spec, implementation),
-            device="cpu" if is_interpreter else suite.device,
-            executor="interpreter" if is_interpreter else "device",
+            device=suite.launch_device,
+            executor=suite.executor,
+            baselines=suite.baselines,
         )
     )
 
 
+def _check_fully(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: FullCheck) -> Reply:
+    report = suite.checker.check(
+        spec,
+        case,
+        implementation,
+        launch=suite.launcher(spec, implementation),
+        device=suite.launch_device,
+        executor=suite.executor,
+        layout=job.layout,
+    )
+    is_done = job.layout is not None or report.outcome is not Outcome.OK or case in spec.edges
+    layouts = () if is_done else suite.checker.layouts(spec, case, suite.launch_device)
+    return Reply(fully_checked=FullyChecked(report=report, layouts=layouts))
+
+
 def _time(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock) -> Reply:
     launch = _prepare(suite.launcher(spec, implementation), spec, case, suite.device)
-    timed = sample_launches(launch, job.plan, device=suite.device, launches_per_sample=job.launches_per_sample)
+    timed = sample_launches(
+        launch,
+        job.plan,
+        device=suite.device,
+        launches_per_sample=job.launches_per_sample,
+        ranks=suite.rank,
+    )
     return Reply(
         block=TimedBlock(
             samples_ns=timed.samples_ns,
@@ -213,6 +274,18 @@ def _describe(spec: KernelSpec) -> KernelInfo:
         source=spec.source,
         cases=tuple(cases),
         edge_ids=tuple(case.id for case in spec.edges),
+        checkable=tuple(
+            CheckableCase(
+                case_id=case.id,
+                kind=kind,
+                direction=case.direction.value,
+                tags=tuple(sorted(case.tags)),
+                stand_in_id=case.id if kind is CaseKind.EDGE else spec.interpreted_case(case).id,
+                rank_count=spec.rank_count(case),
+            )
+            for kind, case in _checkable(spec)
+        ),
+        rank_dimension=spec.rank_dimension,
         implementations=tuple(
             ImplementationInfo(
                 name=implementation.name,
@@ -227,20 +300,36 @@ def _describe(spec: KernelSpec) -> KernelInfo:
     )
 
 
+def _checkable(spec: KernelSpec) -> Iterator[tuple[CaseKind, Case]]:
+    """Every case that can be asked for, once."""
+    known: set[str] = set()
+    for kind, cases in (
+        (CaseKind.DECLARED, spec.cases),
+        (CaseKind.EDGE, spec.edges),
+        (CaseKind.STAND_IN, map(spec.interpreted_case, spec.cases)),
+    ):
+        for case in cases:
+            if case.id not in known:
+                known.add(case.id)
+                yield kind, case
+
+
 def _exit_with_parent(lifeline_fd: int) -> None:
     os.read(lifeline_fd, 1)
     os._exit(1)
 
 
-def _limit_memory() -> None:
-    """Let an allocation that the machine cannot serve fail here, before the system kills some process for it."""
+def _limit_memory(process_count: int) -> None:
+    """Let an allocation that the machine cannot serve to each of so many processes fail here, before the system kills
+    one of them for it.
+    """
     available = _available_memory_bytes()
     if available is None:
         return
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     mapped_bytes = pages * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = mapped_bytes + int(available * _MEMORY_SHARE)
+    limit = mapped_bytes + int(available * _MEMORY_SHARE / process_count)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 

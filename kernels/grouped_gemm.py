@@ -263,7 +263,13 @@ def grouped_gemm(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Ten
 
 @grouped_gemm_spec.implementation("torch", compile=True)
 def _grouped_gemm_torch(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.grouped_mm(tokens, weights, offs=offsets[1:])
+    K, N = weights.shape[1:]
+    multiple = 16 // tokens.element_size()  # torch asks for rows of whole 16 bytes
+    more_k, more_n = -K % multiple, -N % multiple
+    if more_k or more_n:
+        tokens = torch.nn.functional.pad(tokens, (0, more_k))
+        weights = torch.nn.functional.pad(weights, (0, more_n, 0, more_k))
+    return torch.nn.functional.grouped_mm(tokens, weights, offs=offsets[1:])[:, :N]
 
 
 @grouped_gemm_spec.implementation("torch", name="loop")

@@ -7,12 +7,38 @@ from roofwatch import KernelSpec
 
 _NAMES = (
     "softmax",
+    "cross_entropy",
     "rms_norm",
+    "add_rms_norm",
+    "layer_norm",
+    "group_norm_silu",
+    "adaln_modulate",
     "swiglu",
+    "geglu",
     "matmul",
+    "matmul_split_k",
+    "moe_topk_routing",
+    "moe_permute",
+    "grouped_gemm",
+    "moe_unpermute",
     "attention",
+    "attention_varlen",
+    "paged_decode_attention",
+    "matmul_2_4",
+    "block_sparse_matmul",
+    "memory_copy",
+    "transpose",
+    "embedding_gather",
+    "rotary",
+    "kv_cache_write",
+    "empty_launch",
+    "launch_chain",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
 )
-"""Each names a module of this package and the spec in it: `softmax` is `softmax_spec` of `kernels/softmax.py`."""
+"""Each names a module of this package and the spec in it: `swiglu` is `swiglu_spec` of `kernels/swiglu.py`."""
 
 
 def suite() -> tuple[KernelSpec, ...]:

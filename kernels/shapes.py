@@ -17,6 +17,8 @@ PREFILL_TOKENS = 8192
 DECODE_SEQUENCES = 64
 """Sequences that a decode step adds one token to."""
 TENSOR_PARALLEL_DEGREES = (1, 8)
+GROUP_SIZES = (2, 8)
+"""Ranks of the collectives: the least there can be, and the GPUs of one machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class ModelConfig:
 
     @property
     def tags(self) -> frozenset[str]:
-        return frozenset({self.name, self.scale} - {None})  # type: ignore[arg-type]  # None is taken out
+        return frozenset(tag for tag in (self.name, self.scale) if tag is not None)
 
 
 _LLAMA = "Grattafiori et al., The Llama 3 Herd of Models, 2024 (arXiv 2407.21783), table 3"
@@ -145,6 +147,19 @@ DEEPSEEK_V3 = ModelConfig(
     source="deepseek-ai/DeepSeek-V3 config.json; DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 4.2",
 )
 
+GEMMA_2_9B = ModelConfig(
+    name="gemma_2_9b",
+    scale=None,
+    hidden=3584,
+    ffn=14_336,
+    n_heads=16,
+    n_kv_heads=8,
+    head_dim=256,
+    vocab=256_000,
+    source="google/gemma-2-9b config.json; Gemma 2, 2024 (arXiv 2408.00118), table 1",
+)
+"""Stands apart from the lists below: its feed-forward block is gated by GELU."""
+
 DENSE_MODELS = (LLAMA_3_1_8B, QWEN3_8B, LLAMA_3_1_70B, LLAMA_3_1_405B)
 MOE_MODELS = (MIXTRAL_8X7B, QWEN3_235B_A22B, DEEPSEEK_V3)
 LANGUAGE_MODELS = (*DENSE_MODELS, *MOE_MODELS)
@@ -212,26 +227,18 @@ def model_cases(
     dtypes: Sequence[str] = ("bfloat16",),
     directions: Sequence[str] = ("fwd",),
 ) -> list[Case]:
-    """The cases of workloads. Each is tagged `full`, and those of the first workload's model that one GPU holds alone
-    are tagged `quick`; a shape that several models have becomes one case with the tags of all.
+    """The cases of workloads. Each is tagged `full`, and those of the first workload `quick`: one shape a kernel, so
+    that the quick suite takes a minute. A shape that several models have becomes one case with the tags of all.
     """
     tags_of: dict[tuple[tuple[str, int | str], ...], set[str]] = {}
-    first_model: frozenset[str] | None = None
     for workload in workloads:
-        models = workload.tags & _MODEL_NAMES
-        first_model = models if first_model is None else first_model
-        tags = tags_of.setdefault(tuple(workload.shape.items()), {"full"})
+        tags = tags_of.setdefault(tuple(workload.shape.items()), {"full"} if tags_of else {"full", "quick"})
         tags |= workload.tags
-        if models == first_model and "tp8" not in workload.tags:
-            tags.add("quick")
     return [
         case
         for shape, tags in tags_of.items()
         for case in cases(shapes=[dict(shape)], dtypes=dtypes, directions=directions, tags=sorted(tags))
     ]
-
-
-_MODEL_NAMES = frozenset(model.name for model in (*LANGUAGE_MODELS, SDXL, *DIFFUSION_TRANSFORMERS))
 
 
 def only(workloads: Iterable[Workload], *tags: str) -> list[Workload]:
@@ -291,6 +298,82 @@ def projections(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
     return found
 
 
+def weights_first(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+    """`M N K` of the same products with the weight, [M, K], on the left: the side that sparse ones are taken from."""
+    return [
+        Workload({"M": found.shape["N"], "N": found.shape["M"], "K": found.shape["K"]}, found.tags)
+        for found in projections(models)
+    ]
+
+
+def weight_matrices(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+    """`M N` of a layer's largest weight, gate and up joined, whole and as one GPU of eight keeps it."""
+    return [
+        Workload({"M": 2 * model.ffn // degree, "N": model.hidden}, model.tags | {"train", f"tp{degree}"})
+        for model in models
+        for degree in TENSOR_PARALLEL_DEGREES
+    ]
+
+
+def embedded_tokens(models: Iterable[ModelConfig] = LANGUAGE_MODELS) -> list[Workload]:
+    """`T vocab hidden` of the lookup of tokens in the embedding table."""
+    return [
+        Workload({"T": n_tokens, "vocab": model.vocab, "hidden": model.hidden}, model.tags | {phase, "tp1"})
+        for model in models
+        for phase, n_tokens in _phases()
+    ]
+
+
+def rotated_heads(models: Iterable[ModelConfig] = (*DENSE_MODELS, QWEN3_235B_A22B)) -> list[Workload]:
+    """`B T H H_KV D` of the queries and keys that get their position: the tokens of all sequences in one row, which
+    is how serving engines hold them.
+    """
+    return [
+        Workload(
+            {
+                "B": 1,
+                "T": n_tokens,
+                "H": model.n_heads // degree,
+                "H_KV": max(model.n_kv_heads // degree, 1),
+                "D": model.head_dim,
+            },
+            model.tags | {phase, f"tp{degree}"},
+        )
+        for model in models
+        for degree in TENSOR_PARALLEL_DEGREES
+        for phase, n_tokens in _phases()
+    ]
+
+
+def cached_tokens(
+    models: Iterable[ModelConfig] = DENSE_MODELS, *, block_size: int = 16, n_blocks: int = 2048
+) -> list[Workload]:
+    """`T H_KV D block_size n_blocks` of new keys and values, and of the paged cache that they go into."""
+    return [
+        Workload(
+            {
+                "T": n_tokens,
+                "H_KV": max(model.n_kv_heads // degree, 1),
+                "D": model.head_dim,
+                "block_size": block_size,
+                "n_blocks": n_blocks,
+            },
+            model.tags | {phase, f"tp{degree}"},
+        )
+        for model in models
+        for degree in TENSOR_PARALLEL_DEGREES
+        for phase, n_tokens in _phases()
+    ]
+
+
+def projection_weights(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+    """`n_rows` output channels of `n_cols` inputs: the weights of these products, as they lie in training."""
+    return [
+        Workload({"n_rows": product.shape["N"], "n_cols": product.shape["K"]}, (product.tags - {"prefill"}) | {"train"})
+        for product in only(projections(models), "prefill")
+    ]
+
+
 def self_attention(
     models: Iterable[ModelConfig] = DENSE_MODELS, *, lengths: Sequence[int] = (4096, 16_384), batch: int = 1
 ) -> list[Workload]:
@@ -333,20 +416,63 @@ def decode_attention(
     ]
 
 
-def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS) -> list[Workload]:
-    """`T E top_k hidden ffn`: tokens, experts, experts per token, width and width of one expert."""
+def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS, *, expert_parallel: int = 1) -> list[Workload]:
+    """`T E top_k hidden ffn`: tokens, experts, experts per token, width and width of one expert.
+
+    With `expert_parallel` above 1 the experts are split over as many GPUs, each of which brings tokens of its own: as
+    many reach a GPU's experts as its tokens make choices.
+    """
     return [
         Workload(
             {
                 "T": n_tokens,
-                "E": model.n_experts,
+                "E": model.n_experts // expert_parallel,
                 "top_k": model.experts_per_token,
                 "hidden": model.hidden,
                 "ffn": model.expert_ffn,
             },
-            model.tags | {phase, "tp1"},
+            model.tags | {phase, "tp1", f"ep{expert_parallel}"},
         )
         for model in models
+        for phase, n_tokens in _phases()
+    ]
+
+
+def shared_activations(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+    """`ranks n_rows n_cols` of what a tensor-parallel group sums up: tokens of width hidden, whole on every rank."""
+    return [
+        Workload({"ranks": ranks, "n_rows": n_tokens, "n_cols": model.hidden}, model.tags | {phase, f"tp{ranks}"})
+        for model in models
+        for ranks in GROUP_SIZES
+        for phase, n_tokens in _phases()
+    ]
+
+
+def split_activations(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+    """`ranks n_rows n_cols` of the same where each rank keeps its own share of the tokens between the layers
+    (Korthikanti et al., 2022, arXiv 2205.05198).
+    """
+    return [
+        replace(whole, shape={**whole.shape, "n_rows": int(whole.shape["n_rows"]) // int(whole.shape["ranks"])})
+        for whole in shared_activations(models)
+    ]
+
+
+def exchanged_tokens(models: Iterable[ModelConfig] = MOE_MODELS) -> list[Workload]:
+    """`ranks n_rows n_cols` of what an expert-parallel group exchanges: `n_rows` tokens of width hidden from each rank
+    to each, where a token counts once for each of its experts, and all experts get equally many.
+    """
+    return [
+        Workload(
+            {
+                "ranks": ranks,
+                "n_rows": n_tokens * model.experts_per_token // ranks**2,
+                "n_cols": model.hidden,
+            },
+            model.tags | {phase, f"ep{ranks}"},
+        )
+        for model in models
+        for ranks in GROUP_SIZES
         for phase, n_tokens in _phases()
     ]
 
@@ -355,6 +481,25 @@ def image_tokens(models: Iterable[DiffusionConfig] = DIFFUSION_TRANSFORMERS, *, 
     """`B T n_cols` of a diffusion transformer: images, tokens of each, width."""
     return [
         Workload({"B": batch, "T": model.n_tokens, "n_cols": model.hidden}, frozenset({model.name, "tp1"}))
+        for model in models
+    ]
+
+
+def image_attention(
+    models: Iterable[DiffusionConfig] = (SDXL, *DIFFUSION_TRANSFORMERS), *, batch: int = 4
+) -> list[Workload]:
+    """`B H H_KV T D` of attention among all tokens of an image."""
+    return [
+        Workload(
+            {
+                "B": batch,
+                "H": model.n_heads,
+                "H_KV": model.n_heads,
+                "T": model.n_tokens,
+                "D": model.hidden // model.n_heads,
+            },
+            frozenset({model.name, "tp1"}),
+        )
         for model in models
     ]
 

@@ -125,6 +125,68 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def check(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="KERNEL|FILE",
+            help="A kernel that comes with roofwatch (or a pattern such as 'matmul*'), or a benchmark file or folder.",
+            show_default=False,
+        ),
+    ],
+    *,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--case",
+            "-c",
+            help="Only cases whose id matches, edges too; may be given again. Left out: what takes moments.",
+            show_default=False,
+        ),
+    ] = None,
+    implementation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--implementation",
+            "-i",
+            help="Only these implementations; may be given again. Left out: all but torch.compile's.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check results and gradients at usual and odd sizes and in other memory layouts; explain what is wrong.
+
+    Exit status 1 means that something is wrong or failed, 2 that nothing could be checked here.
+    """
+    from collector.check_run import CheckPlan, check_suite
+    from collector.nursery import Nursery
+    from roofwatch import tables
+    from roofwatch.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
+    from roofwatch.terminal import print_json, print_note, print_table, progress
+
+    asked = check_target(target)
+    plan = CheckPlan(
+        kernels=asked.kernels,
+        cases=tuple(case) if case else None,
+        implementations=tuple(implementation) if implementation else None,
+        device=device,
+    )
+    with progress(target) as on_progress, Nursery() as nursery:
+        reports = check_suite(asked.source, plan, on_progress, nursery=nursery)
+    if as_json:
+        print_json(to_json(asked, reports, device))
+    else:
+        print_table(tables.checks(reports))
+        print_note(summary(reports))
+        for report in reports:
+            if report.has_failed:
+                print_note("\n".join(["", *explanation(report), f"  repeat: {repeat_command(asked, report, device)}"]))
+    raise typer.Exit(exit_status(reports))
+
+
+@app.command()
 def run(
     path: SuitePath = None,
     *,
@@ -285,6 +347,27 @@ def static(
         print_table(tables.static_facts(facts))
     if any(fact.outcome is not Outcome.OK for fact in facts):
         raise typer.Exit(EXIT_CANNOT)
+
+
+@app.command()
+def read(
+    file: Annotated[
+        Path, typer.Argument(help="A profiler's file; what it is shows in its content.", show_default=False)
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Print what is in a profiler's file: a torch.profiler trace, or one of Nsight Compute or Nsight Systems."""
+    from collector.profiles.recognise import read_profile
+    from roofwatch.reading import tables
+    from roofwatch.terminal import print_json, print_table
+
+    profile = read_profile(file)
+    if as_json:
+        print_json(profile)
+    else:
+        for table in tables(profile):
+            print_table(table)
 
 
 @app.command()

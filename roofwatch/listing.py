@@ -19,6 +19,7 @@ def summary(kernel: KernelInfo) -> dict[str, Any]:
         "directions": sorted({case.direction for case in kernel.cases}, reverse=True),
         "dtypes": sorted({case.dtype for case in kernel.cases}),
         "targets": targets(kernel),
+        "rank_counts": sorted({kernel.rank_count(case) for case in kernel.cases}),
         "tags": sorted({tag for case in kernel.cases for tag in case.tags}),
         "case_count": len(kernel.cases),
         "edge_count": len(kernel.edge_ids),

@@ -18,6 +18,7 @@ from roofwatch.listing import targets
 if TYPE_CHECKING:
     from ci.compare import Comparison
     from ci.pull_request import PullRequestJudgement, SideResult, StaticJudgement
+    from collector.check_report import CheckReport, TensorReport
     from collector.protocol import KernelInfo
     from db.status import StoreStatus
     from db.values import Regression
@@ -44,11 +45,13 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
 
 
 def measurements(record: RunRecord) -> Table:
-    """One row per case and implementation: how it ended, how accurate, how fast, how near the roof."""
+    """One row per case and implementation: how it ended, how accurate, how fast, how near the roof. The bandwidth is
+    that of memory; of a collective, where it says so, that of the bus.
+    """
     table = _table(
-        "case", "implementation", "outcome", "error", "median", "IQR", "rate", "memory", "utilisation", "samples",
+        "case", "implementation", "outcome", "error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples",
         title=f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}",
-        right=("error", "median", "IQR", "rate", "memory", "utilisation", "samples"),
+        right=("error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples"),
     )  # fmt: skip
     accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
     for measurement in record.measurements:
@@ -64,12 +67,42 @@ def measurements(record: RunRecord) -> Table:
             _formatted("median_ns", values),
             "" if quartiles is None else format_ns(quartiles[1] - quartiles[0]),
             _formatted("flop_per_s", values),
-            _formatted("memory_bytes_per_s", values),
+            f"{_formatted('bus_bytes_per_s', values)} bus"
+            if "bus_bytes_per_s" in values
+            else _formatted("memory_bytes_per_s", values),
             "" if measurement.bound is None else f"{_formatted('utilisation', values)} {measurement.bound}",
             str(len(measurement.samples_ns) or ""),
         )
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
             table.add_row(Text("  " + measurement.message[:300], style="dim"))
+    return table
+
+
+def checks(reports: Sequence[CheckReport]) -> Table:
+    """One row per case and implementation: how it ended, its worst tensor, and how it went in other layouts."""
+    table = _table(
+        "case", "implementation", "executor", "outcome", "worst", "error", "limit", "eager", "layouts",
+        right=("error", "limit", "eager"),
+    )  # fmt: skip
+    layouts: dict[tuple[str, str], list[CheckReport]] = {}
+    for report in reports:
+        if report.layout is not None:
+            layouts.setdefault((report.case_id, report.implementation), []).append(report)
+    for report in reports:
+        if report.layout is None:
+            table.add_row(
+                _text(report.case_id),
+                _text(report.implementation),
+                report.executor,
+                _outcome(report.outcome),
+                *_worst(report.tensors),
+                _laid_out(layouts.get((report.case_id, report.implementation), [])),
+            )
+    unsupported = {report.message for report in reports if report.message and report.layout is None}
+    unsupported -= {report.message for report in reports if report.has_failed}
+    if unsupported:
+        table.caption = Text("\n".join(sorted(message[:300] for message in unsupported if message)))
+        table.caption_justify = "left"
     return table
 
 
@@ -203,6 +236,35 @@ def _joined(values: Iterable[str]) -> Text:
 
 def _outcome(outcome: Outcome) -> Text:
     return Text(str(outcome), style=_OUTCOME_STYLE.get(outcome, "red"))
+
+
+def _worst(tensors: Sequence[TensorReport]) -> tuple[str, str, str, str]:
+    """Of the tensor and the kind of error that come nearest to their limit, or go furthest beyond it: which it is, the
+    error, its limit, and eager's.
+    """
+    found = [
+        (error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager)
+        for tensor in tensors
+        for kind, error, limit, eager in (
+            ("overall", tensor.rmse_ratio, tensor.rmse_limit, tensor.baseline_rmse_ratio),
+            ("largest", tensor.elementwise, tensor.elementwise_limit, tensor.baseline_elementwise),
+        )
+    ]
+    if not found:
+        return "", "", "", ""
+    unlike = next((tensor for tensor in tensors if tensor.unlike_count), None)
+    if unlike is not None:
+        return unlike.tensor, "NaN or inf", "", ""
+    _, name, error, limit, eager = max(found, key=lambda each: each[0])
+    return name, f"{error:.1e}", f"{limit:.1e}", "" if eager is None else f"{eager:.1e}"
+
+
+def _laid_out(reports: Sequence[CheckReport]) -> Text:
+    right = sum(report.outcome is Outcome.OK for report in reports)
+    refused = sum(report.outcome is Outcome.UNSUPPORTED for report in reports)
+    wrong = len(reports) - right - refused
+    parts = [(right, "right", ""), (refused, "refused", "dim"), (wrong, "wrong", "red")]
+    return Text(" ").join(Text(f"{count} {word}", style=style) for count, word, style in parts if count)
 
 
 def _formatted(key: str, values: dict[str, float]) -> str:

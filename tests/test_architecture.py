@@ -24,9 +24,12 @@ PACKAGES = ("kernels", "collector", "db", "ci", "dashboard", "roofwatch")
 A_USER_S_FILE = ROOT / "roofwatch" / "demo" / "repository" / "bench_layers.py"
 
 SPEC = {"roofwatch", "roofwatch.spec"}
+PUBLIC = SPEC | {"roofwatch.cuda"}
 RECORD = {"collector.record", "collector.metrics", "collector.errors"}
 CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", "typer"}
 """What pyproject.toml's `dependencies` are imported as."""
+OF_AN_EXTRA = {"ncu_report"}
+"""Imported where it is used, and asked for there if it is absent."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,8 @@ def test_a_package_imports_only_from_those_above_it(package: str) -> None:
 
 def test_the_spec_imports_nothing_of_ours() -> None:
     assert ours_in("roofwatch.spec") == set()
-    assert ours_in("roofwatch") == {"roofwatch.spec"}
+    assert ours_in("roofwatch.cuda") == {"roofwatch.spec"}
+    assert ours_in("roofwatch") == {"roofwatch.spec", "roofwatch.cuda"}
     assert reached_from("roofwatch")[0] == {"roofwatch"}, "its names are loaded when they are asked for"
 
 
@@ -151,7 +155,7 @@ def test_kernels_use_the_public_names_of_roofwatch_alone() -> None:
     assert [use for use in used if use[1].module != "roofwatch" or use[1].name not in roofwatch.__all__] == []
 
 
-def test_the_collector_sees_of_roofwatch_the_spec_and_the_version() -> None:
+def test_the_collector_sees_of_roofwatch_what_suites_use_and_the_version() -> None:
     used = {
         (found.module, found.name)
         for module in in_package("collector")
@@ -159,7 +163,7 @@ def test_the_collector_sees_of_roofwatch_the_spec_and_the_version() -> None:
         if found.module.split(".")[0] == "roofwatch"
     }
 
-    assert {use for use in used if use[0] != "roofwatch.spec"} == {("roofwatch", "__version__")}
+    assert {use for use in used if use[0] not in PUBLIC - {"roofwatch"}} == {("roofwatch", "__version__")}
 
 
 def test_the_store_sees_of_the_collector_the_record_the_metrics_and_the_errors() -> None:
@@ -204,7 +208,17 @@ def test_the_dashboard_computes_no_verdict() -> None:
     assert seen <= {"ci.group"}, "for the names of kernels and of the environment's events"
 
 
-MAIN_PROCESS = ["collector.run", "collector.static_lane", "collector.worker", "collector.git", "collector.roofline"]
+MAIN_PROCESS = [
+    "collector.run",
+    "collector.check_run",
+    "collector.static_lane",
+    "collector.profiles.recognise",
+    "collector.occupancy",
+    "collector.instructions",
+    "collector.worker",
+    "collector.git",
+    "collector.roofline",
+]
 WORKER_PROCESS = "collector.nursery_main"
 
 
@@ -224,7 +238,7 @@ def test_a_worker_reaches_nothing_of_ours_that_a_user_s_repository_may_have_too(
     ours, _ = reached_from(WORKER_PROCESS)
 
     assert {name.split(".")[0] for name in ours} == {"collector", "roofwatch"}
-    assert {name for name in ours if name.startswith("roofwatch")} == SPEC
+    assert {name for name in ours if name.startswith("roofwatch")} == PUBLIC
 
 
 def test_the_core_dependencies_are_those_that_pyproject_declares() -> None:
@@ -234,9 +248,13 @@ def test_the_core_dependencies_are_those_that_pyproject_declares() -> None:
     assert {name.split(">")[0] for name in declared} == {providers[name][0] for name in CORE_DEPENDENCIES}
 
 
-@pytest.mark.parametrize("module", [*in_package("kernels"), *in_package("collector"), *sorted(SPEC)])
+@pytest.mark.parametrize("module", [*in_package("kernels"), *in_package("collector"), *sorted(PUBLIC)])
 def test_what_measures_needs_the_core_installation_alone(module: str) -> None:
-    tops = {found.module.split(".")[0] for found in imports_of(module)} - set(PACKAGES)
+    tops = {
+        found.module.split(".")[0]
+        for found in imports_of(module)
+        if found.is_at_load or found.module not in OF_AN_EXTRA
+    } - set(PACKAGES)
 
     assert tops - sys.stdlib_module_names <= CORE_DEPENDENCIES
 

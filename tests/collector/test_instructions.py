@@ -45,14 +45,14 @@ def amdgcn(*instructions: str) -> dict[str, int]:
         ("ATOMG.E.ADD.STRONG.GPU PT, R2, desc[UR4][R2.64], R5", "atomic"),
     ],
 )
-def test_an_instruction_of_nvidia_is_of_one_kind(instruction: str, kind: str):
+def test_an_instruction_of_nvidia_is_of_one_kind(instruction: str, kind: str) -> None:
     assert sass(instruction) == {kind: 1}
 
 
 @pytest.mark.parametrize(
     "instruction", ["FFMA R2, R3, R4, R5", "LDC.64 R2, c[0x0][0x210]", "IMAD.WIDE R2, R3, R4, R5", "NOP"]
 )
-def test_what_is_of_no_kind_counts_in_the_total_alone(instruction: str):
+def test_what_is_of_no_kind_counts_in_the_total_alone(instruction: str) -> None:
     assert sass(instruction) == {}
 
 
@@ -77,14 +77,14 @@ def test_what_is_of_no_kind_counts_in_the_total_alone(instruction: str):
         ("global_atomic_add_f32 v1, v2, s[0:1]", "atomic"),
     ],
 )
-def test_an_instruction_of_amd_is_of_one_kind(instruction: str, kind: str):
+def test_an_instruction_of_amd_is_of_one_kind(instruction: str, kind: str) -> None:
     assert amdgcn(instruction) == {kind: 1}
 
 
-def test_directives_labels_and_comments_are_no_instructions():
+def test_directives_labels_and_comments_are_no_instructions() -> None:
     assert amdgcn("v_add_u32_e32 v1, v2, v3", "s_waitcnt vmcnt(0)") == {}
 
 
-def test_widths_are_listed_from_narrow_to_wide():
+def test_widths_are_listed_from_narrow_to_wide() -> None:
     counts = sass("LDG.E.128 R4, [R2]", "LDG.E R4, [R2]", "LDG.E R5, [R2]", "STG.E.64 [R2], R4")
     assert list(widths(counts, "global_load")) == [(32, 2), (128, 1)]

@@ -10,7 +10,7 @@ from roofwatch import Case, KernelSpec, cases
 from roofwatch.spec import Direction, Implementation, Language
 
 
-def make_case(kernel: str, dtype: str = "float32", direction: str = "fwd", **shape: int) -> Case:
+def make_case(kernel: str, dtype: str = "float32", direction: str = "fwd", **shape: int | str) -> Case:
     return replace(cases(shapes=[shape], dtypes=[dtype], directions=[direction])[0], kernel=kernel)
 
 

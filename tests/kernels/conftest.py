@@ -13,7 +13,12 @@ import pytest
 import torch
 import triton
 
+from collector.interpreter import round_as_a_gpu_does
+from collector.poison import poisoned_buffers
+
 IS_INTERPRETED = triton.knobs.runtime.interpret
+if IS_INTERPRETED:
+    round_as_a_gpu_does()
 SHARE = "ROOFWATCH_TEST_SHARE"
 """`1/4` in the environment selects every fourth of the interpreted tests, by their names, from the second on."""
 
@@ -45,12 +50,6 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """Where to put the operands. Fresh buffers are full of NaN there, so that an element that is never stored shows."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU that torch can use")
-    was_on, was_warn_only = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    # this mode is what makes torch fill uninitialised memory; cuBLAS may stay as it is, so warn only
-    torch.use_deterministic_algorithms(True, warn_only=True)
     torch.manual_seed(0)
-    yield request.param
-    torch.use_deterministic_algorithms(was_on, warn_only=was_warn_only)
+    with poisoned_buffers():
+        yield request.param

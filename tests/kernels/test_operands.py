@@ -14,6 +14,7 @@ from kernels.swiglu import swiglu
 
 SQUARE = torch.zeros(64, 64)
 HEADS = torch.zeros(1, 2, 64, 64)
+WIDE = torch.zeros(1, 1, 4, 257)
 Call = Callable[[torch.Tensor], torch.Tensor]
 
 CALLS: dict[str, tuple[str, torch.Tensor, Call]] = {
@@ -30,7 +31,7 @@ CALLS: dict[str, tuple[str, torch.Tensor, Call]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "matmul b"])  # which may lie transposed
 def test_an_operand_that_is_strided_along_its_last_dim_is_refused_by_name(name: str):
     operand, good, call = CALLS[name]
     with pytest.raises(KernelError) as raised:
@@ -78,7 +79,7 @@ def test_operands_that_do_not_fit_together_are_refused_with_what_they_have(call,
         call()
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith(("matmul", "attention"))])
+@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith("matmul")])
 def test_a_forward_only_kernel_refuses_to_cut_the_autograd_graph(name: str):
     operand, good, call = CALLS[name]
     with pytest.raises(
@@ -90,8 +91,7 @@ def test_a_forward_only_kernel_refuses_to_cut_the_autograd_graph(name: str):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rms_norm(torch.zeros(1, 8193), torch.zeros(8193)), "8193 columns, at most 8192 .*call torch"),
-        (lambda: attention(*[torch.zeros(1, 1, 4, 129)] * 3), "129 dims, at most 128 .*call torch"),
+        (lambda: attention(WIDE, WIDE, WIDE), "257 dims, at most 256 .*call torch"),
     ],
 )
 def test_more_than_the_registers_hold_is_refused_with_what_to_call_instead(call, message):

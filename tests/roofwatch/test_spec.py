@@ -5,7 +5,7 @@ import torch
 
 import roofwatch
 from roofwatch import Case, InputMaker, KernelSpec, Tolerance, cases
-from roofwatch.spec import Direction, SpecError
+from roofwatch.spec import EXACT, TOLERANCES, Direction, SpecError
 
 
 def declare(**fields: Any) -> KernelSpec:
@@ -122,6 +122,22 @@ def test_tolerance_comes_from_the_one_table_unless_the_spec_has_its_own() -> Non
         declare().tolerance(Case("k", (), "int64"))
 
 
+def test_an_output_is_judged_by_the_looser_of_its_own_dtype_and_the_case_s() -> None:
+    case = Case("k", (), "bfloat16")
+    for output in ("float32", "bfloat16"):
+        assert declare().tolerance(case, output) == TOLERANCES["bfloat16"]
+    assert declare().tolerance(case, "float8_e4m3fn") == TOLERANCES["float8_e4m3fn"]
+    assert declare().tolerance(case, "int8").rmse_floor == TOLERANCES["int8"].rmse_floor
+    assert declare().tolerance(case, "float8_e8m0fnu") == TOLERANCES["bfloat16"], "has no entry of its own"
+
+
+def test_integers_must_be_exact_unless_the_spec_says_otherwise() -> None:
+    case = Case("k", (), "bfloat16")
+    own = Tolerance(elementwise=0.5, rmse_ratio=0.5)
+    assert {declare().tolerance(case, output) for output in ("bool", "uint8", "int32", "int64")} == {EXACT}
+    assert declare(tolerances={"uint8": own}).tolerance(case, "uint8") == own
+
+
 def test_the_interpreter_gets_a_smaller_shape_of_the_same_dtype_and_direction() -> None:
     spec = declare(cases=cases(shapes=[{"M": 4096, "N": 8}], directions=["bwd"]), interpreted_shape={"M": 16})
     assert spec.interpreted_case(spec.cases[0]).id == "kernel/M=16,N=8/float32/bwd"
@@ -141,7 +157,7 @@ def test_inputs_are_random_seeded_by_the_case_and_of_its_dtype() -> None:
 
 def test_the_public_names_load_on_first_use_and_others_are_refused() -> None:
     assert roofwatch.KernelSpec is KernelSpec
-    with pytest.raises(AttributeError, match="it offers Case, InputMaker"):
+    with pytest.raises(AttributeError, match="it offers Case, CudaKernel, InputMaker"):
         roofwatch.Kernel  # noqa: B018  the access is what is tested
 
 
@@ -153,3 +169,26 @@ def test_a_maker_of_integers_only_leaves_floats_as_the_memory_is() -> None:
     # eight gigabytes: filled, they would take a minute and half of a small machine
     large = integers.normal(2**16, 2**16)
     assert (large.shape, large.dtype) == ((2**16, 2**16), torch.bfloat16)
+
+
+def test_the_ranks_of_a_case_are_a_dimension_of_it() -> None:
+    spec = declare(cases=cases(shapes=[{"ranks": 8, "n": 4}]), rank_dimension="ranks")
+    assert spec.rank_count(spec.cases[0]) == 8
+    assert declare().rank_count(declare().cases[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "fields", "message"),
+    [
+        ({"ranks": 1, "n": 4}, {}, "ranks=1: a group has 2 ranks or more; leave rank_dimension out"),
+        ({"n": 4}, {}, "no dimension 'ranks'"),
+        ({"ranks": 8, "n": 4}, {"interpreted_shape": {"ranks": 2}}, "must leave ranks as it is"),
+    ],
+)
+def test_ranks_that_make_no_group_are_refused(shape: dict[str, int], fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        declare(cases=cases(shapes=[shape]), rank_dimension="ranks", **fields)
+
+
+def test_a_process_outside_of_a_group_makes_inputs_as_rank_0() -> None:
+    assert InputMaker(declare().cases[0]).rank == 0

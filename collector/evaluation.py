@@ -1,0 +1,172 @@
+"""What a case is made of, and what comes back of it: inputs, outputs and gradients, all by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from roofwatch.spec import Case, InputMaker, KernelSpec, SpecError
+
+
+class IncorrectResultError(Exception):
+    """A result that cannot be compared with the reference at all; the message says why."""
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+@dataclass(frozen=True)
+class PreparedCase:
+    """A case on a device, with what the reference makes of it."""
+
+    spec: KernelSpec
+    case: Case
+    device: str
+    inputs: Mapping[str, Any]
+    originals: Mapping[str, torch.Tensor]
+    """Copies of the input tensors."""
+    expected: Mapping[str, torch.Tensor]
+    """The reference's outputs and gradients, in float64."""
+    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _as_it_is
+    """How the gradients that are handed to the backward pass lie in memory."""
+
+
+def prepare(spec: KernelSpec, case: Case, device: str) -> PreparedCase:
+    """Make a case's inputs and evaluate the reference in float64 on the same numbers.
+
+    Raises:
+        Exception: whatever the input maker or the reference raises.
+    """
+    inputs = make_inputs(spec, case, device)
+    originals = {name: value.detach().clone() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    wide = {name: _widen(value) for name, value in inputs.items()}
+    expected = evaluate(spec.reference, spec, case, wide, who="the reference")
+    return PreparedCase(spec, case, device, inputs, originals, {name: each.detach() for name, each in expected.items()})
+
+
+def make_inputs(spec: KernelSpec, case: Case, device: str, *, only_integers: bool = False) -> dict[str, Any]:
+    """The case's seeded inputs by name; those to differentiate require a gradient in the `bwd` direction. With
+    `only_integers` the floating-point ones are allocated and not filled.
+
+    Raises:
+        SpecError: `inputs` gives no dict, or `gradients` names something that cannot be differentiated.
+    """
+    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers))
+    if not isinstance(inputs, dict):
+        raise SpecError(
+            f"{spec.name}: inputs(case, make) gave {type(inputs).__name__}; return a dict of arguments by name"
+        )
+    for name in differentiated_names(spec, case, inputs):
+        inputs[name].requires_grad_(True)
+    return inputs
+
+
+def differentiated_names(spec: KernelSpec, case: Case, inputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the inputs whose gradients the case asks for; none in the `fwd` direction."""
+    if not case.is_backward:
+        return ()
+    floating = tuple(
+        name for name, value in inputs.items() if isinstance(value, torch.Tensor) and value.is_floating_point()
+    )
+    chosen = floating if spec.gradients is None else spec.gradients
+    unknown = set(chosen) - set(floating)
+    if unknown or not chosen:
+        raise SpecError(
+            f"{spec.name}: gradients of {', '.join(sorted(unknown)) or 'nothing'} asked for; "
+            f"the floating-point inputs are {', '.join(floating) or 'none'}"
+        )
+    return tuple(chosen)
+
+
+def evaluate(
+    launch: Callable[..., Any],
+    spec: KernelSpec,
+    case: Case,
+    inputs: Mapping[str, Any],
+    *,
+    who: str,
+    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _as_it_is,
+) -> dict[str, torch.Tensor]:
+    """Call once; the outputs, and in the `bwd` direction every gradient under random upstream gradients.
+
+    Args:
+        launch: An implementation or the reference.
+        spec: The kernel.
+        case: The case that the inputs belong to.
+        inputs: By name.
+        who: Named where a gradient is missing.
+        lay_out_upstream: Puts each upstream gradient into memory as it shall lie there.
+
+    Raises:
+        IncorrectResultError: what came back are no tensors, or autograd cannot differentiate them.
+        Exception: whatever the call raises.
+    """
+    outputs = outputs_by_name(launch(**inputs))
+    names = differentiated_names(spec, case, inputs)
+    if not names:
+        return outputs
+    gradients = torch.autograd.grad(
+        differentiable(outputs),
+        [inputs[name] for name in names],
+        [lay_out_upstream(upstream) for upstream in upstream_gradients(outputs, case)],
+        allow_unused=True,
+    )
+    for name, gradient in zip(names, gradients, strict=True):
+        if gradient is None:
+            raise IncorrectResultError(f"{who} gives no gradient for {name}; leave it out of gradients=")
+        outputs[f"grad_{name}"] = gradient
+    return outputs
+
+
+def outputs_by_name(result: Any) -> dict[str, torch.Tensor]:
+    """`out` for one tensor; `out0`, `out1`, … for several.
+
+    Raises:
+        IncorrectResultError: something else than a tensor or a tuple or list of tensors was returned.
+    """
+    if isinstance(result, torch.Tensor):
+        return {"out": result}
+    if isinstance(result, (tuple, list)) and result and all(isinstance(item, torch.Tensor) for item in result):
+        return {f"out{position}": item for position, item in enumerate(result)}
+    raise IncorrectResultError(f"returned {type(result).__name__}; return a tensor or a tuple of tensors")
+
+
+def upstream_gradients(outputs: Mapping[str, torch.Tensor], case: Case) -> list[torch.Tensor]:
+    """Seeded random gradients for the differentiable outputs. They are rounded to the case's dtype first, so that the
+    reference in float64 is given the same numbers.
+    """
+    generator = torch.Generator(device="cpu").manual_seed(case.seed + 1)
+    drawn_in = getattr(torch, case.dtype)
+    if not drawn_in.is_floating_point or drawn_in.itemsize == 1:
+        drawn_in = torch.float32
+    return [
+        torch.randn(output.shape, generator=generator).to(drawn_in).to(device=output.device, dtype=output.dtype)
+        for output in outputs.values()
+        if output.is_floating_point()
+    ]
+
+
+def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs that gradients flow back from.
+
+    Raises:
+        IncorrectResultError: one of them has no graph.
+    """
+    floating = {name: output for name, output in outputs.items() if output.is_floating_point()}
+    for name, output in floating.items():
+        if not output.requires_grad:
+            raise IncorrectResultError(
+                f"{name} cannot be differentiated; use torch.autograd.Function, or give directions=('fwd',)"
+            )
+    return list(floating.values())
+
+
+def _widen(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    wide = value.detach().to(torch.float64) if value.is_floating_point() else value.detach().clone()
+    return wide.requires_grad_(value.requires_grad)

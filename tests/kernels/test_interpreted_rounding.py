@@ -1,0 +1,46 @@
+"""Conversions in the interpreter, which stands in for a GPU's."""
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+VALUES = torch.cat(
+    [
+        torch.randn(1000, generator=torch.Generator().manual_seed(0)),
+        # a tie, a carry into the exponent, the largest numbers, what is too large for float8
+        torch.tensor([1.00390625, 1.99999988, 3.3e38, -448.0, 5e4, 6e4, 1e-40, 0.0, -0.0, torch.inf, torch.nan]),
+    ]
+)
+
+
+@triton.jit
+def _convert_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)  # [BLOCK]
+    tl.store(y_ptr + offs, x.to(y_ptr.dtype.element_ty), mask=offs < n)  # [BLOCK]
+
+
+def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    y = torch.empty(x.shape, dtype=dtype, device=x.device)
+    _convert_kernel[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))
+    return y
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_are_rounded_to_the_nearest_as_torch_does(dtype: torch.dtype, device: str):
+    x = VALUES.to(device)
+    assert torch.equal(converted(x, dtype)[:-1], x.to(dtype)[:-1])
+    assert converted(x, dtype)[-1].isnan()
+    assert torch.equal(converted(x.to(dtype), torch.float32)[:-1], x.to(dtype).float()[:-1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_takes_its_largest_number_in_place_of_an_overflow(dtype: torch.dtype, device: str):
+    if device == "cuda" and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no conversion to float8 before compute capability 8.9")
+    x = VALUES.to(device)
+    largest = torch.finfo(dtype).max
+    expected = x.clamp(-largest, largest).to(dtype)
+    assert torch.equal(converted(x, dtype)[:-1].float(), expected[:-1].float())
+    assert converted(x, dtype)[-1].float().isnan()

@@ -1,0 +1,110 @@
+"""What the shapes say of models, against numbers that their papers and configurations print."""
+
+import pytest
+
+from kernels import shapes
+from kernels.registry import suite
+from kernels.shapes import (
+    DEEPSEEK_V3,
+    LLAMA_3_1_8B,
+    LLAMA_3_1_70B,
+    LLAMA_3_1_405B,
+    MIXTRAL_8X7B,
+    Workload,
+    model_cases,
+    only,
+    projections,
+    with_choice,
+)
+
+
+def shapes_of(workloads: list[Workload]) -> list[dict[str, int | str]]:
+    return [dict(workload.shape) for workload in workloads]
+
+
+def test_every_model_says_where_its_numbers_are_published():
+    for model in (*shapes.LANGUAGE_MODELS, shapes.SDXL, *shapes.DIFFUSION_TRANSFORMERS):
+        assert "arXiv" in model.source or "config.json" in model.source, model.name
+
+
+def test_the_published_parameter_counts_follow_from_the_dimensions():
+    # attention, feed-forward block and embeddings, without norms; layers by the papers
+    def dense_parameters(model: shapes.ModelConfig, n_layers: int) -> float:
+        attention = 2 * model.hidden * model.head_dim * (model.n_heads + model.n_kv_heads)
+        return n_layers * (attention + 3 * model.hidden * model.ffn) + 2 * model.hidden * model.vocab
+
+    assert dense_parameters(LLAMA_3_1_8B, 32) == pytest.approx(8.0e9, rel=0.01)
+    assert dense_parameters(LLAMA_3_1_70B, 80) == pytest.approx(70.6e9, rel=0.01)
+    assert dense_parameters(LLAMA_3_1_405B, 126) == pytest.approx(405e9, rel=0.01)
+    experts = 32 * 3 * MIXTRAL_8X7B.hidden * MIXTRAL_8X7B.expert_ffn * (MIXTRAL_8X7B.n_experts - 1)
+    assert dense_parameters(MIXTRAL_8X7B, 32) + experts == pytest.approx(46.7e9, rel=0.01)
+    # three layers are dense; each of the others has 256 routed experts and one that every token goes to
+    routed = 58 * 257 * 3 * DEEPSEEK_V3.hidden * DEEPSEEK_V3.expert_ffn
+    assert routed == pytest.approx(656e9, rel=0.01)
+
+
+def test_llama_70b_projections_of_one_gpu_and_of_one_of_eight():
+    workloads = projections([LLAMA_3_1_70B])
+    alone, prefill = shapes_of(only(workloads, "decode", "tp1")), shapes_of(only(workloads, "prefill", "tp8"))
+    # (64 + 2 * 8) heads of 128, output back to 8192, gate and up of 28672 each, down
+    assert alone == [
+        {"M": 64, "N": 10_240, "K": 8192},
+        {"M": 64, "N": 8192, "K": 8192},
+        {"M": 64, "N": 57_344, "K": 8192},
+        {"M": 64, "N": 8192, "K": 28_672},
+    ]
+    assert prefill == [
+        {"M": 8192, "N": 1280, "K": 8192},
+        {"M": 8192, "N": 8192, "K": 1024},
+        {"M": 8192, "N": 7168, "K": 8192},
+        {"M": 8192, "N": 8192, "K": 3584},
+    ]
+
+
+def test_eight_gpus_never_share_a_key_head_of_llama():
+    for workload in only(shapes.self_attention([LLAMA_3_1_405B]), "tp8"):
+        assert (workload.shape["H"], workload.shape["H_KV"]) == (16, 1)
+
+
+def test_a_shape_of_two_models_is_one_case_with_the_tags_of_both():
+    workloads = [
+        Workload({"n": 8}, frozenset({"8b", "llama"})),
+        Workload({"n": 4}, frozenset({"tp8"})),
+        Workload({"n": 8}, frozenset({"qwen"})),
+    ]
+    first, second = model_cases(workloads)
+    assert (first["n"], first.tags) == (8, {"8b", "llama", "qwen", "full", "quick"})
+    assert (second["n"], second.tags) == (4, {"tp8", "full"})
+
+
+def test_a_choice_is_put_into_every_shape():
+    (workload,) = with_choice([Workload({"T": 8}, frozenset({"8b"}))], routing="zipf")
+    assert workload == Workload({"T": 8, "routing": "zipf"}, frozenset({"8b"}))
+
+
+def test_the_suite_has_every_scale_and_every_family_of_model():
+    tags = {tag for spec in suite() for case in spec.cases for tag in case.tags}
+    scales = {"8b", "70b", "405b", "671b"}
+    models = {"qwen3_8b", "mixtral_8x7b", "deepseek_v3", "sdxl", "dit_xl_2", "flux_1"}
+    assert tags >= scales | models | {"quick", "full", "small", "prefill", "decode", "tp1", "tp8"}
+
+
+def test_quick_is_one_shape_of_each_kernel():
+    for spec in suite():
+        assert len({case.shape for case in spec.cases if "quick" in case.tags}) <= 3, spec.name
+
+
+def test_memory_kernels_see_llama_70b_as_eight_gpus_share_it():
+    (rotated,) = shapes_of(only(shapes.rotated_heads([LLAMA_3_1_70B]), "decode", "tp8"))
+    assert rotated == {"B": 1, "T": 64, "H": 8, "H_KV": 1, "D": 128}
+    (cached,) = shapes_of(only(shapes.cached_tokens([LLAMA_3_1_70B]), "prefill", "tp8"))
+    assert cached == {"T": 8192, "H_KV": 1, "D": 128, "block_size": 16, "n_blocks": 2048}
+    whole, share = shapes_of(shapes.weight_matrices([LLAMA_3_1_70B]))
+    # gate and up of 28672 each
+    assert (whole["M"], share["M"], whole["N"], share["N"]) == (57_344, 7168, 8192, 8192)
+
+
+def test_a_weight_on_the_left_has_its_columns_for_rows():
+    found, product = shapes.weights_first([LLAMA_3_1_8B])[0], projections([LLAMA_3_1_8B])[0]
+    assert dict(found.shape) == {"M": product.shape["N"], "N": product.shape["M"], "K": product.shape["K"]}
+    assert found.tags == product.tags
