@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.fp8 import halved_as_e4m3fnuz, from_e4m3
+from kernels.fp8 import from_e4m3, halved_in_e4m3fnuz
 
 # Triton decides the same way, at the same moment, whether a decorated function is compiled or interpreted.
 _IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
@@ -30,14 +30,17 @@ def dot(a, b, acc):
 def dot_8_bit(a, b, acc):
     """`a @ b + acc` of int8 with an int32 accumulator, or of e4m3 with a float32 one.
 
-    Bytes (uint8) hold e4m3 for targets that Triton does not multiply it on (kernels/fp8.py). CDNA 3 multiplies a
-    sibling of it; elsewhere the bytes are multiplied as float16. Hopper's tensor cores add fp8 products with some 14 bits; every 128 of them are added to acc outside of the
-    tensor cores. Source: DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 3.3.2.
+    Bytes (uint8) hold e4m3 for targets that have none (kernels/fp8.py). CDNA 3 multiplies a sibling of it; elsewhere
+    the bytes are multiplied as float16. Hopper's tensor cores add fp8 products with some 14 bits; every 128 of them are
+    added to acc outside of the tensor cores. Source: DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section
+    3.3.2.
     """
     if a.dtype == tl.int8:
         acc = tl.dot(a, b, acc, out_dtype=tl.int32)
     elif a.dtype == tl.uint8 and not _IS_INTERPRETED and tl.target_info.is_hip_cdna3():
-        acc += tl.dot(halved_as_e4m3fnuz(a), halved_as_e4m3fnuz(b)) * 4.0
+        halved_a = halved_in_e4m3fnuz(a).to(tl.float8e4b8, bitcast=True)
+        halved_b = halved_in_e4m3fnuz(b).to(tl.float8e4b8, bitcast=True)
+        acc += tl.dot(halved_a, halved_b) * 4.0
     elif a.dtype == tl.uint8:
         acc = dot(from_e4m3(a), from_e4m3(b), acc)
     else:

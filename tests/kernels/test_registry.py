@@ -3,8 +3,10 @@ import sys
 
 import pytest
 
+from collector.suite_run import RunPlan
 from kernels.errors import KernelError
 from kernels.registry import find_kernel, suite
+from roofwatch.spec import Direction
 
 
 def test_every_kernel_has_our_implementation_and_eager_and_compile():
@@ -29,6 +31,58 @@ def test_every_kernel_has_small_quick_and_full_cases_and_edges():
         tags = set().union(*(case.tags for case in spec.cases))
         assert {"small", "quick", "full"} <= tags, spec.name
         assert spec.edges, spec.name
+
+
+def test_the_suite_has_what_a_stack_for_generative_models_runs():
+    by_family: dict[str, list[str]] = {}
+    for spec in suite():
+        directions = {case.direction for case in spec.cases}
+        by_family.setdefault(spec.family, []).append(spec.name + (" f+b" if Direction.BWD in directions else ""))
+    assert by_family == {
+        "reduction": ["softmax f+b", "cross_entropy f+b"],
+        "normalisation": [
+            "rms_norm f+b",
+            "add_rms_norm f+b",
+            "layer_norm f+b",
+            "group_norm_silu",
+            "adaln_modulate f+b",
+        ],
+        "MLP": ["swiglu f+b", "geglu f+b"],
+        "GEMM": ["matmul", "matmul_split_k"],
+        "low precision": [
+            "quantise_int8",
+            "quantise_fp8",
+            "int8_matmul",
+            "fp8_matmul_rowwise",
+            "fp8_matmul_blockwise",
+            "w4a16_matmul",
+            "ternary_matmul",
+        ],
+        "quantisation-aware training": ["ternary_fake_quant f+b", "nonary_fake_quant f+b"],
+        "sparsity": ["matmul_2_4", "block_sparse_matmul"],
+        "MoE": ["moe_topk_routing", "moe_permute", "grouped_gemm", "moe_unpermute"],
+        "attention": ["attention f+b", "attention_varlen f+b", "paged_decode_attention"],
+        "memory": ["memory_copy", "transpose", "embedding_gather", "rotary f+b", "kv_cache_write"],
+        "overhead": ["empty_launch", "launch_chain"],
+        "collectives": ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"],
+    }
+
+
+def test_two_kernels_are_written_in_cuda_too():
+    assert [spec.name for spec in suite() if "cuda" in spec.implementations] == ["softmax", "rms_norm"]
+
+
+def test_the_quick_suite_takes_a_gpu_no_more_than_a_minute():
+    plan = RunPlan()
+    n_subjects = sum(
+        case.direction in implementation.directions
+        for spec in suite()
+        for case in spec.cases
+        if "quick" in case.tags
+        for implementation in spec.implementations.values()
+    )
+    block_ms = plan.sampling.warmup_ms + plan.sampling.budget_ms
+    assert n_subjects * plan.block_count * block_ms <= 75_000, "a block that settles ends early, so this is the worst"
 
 
 def test_a_kernel_is_found_by_its_name():
