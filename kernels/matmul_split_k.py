@@ -16,13 +16,13 @@ from kernels.dots import dot
 from kernels.matmul import matmul_flop_count, matmul_memory_bytes, matmul_reference
 from kernels.operands import is_stored_transposed, refuse_gradients, require_equal, require_operands
 from kernels.shapes import LLAMA_3_1_8B, model_cases, only, projections, with_choice
+from kernels.shares import sum_shares
 from kernels.target import Target, current_target, multiprocessor_count
 from roofwatch import Case, InputMaker, KernelSpec, cases
 
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 _MIN_STEPS_PER_SPLIT = 4
 """Fewer would not fill the pipeline of loads."""
-_SUM_BLOCK = 1024
 
 
 @triton.jit
@@ -71,16 +71,6 @@ def _split_kernel(
     mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
     partial_ptrs = partial_ptr + rows[:, None] * N + offs_n[None, :]
     tl.store(partial_ptrs, acc.to(partial_ptr.dtype.element_ty), mask=mask)  # [BLOCK_M, BLOCK_N]
-
-
-@triton.jit
-def _sum_kernel(partial_ptr, out_ptr, n_elements, N_SPLITS: tl.constexpr, BLOCK: tl.constexpr):
-    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < n_elements
-    total = tl.zeros((BLOCK,), tl.float32)
-    for split in tl.static_range(N_SPLITS):
-        total += tl.load(partial_ptr + split * n_elements.to(tl.int64) + offs, mask=mask, other=0.0)  # [BLOCK]
-    tl.store(out_ptr + offs, total.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
 
 
 def matmul_split_k_config(M: int, itemsize: int, target: Target) -> dict[str, int]:
@@ -133,9 +123,7 @@ def _matmul_split_k_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             **config,
         )
         if n_splits > 1:
-            _sum_kernel[(triton.cdiv(M * N, _SUM_BLOCK),)](
-                partials, out, M * N, N_SPLITS=n_splits, BLOCK=_SUM_BLOCK, num_warps=4
-            )
+            sum_shares(partials, out)
     return out
 
 
