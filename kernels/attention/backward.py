@@ -1,0 +1,358 @@
+"""Attention backward: the probabilities are computed again from the scores and the log-sum-exp that forward kept.
+
+Two kernels, each of which owns what it writes, so nothing is added atomically and two runs give the same bits. One
+owns a tile of queries, walks over the keys and gives the queries' gradient; before that it leaves what the other
+subtracts: the log-sum-exp in the scale of the scores, and `delta`, the sum of out times its gradient along each row.
+The other owns a tile of keys, walks over the queries of the heads that share
+them and gives the keys' and values' gradients. Where that leaves the GPU idle, the heads are dealt out to several
+programs, whose float32 results are added up afterwards.
+
+    probs = exp2(scores - lse)               grad_v = probsᵀ grad_out
+    grad_probs = grad_out vᵀ                 grad_q = scale · grad_scores k
+    grad_scores = probs (grad_probs - delta) grad_k = scale · grad_scoresᵀ q
+
+Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 2, which walks once and adds the queries' gradient
+atomically: five products, ours takes seven.
+"""
+
+import math
+from dataclasses import asdict
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.attention.tiles import (
+    is_seen,
+    load_tile,
+    place_of,
+    seeing_queries,
+    sequence_of,
+    store_tile,
+    token_at,
+    visible_keys,
+    walk,
+)
+from kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
+from kernels.dots import dot
+from kernels.target import current_target, persistent_program_count
+
+
+@triton.jit
+def query_gradient_kernel(
+    q,  # [B, H, T, D]
+    k,  # [B, H_KV, S, D]
+    v,  # [B, H_KV, S, D]
+    out,  # [B, H, T, D]
+    grad_out,  # [B, H, T, D]
+    lse_ptr,  # [B, H, T]
+    minus_lse_ptr,  # [B, H, T]
+    minus_delta_ptr,  # [B, H, T]
+    grad_q,  # [B, H, T, D]
+    cu_seqlens_ptr,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
+    lse_stride,
+    n_heads,
+    H,
+    group,
+    n_tiles,
+    section,
+    n_queries,
+    n_keys,
+    window,
+    scale,
+    log2_scale,
+    IS_CAUSAL: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
+):
+    IS_PACKED: tl.constexpr = cu_seqlens_ptr is not None
+    head, tile = place_of(tl.program_id(0), n_heads, n_tiles, section)
+    z, h = head // H, head % H
+    b, first_token, n_queries, n_keys = sequence_of(z, cu_seqlens_ptr, n_queries, n_keys)
+    first_query = (n_tiles - 1 - tile) * BLOCK_M
+    if first_query >= n_queries:
+        return
+    query_token = first_token + first_query
+    n_rows = n_queries - first_query
+    # fmt: off
+    q_tile = load_tile(
+        q, q_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
+    )  # [BLOCK_M, BLOCK_D]
+    out_tile = load_tile(
+        out, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
+    )  # [BLOCK_M, BLOCK_D]
+    grad_out_tile = load_tile(
+        grad_out, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
+    )  # [BLOCK_M, BLOCK_D]
+    offs_m = (b * H + h).to(tl.int64) * lse_stride + query_token + tl.arange(0, BLOCK_M)
+    mask_m = tl.arange(0, BLOCK_M) < n_rows
+    delta = tl.sum(out_tile.to(tl.float32) * grad_out_tile.to(tl.float32), axis=1)
+    lse = tl.load(lse_ptr + offs_m, mask=mask_m, other=0.0)  # [BLOCK_M]
+    tl.store(minus_delta_ptr + offs_m, -delta, mask=mask_m)  # [BLOCK_M]
+    tl.store(minus_lse_ptr + offs_m, -lse / log2_scale, mask=mask_m)  # [BLOCK_M]
+    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    start, full_start, full_stop, stop = visible_keys(
+        first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
+    )
+    for is_edge in tl.static_range(2):
+        first_step, end = walk(start, full_start, full_stop, stop, is_edge)
+        for step in range(first_step, end, BLOCK_N):
+            first_key = token_at(step, full_start, full_stop, is_edge)
+            key_token = first_token + first_key
+            n_left = n_keys - first_key
+            k_tile = load_tile(
+                k, k_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_N, BLOCK_D]
+            v_tile = load_tile(
+                v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_N, BLOCK_D]
+            scores = dot(q_tile, k_tile.T, tl.zeros((BLOCK_M, BLOCK_N), tl.float32))
+            probs = tl.exp2(scores * log2_scale - lse[:, None])
+            if is_edge:
+                rows = first_query - first_key + tl.arange(0, BLOCK_M)
+                cols = tl.arange(0, BLOCK_N)
+                seen = is_seen(rows[:, None], cols[None, :], n_left, window, IS_CAUSAL, HAS_WINDOW)
+                probs = tl.where(seen, probs, 0.0)
+            grad_probs = dot(grad_out_tile, v_tile.T, tl.zeros((BLOCK_M, BLOCK_N), tl.float32))
+            grad_scores = probs * (grad_probs - delta[:, None])
+            acc = dot(grad_scores.to(k_tile.dtype), k_tile, acc)
+    acc *= scale
+    store_tile(grad_q, acc, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED)
+    # fmt: on
+
+
+@triton.jit
+def key_gradient_kernel(
+    q,  # [B, H, T, D]
+    k,  # [B, H_KV, S, D]
+    v,  # [B, H_KV, S, D]
+    grad_out,  # [B, H, T, D]
+    minus_lse_ptr,  # [B, H, T]
+    minus_delta_ptr,  # [B, H, T]
+    grad_k,  # [B, H_KV * shares, S, D]
+    grad_v,  # [B, H_KV * shares, S, D]
+    cu_seqlens_ptr,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
+    grad_k_strides,
+    lse_stride,
+    n_heads,
+    H,
+    heads_per_share,
+    shares,
+    n_tiles,
+    section,
+    n_queries,
+    n_keys,
+    window,
+    scale,
+    log2_scale,
+    IS_CAUSAL: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
+):
+    IS_PACKED: tl.constexpr = cu_seqlens_ptr is not None
+    head, tile = place_of(tl.program_id(0), n_heads, n_tiles, section)
+    n_shares = H // heads_per_share
+    z, share = head // n_shares, head % n_shares
+    b, first_token, n_queries, n_keys = sequence_of(z, cu_seqlens_ptr, n_queries, n_keys)
+    # the first keys are seen by the most queries: start with them
+    first_key = tile * BLOCK_N
+    if first_key >= n_keys:
+        return
+    key_token = first_token + first_key
+    n_rows = n_keys - first_key
+    # fmt: off
+    # what lies beyond the last key stays in its own rows, which are not stored: packed or not is all one
+    k_tile = load_tile(
+        k, k_strides, b, share // shares, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
+    )  # [BLOCK_N, BLOCK_D]
+    v_tile = load_tile(
+        v, v_strides, b, share // shares, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
+    )  # [BLOCK_N, BLOCK_D]
+    first_row = b.to(tl.int64) * H * lse_stride + first_token
+    minus_lse_ptr += first_row
+    minus_delta_ptr += first_row
+    k_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
+    v_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
+    start, full_start, full_stop, stop = seeing_queries(
+        first_key, n_queries, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
+    )
+    for is_edge in tl.static_range(2):
+        first_step, end = walk(start, full_start, full_stop, stop, is_edge)
+        n_steps = tl.cdiv(end - first_step, BLOCK_M)
+        h = share * heads_per_share
+        step = 0
+        for _ in range(heads_per_share * n_steps):  # one head after another
+            first_query = token_at(first_step + step * BLOCK_M, full_start, full_stop, is_edge)
+            query_token = first_token + first_query
+            n_left = n_queries - first_query
+            q_tile = load_tile(
+                q, q_strides, b, h, query_token, n_left, D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_M, BLOCK_D]
+            grad_out_tile = load_tile(
+                grad_out, out_strides, b, h, query_token, n_left, D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_M, BLOCK_D]
+            offs_m = h * lse_stride + first_query + tl.arange(0, BLOCK_M)
+            if is_edge:
+                mask_m = tl.arange(0, BLOCK_M) < n_left
+                # no probability and no gradient beyond the last query
+                minus_lse = tl.load(minus_lse_ptr + offs_m, mask=mask_m, other=-float("inf"))  # [BLOCK_M]
+                minus_delta = tl.load(minus_delta_ptr + offs_m, mask=mask_m, other=0.0)  # [BLOCK_M]
+            else:
+                minus_lse = tl.load(minus_lse_ptr + offs_m)  # [BLOCK_M]
+                minus_delta = tl.load(minus_delta_ptr + offs_m)  # [BLOCK_M]
+            # the products start from what is subtracted, which spares its registers
+            scores = tl.broadcast_to(minus_lse[None, :], (BLOCK_N, BLOCK_M))
+            grad_probs = tl.broadcast_to(minus_delta[None, :], (BLOCK_N, BLOCK_M))
+            if is_edge and IS_CAUSAL:
+                rows = first_key - first_query + tl.arange(0, BLOCK_N)
+                cols = tl.arange(0, BLOCK_M)
+                seen = is_seen(cols[None, :], rows[:, None], n_rows, window, IS_CAUSAL, HAS_WINDOW)
+                scores = tl.where(seen, scores, -float("inf"))
+            probs = tl.exp2(dot(k_tile, q_tile.T, scores) * log2_scale)
+            v_acc = dot(probs.to(grad_out_tile.dtype), grad_out_tile, v_acc)
+            grad_scores = probs * dot(v_tile, grad_out_tile.T, grad_probs)
+            k_acc = dot(grad_scores.to(q_tile.dtype), q_tile, k_acc)
+            step += 1
+            if step == n_steps:
+                h += 1
+                step = 0
+    k_acc *= scale
+    store_tile(grad_k, k_acc, grad_k_strides, b, share, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED)
+    store_tile(grad_v, v_acc, grad_k_strides, b, share, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED)
+    # fmt: on
+
+
+def share_count(group: int, n_programs: int, n_wanted: int) -> int:
+    """Programs that the heads of a group are dealt out to, the same number to each: as few as give a GPU its wanted
+    number of programs.
+    """
+    shares = [count for count in range(1, group + 1) if group % count == 0]
+    return next((count for count in shares if count * n_programs >= n_wanted), group)
+
+
+def launch_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad_out: torch.Tensor,
+    grad_q: torch.Tensor,
+    grad_k: torch.Tensor,
+    grad_v: torch.Tensor,
+    *,
+    is_causal: bool,
+    window: int = 0,
+    cu_seqlens: torch.Tensor | None = None,
+    max_seqlen: int | None = None,
+) -> None:
+    """Write the gradients.
+
+    Args:
+        q: As `launch_forward` takes it, and so are k, v, is_causal, window, cu_seqlens and max_seqlen.
+        k: See q.
+        v: See q.
+        out: [B, H, T, D] from the forward pass.
+        lse: [B, H, T] from the forward pass.
+        grad_out: [B, H, T, D] with out's strides.
+        grad_q: [B, H, T, D] with out's strides.
+        grad_k: [B, H_KV, S, D].
+        grad_v: [B, H_KV, S, D] with grad_k's strides.
+        is_causal: See q.
+        window: See q.
+        cu_seqlens: See q.
+        max_seqlen: See q.
+    """
+    B, H, T, D = q.shape
+    H_KV, S = k.shape[1:3]
+    group = H // H_KV
+    itemsize = q.element_size()
+    target = current_target()
+    tilings = attention_config(D, itemsize, target)
+    n_sequences = B if cu_seqlens is None else len(cu_seqlens) - 1
+    max_queries, max_keys = (T, S) if max_seqlen is None else (max_seqlen, max_seqlen)
+    strides = (q.stride()[:3], k.stride()[:3], v.stride()[:3], out.stride()[:3])
+    scale = 1 / math.sqrt(D)
+    meaning = (T, S, window, scale, scale * math.log2(math.e))
+    shared = {"IS_CAUSAL": is_causal, "HAS_WINDOW": window > 0, "D": D, "BLOCK_D": padded_width(D)}
+    minus_lse, minus_delta = torch.empty_like(lse), torch.empty_like(lse)
+    with torch.cuda.device_of(q):
+        tiling = tilings.query_gradient
+        n_tiles = triton.cdiv(max_queries, tiling.BLOCK_M)
+        query_gradient_kernel[(n_tiles * H * n_sequences,)](
+            q,
+            as_tiles(k, tiling.BLOCK_N, target),
+            as_tiles(v, tiling.BLOCK_N, target),
+            out,
+            grad_out,
+            lse,
+            minus_lse,
+            minus_delta,
+            grad_q,
+            cu_seqlens,
+            *strides,
+            T,
+            H * n_sequences,
+            H,
+            group,
+            n_tiles,
+            group * key_heads_in_cache(max_keys, D, itemsize),
+            *meaning,
+            **shared,
+            IS_ALIGNED=is_aligned(q, k, v, out),
+            **asdict(tiling),
+        )
+        tiling = tilings.key_gradient
+        n_tiles = triton.cdiv(max_keys, tiling.BLOCK_N)
+        n_programs = n_tiles * H_KV * n_sequences
+        shares = share_count(group, n_programs, persistent_program_count(q, n_programs * group))
+        share_shape = (k.shape[0], H_KV * shares, *k.shape[2:])
+        k_share, v_share = (
+            (grad_k, grad_v)
+            if shares == 1
+            else (k.new_empty(share_shape, dtype=torch.float32), v.new_empty(share_shape, dtype=torch.float32))
+        )
+        key_gradient_kernel[(n_programs * shares,)](
+            as_tiles(q, tiling.BLOCK_M, target),
+            as_tiles(k, tiling.BLOCK_N, target),
+            as_tiles(v, tiling.BLOCK_N, target),
+            as_tiles(grad_out, tiling.BLOCK_M, target),
+            minus_lse,
+            minus_delta,
+            k_share,
+            v_share,
+            cu_seqlens,
+            *strides,
+            k_share.stride()[:3],
+            T,
+            H_KV * shares * n_sequences,
+            H,
+            group // shares,
+            shares,
+            n_tiles,
+            # a head of keys is walked over by its share of heads of queries
+            max(key_heads_in_cache(max_queries, D, itemsize) * shares // group, 1),
+            *meaning,
+            **shared,
+            IS_ALIGNED=is_aligned(q, k, v, out, k_share),
+            **asdict(tiling),
+        )
+    if shares > 1:
+        grad_k.copy_(k_share.unflatten(1, (H_KV, shares)).sum(dim=2))
+        grad_v.copy_(v_share.unflatten(1, (H_KV, shares)).sum(dim=2))

@@ -1,0 +1,176 @@
+"""Attention forward: an online softmax, so that the scores never leave the chip.
+
+A program owns `BLOCK_M` queries of one head and walks over the keys in tiles. Exponentials are powers of two, one
+instruction each: the scale carries the factor log2(e), and the log-sum-exp that is kept for the backward pass is to
+base 2.
+
+Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 1.
+"""
+
+import math
+from dataclasses import asdict
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.attention.tiles import (
+    is_seen,
+    load_tile,
+    place_of,
+    sequence_of,
+    store_tile,
+    token_at,
+    visible_keys,
+    walk,
+)
+from kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
+from kernels.dots import dot
+from kernels.target import current_target
+
+_LOWEST = tl.constexpr(-1e38)
+"""Below every score. Minus infinity would make NaN of a row that has seen no key yet."""
+
+
+@triton.jit
+def attention_kernel(
+    q,  # [B, H, T, D]
+    k,  # [B, H_KV, S, D]
+    v,  # [B, H_KV, S, D]
+    out,  # [B, H, T, D]
+    lse_ptr,  # [B, H, T]
+    cu_seqlens_ptr,
+    q_strides,
+    k_strides,
+    v_strides,
+    out_strides,
+    lse_stride,
+    n_heads,
+    H,
+    group,
+    n_tiles,
+    section,
+    n_queries,
+    n_keys,
+    window,
+    scale,
+    IS_CAUSAL: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
+):
+    IS_PACKED: tl.constexpr = cu_seqlens_ptr is not None
+    head, tile = place_of(tl.program_id(0), n_heads, n_tiles, section)
+    z, h = head // H, head % H
+    b, first_token, n_queries, n_keys = sequence_of(z, cu_seqlens_ptr, n_queries, n_keys)
+    # the last queries see the most keys: start with them
+    first_query = (n_tiles - 1 - tile) * BLOCK_M
+    if first_query >= n_queries:
+        return
+    query_token = first_token + first_query
+    n_rows = n_queries - first_query
+    # fmt: off
+    q_tile = load_tile(
+        q, q_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
+    )  # [BLOCK_M, BLOCK_D]
+    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
+    row_max = tl.full((BLOCK_M,), _LOWEST, tl.float32)
+    row_sum = tl.zeros((BLOCK_M,), tl.float32)
+    start, full_start, full_stop, stop = visible_keys(
+        first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
+    )
+    for is_edge in tl.static_range(2):
+        first_step, end = walk(start, full_start, full_stop, stop, is_edge)
+        for step in range(first_step, end, BLOCK_N):
+            first_key = token_at(step, full_start, full_stop, is_edge)
+            key_token = first_token + first_key
+            n_left = n_keys - first_key
+            k_tile = load_tile(
+                k, k_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_N, BLOCK_D]
+            scores = dot(q_tile, k_tile.T, tl.zeros((BLOCK_M, BLOCK_N), tl.float32))
+            if is_edge:
+                offs_m = first_query - first_key + tl.arange(0, BLOCK_M)
+                offs_n = tl.arange(0, BLOCK_N)
+                seen = is_seen(offs_m[:, None], offs_n[None, :], n_left, window, IS_CAUSAL, HAS_WINDOW)
+                scores = tl.where(seen, scores, -float("inf"))
+            new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale)
+            exps = tl.exp2(scores * scale - new_max[:, None])
+            correction = tl.exp2(row_max - new_max)
+            row_sum = row_sum * correction + tl.sum(exps, axis=1)
+            v_tile = load_tile(
+                v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_N, BLOCK_D]
+            acc = dot(exps.to(v_tile.dtype), v_tile, acc * correction[:, None])
+            row_max = new_max
+    out_tile = acc / row_sum[:, None]
+    store_tile(out, out_tile, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED)
+    # fmt: on
+    offs_m = tl.arange(0, BLOCK_M)
+    lse_ptr += (b * H + h).to(tl.int64) * lse_stride + query_token
+    tl.store(lse_ptr + offs_m, row_max + tl.log2(row_sum), mask=offs_m < n_rows)  # [BLOCK_M]
+
+
+def launch_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    is_causal: bool,
+    window: int = 0,
+    cu_seqlens: torch.Tensor | None = None,
+    max_seqlen: int | None = None,
+) -> None:
+    """Write `out` and `lse`, the log-sum-exp to base 2 of each query's scaled scores.
+
+    Args:
+        q: [B, H, T, D]; packed sequences lie in one batch entry.
+        k: [B, H_KV, S, D].
+        v: [B, H_KV, S, D].
+        out: [B, H, T, D].
+        lse: [B, H, T], contiguous, float32.
+        is_causal: Query t sees keys 0 to t.
+        window: How many keys a query sees at most, itself included; 0 for all.
+        cu_seqlens: [n + 1], first token of each packed sequence and the end of the last.
+        max_seqlen: No packed sequence is longer.
+    """
+    B, H, T, D = q.shape
+    H_KV, S = k.shape[1:3]
+    target = current_target()
+    config = attention_config(D, q.element_size(), target).forward
+    n_heads = H * (B if cu_seqlens is None else len(cu_seqlens) - 1)
+    n_tiles = triton.cdiv(T if max_seqlen is None else max_seqlen, config.BLOCK_M)
+    with torch.cuda.device_of(q):
+        attention_kernel[(n_tiles * n_heads,)](
+            q,
+            as_tiles(k, config.BLOCK_N, target),
+            as_tiles(v, config.BLOCK_N, target),
+            out,
+            lse,
+            cu_seqlens,
+            q.stride()[:3],
+            k.stride()[:3],
+            v.stride()[:3],
+            out.stride()[:3],
+            T,
+            n_heads,
+            H,
+            H // H_KV,
+            n_tiles,
+            H // H_KV * key_heads_in_cache(S if max_seqlen is None else max_seqlen, D, q.element_size()),
+            T,
+            S,
+            window,
+            math.log2(math.e) / math.sqrt(D),
+            IS_CAUSAL=is_causal,
+            HAS_WINDOW=window > 0,
+            D=D,
+            BLOCK_D=padded_width(D),
+            IS_ALIGNED=is_aligned(q, k, v, out),
+            **asdict(config),
+        )

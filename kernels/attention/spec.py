@@ -1,0 +1,161 @@
+"""What attention means, what it costs, at which shapes it is measured, and torch's own ways."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from kernels.shapes import GEMMA_2_9B, image_attention, model_cases, self_attention, with_choice
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+
+
+def attention_reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
+) -> torch.Tensor:
+    """The formula, `softmax(q kᵀ / sqrt(D)) v` over the keys that a query sees; each key head serves `H / H_KV` query
+    heads.
+    """
+    T, D = q.shape[2:]
+    group = q.shape[1] // k.shape[1]
+    scores = q @ k.repeat_interleave(group, dim=1).transpose(-1, -2) / math.sqrt(D)
+    age = torch.arange(T, device=q.device)[:, None] - torch.arange(k.shape[2], device=q.device)
+    if is_causal:
+        scores = scores.masked_fill(age < 0, -math.inf)
+    if window:
+        scores = scores.masked_fill(age >= window, -math.inf)
+    return scores.softmax(dim=-1) @ v.repeat_interleave(group, dim=1)
+
+
+def _window(case: Case) -> int:
+    return case["window"] if case.choice("mask") == "window" else 0
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    B, T, D = case["B"], case["T"], case["D"]
+    return {
+        "q": make.normal(B, case["H"], T, D),
+        "k": make.normal(B, case["H_KV"], T, D),
+        "v": make.normal(B, case["H_KV"], T, D),
+        "is_causal": case.choice("mask") != "full",
+        "window": _window(case),
+    }
+
+
+def visible_pairs(T: int, *, is_causal: bool = True, window: int = 0) -> int:
+    """Pairs of a query and a key that it sees among `T` tokens."""
+    if not is_causal:
+        return T * T
+    window = min(window or T, T)
+    return window * (window + 1) // 2 + (T - window) * window
+
+
+def attention_flop_count(case: Case) -> float:
+    """Products of 2 D FLOP for each pair of a query and a key that it sees, in each head. Forward: 2 of them, scores
+    and weighted sum. Backward: 5, the scores again and one for each of the gradients of probabilities, q, k and v.
+
+    The softmax is left out, as is usual. FlashAttention's own benchmark counts the same products, on T² / 2 pairs
+    where the mask is causal.
+    """
+    pairs = visible_pairs(case["T"], is_causal=case.choice("mask") != "full", window=_window(case))
+    return (5 if case.is_backward else 2) * 2 * case["D"] * pairs * case["B"] * case["H"]
+
+
+def attention_memory_bytes(case: Case) -> float:
+    """Forward reads q, k and v and writes out. Backward reads these four and out's gradient and writes the gradients
+    of q, k and v. The log-sum-exp, 4 bytes a row, is left out.
+    """
+    n_query_tensors, n_key_tensors = (4, 4) if case.is_backward else (2, 2)
+    n_heads = n_query_tensors * case["H"] + n_key_tensors * case["H_KV"]
+    return n_heads * case["B"] * case["T"] * case["D"] * case.itemsize
+
+
+attention_spec = KernelSpec(
+    name="attention",
+    family="attention",
+    inputs=_inputs,
+    reference=attention_reference,
+    cases=[
+        *cases(
+            shapes=[{"B": 1, "H": 8, "H_KV": 2, "T": 512, "D": 64, "mask": "causal"}],
+            dtypes=["float32", "bfloat16"],
+            directions=["fwd", "bwd"],
+            tags=["small"],
+        ),
+        *model_cases(
+            [
+                *with_choice(self_attention(), mask="causal"),
+                # every other layer of this model looks no further back
+                *with_choice(self_attention([GEMMA_2_9B], lengths=[8192]), mask="window", window=4096),
+                *with_choice(image_attention(), mask="full"),
+            ],
+            directions=["fwd", "bwd"],
+        ),
+    ],
+    edges=[
+        *cases(
+            shapes=[
+                {"B": 1, "H": 2, "H_KV": 1, "T": 63, "D": 63, "mask": "causal"},
+                {"B": 0, "H": 2, "H_KV": 2, "T": 5, "D": 16, "mask": "full"},
+                {"B": 1, "H": 1, "H_KV": 1, "T": 130, "D": 40, "mask": "window", "window": 17},
+            ],
+            dtypes=["float16"],
+            directions=["bwd"],
+        ),
+        *cases(
+            shapes=[
+                {"B": 2, "H": 1, "H_KV": 1, "T": 1, "D": 16, "mask": "causal"},
+                {"B": 1, "H": 1, "H_KV": 1, "T": 1000, "D": 64, "mask": "window", "window": 100},
+            ],
+            dtypes=["bfloat16"],
+        ),
+    ],
+    flop_count=attention_flop_count,
+    memory_bytes=attention_memory_bytes,
+    formula="out = softmax(q kᵀ / sqrt(D) + mask) v",
+    source="Dao, FlashAttention-2, 2023 (arXiv 2307.08691)",
+    interpreted_shape={"B": 1, "H": 2, "H_KV": 1, "T": 70, "window": 40},
+)
+
+
+@attention_spec.implementation("torch", compile=True)
+def _attention_torch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
+) -> torch.Tensor:
+    mask = None
+    if window:
+        T = q.shape[2]
+        mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=is_causal and mask is None, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., torch.Tensor]:
+    """One of the kernels behind `scaled_dot_product_attention`, and no other in its place."""
+
+    def launch(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
+    ) -> torch.Tensor:
+        if not q.is_cuda:
+            raise UnsupportedError("needs a GPU")
+        if window:
+            raise UnsupportedError("has no sliding window")
+        is_grouped = q.shape[1] != k.shape[1]
+        if not can_use(torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, is_causal, is_grouped)):
+            raise UnsupportedError(
+                f"does not take {q.dtype} heads of {q.shape[3]} dims in groups of its own on this GPU"
+            )
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_grouped)
+
+    return launch
+
+
+for _name, _backend, _can_use in (
+    ("sdpa_flash", SDPBackend.FLASH_ATTENTION, torch.backends.cuda.can_use_flash_attention),
+    ("sdpa_cudnn", SDPBackend.CUDNN_ATTENTION, torch.backends.cuda.can_use_cudnn_attention),
+    ("sdpa_efficient", SDPBackend.EFFICIENT_ATTENTION, torch.backends.cuda.can_use_efficient_attention),
+):
+    attention_spec.implementation("torch", name=_name)(_sdpa(_backend, _can_use))
