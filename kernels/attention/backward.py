@@ -3,9 +3,9 @@
 Two kernels, each of which owns what it writes, so nothing is added atomically and two runs give the same bits. One
 owns a tile of queries, walks over the keys and gives the queries' gradient; before that it leaves what the other
 subtracts: the log-sum-exp in the scale of the scores, and `delta`, the sum of out times its gradient along each row.
-The other owns a tile of keys, walks over the queries of the heads that share
-them and gives the keys' and values' gradients. Where that leaves the GPU idle, the heads are dealt out to several
-programs, whose float32 results are added up afterwards.
+The other owns a tile of keys, walks over the queries of the heads that share them and gives the keys' and values'
+gradients. Where that leaves the GPU idle, the heads are dealt out to several programs, whose float32 results are added
+up afterwards.
 
     probs = exp2(scores - lse)               grad_v = probsᵀ grad_out
     grad_probs = grad_out vᵀ                 grad_q = scale · grad_scores k

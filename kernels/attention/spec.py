@@ -144,9 +144,8 @@ def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., 
             raise UnsupportedError("has no sliding window")
         is_grouped = q.shape[1] != k.shape[1]
         if not can_use(torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, is_causal, is_grouped)):
-            raise UnsupportedError(
-                f"does not take {q.dtype} heads of {q.shape[3]} dims in groups of its own on this GPU"
-            )
+            sharing = "that share their keys" if is_grouped else "with keys of their own"
+            raise UnsupportedError(f"takes no {q.dtype} heads of {q.shape[3]} dims {sharing} on this GPU")
         with sdpa_kernel(backend):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_grouped)
 
