@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ci.reason import Reason
 from ci.student import critical_t, two_sided_p
 from db.values import Verdict
 
@@ -35,46 +35,6 @@ _TRIM_FROM_BLOCKS = 8
 _BLOCKS_PER_TRIMMED = 6
 
 Samples = Sequence[float] | Sequence[Sequence[float]] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
-
-
-class Reason(StrEnum):
-    """Why a verdict is what it is."""
-
-    BEYOND_THRESHOLD = "beyond_threshold"
-    """The whole interval lies beyond the practical threshold."""
-    WITHIN_THRESHOLD = "within_threshold"
-    """The whole interval lies inside it."""
-    NOISE = "noise"
-    """The interval reaches over the threshold: more blocks may decide."""
-    TOO_FEW_BLOCKS = "too_few_blocks"
-    MULTIPLICITY = "multiplicity"
-    """Beyond the threshold, but so is about one in so many comparisons by chance."""
-    NOT_COMPARABLE = "not_comparable"
-    NOT_PAIRED = "not_paired"
-    """Base and head come from different jobs, whose difference is not in the interval."""
-    SAME_MACHINE_CODE = "same_machine_code"
-    """The time moved but the kernel's machine code did not: host, clock or configuration."""
-    THROTTLED = "throttled"
-    HOST_BOUND = "host_bound"
-    CLOCK_MOVED = "clock_moved"
-    WRONG_RESULT = "wrong_result"
-    """It gave right results before."""
-    FAILED = "failed"
-    """It ran before."""
-    FIXED = "fixed"
-    """It failed or gave wrong results before."""
-    ALREADY_FAILING = "already_failing"
-    """It fails on both sides: known, and not this change's fault."""
-    NOT_TIMED = "not_timed"
-    """It works on both sides and cannot be timed on this device."""
-    NEW_CASE = "new_case"
-    REMOVED_CASE = "removed_case"
-    SPILLS_MOVED = "spills_moved"
-    """The compiled kernel keeps more, or fewer, bytes per thread in device memory."""
-    CODE_MOVED = "code_moved"
-    """The machine code changed without moving a fact that decides."""
-    TARGET_LOST = "target_lost"
-    """It compiled for this target before."""
 
 
 @dataclass(frozen=True)

@@ -362,6 +362,8 @@ def _static_changes(before: _Facts, after: _Facts, previous: CommitRef, commit: 
     if not works or (before.code_hash is not None and before.code_hash == after.code_hash):
         return
     verdict = judge_facts(before.values, after.values)
+    if verdict is Verdict.UNCHANGED:
+        return
     for name in DECISIVE_FACTS:
         if name not in moved_facts(before.values, after.values):
             continue

@@ -7,8 +7,20 @@ neither mentions nor issues; what could end the span or the table cell is replac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with its heading; `rows` in order of relevance, so that it can be cut."""
+
+    heading: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    is_folded: bool = False
+    text: str | None = None
 
 
 def code(text: str, *, limit: int = 160) -> str:

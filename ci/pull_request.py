@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ci.compare import Comparison, Reason, compare, control_false_discoveries
+from ci.baseline import Baseline, hold
+from ci.compare import Comparison, compare, control_false_discoveries
+from ci.reason import Reason
 from ci.remark import Remark
-from ci.static import FACTS, judge_facts
+from ci.static_compare import (
+    StaticComparison,
+    StaticJudgement,
+    compare_static,
+    is_same_machine_code,
+    toolchain_of,
+)
 from ci.thresholds import Thresholds
 from collector.record import (
     Accuracy,
@@ -18,7 +26,6 @@ from collector.record import (
     Outcome,
     RunRecord,
     Side,
-    StaticFacts,
 )
 from db.values import Verdict
 
@@ -67,20 +74,6 @@ class CaseJudgement:
 
 
 @dataclass(frozen=True)
-class StaticJudgement:
-    """One compiled function for one target, where base and head differ."""
-
-    case_id: str
-    implementation: str
-    function: str
-    target: str
-    verdict: Verdict
-    reason: Reason
-    base: StaticFacts | None
-    head: StaticFacts | None
-
-
-@dataclass(frozen=True)
 class PullRequestJudgement:
     """All that is said about one pull request."""
 
@@ -107,7 +100,9 @@ class PullRequestJudgement:
     thresholds: Thresholds
 
 
-def judge_pull_request(base: RunRecord, head: RunRecord, thresholds: Thresholds | None = None) -> PullRequestJudgement:
+def judge_pull_request(
+    base: RunRecord, head: RunRecord, thresholds: Thresholds | None = None, *, baseline: Baseline | None = None
+) -> PullRequestJudgement:
     """Judge a head record against its base.
 
     Records of different projects or harness versions are refused whole; of different runner classes, their times
@@ -118,18 +113,16 @@ def judge_pull_request(base: RunRecord, head: RunRecord, thresholds: Thresholds 
         base: What to compare against.
         head: What is new.
         thresholds: The defaults if left out.
+        baseline: Compiled facts that are accepted though they are worse than before; none if left out.
     """
     limits = thresholds or Thresholds()
     whole_refusals = _refuse_whole(base, head)
     time_refusals = _refuse_times(base, head)
     is_paired = _is_paired(base, head)
     cases = tuple(_judge_cases(base, head, whole_refusals, time_refusals, limits, is_paired=is_paired))
-    static: tuple[StaticJudgement, ...] = ()
-    unchanged_by_target: Mapping[str, int] = {}
-    if not whole_refusals:
-        static, unchanged_by_target = _judge_static(base, head)
-    counts = Counter([*map(_kind, cases), *map(_kind, static)])
-    counts[Verdict.UNCHANGED.value] += sum(unchanged_by_target.values())
+    static, ratchet_notes = _judge_static(base, head, baseline, is_refused=bool(whole_refusals))
+    counts = Counter([*map(_kind, cases), *map(_kind, static.judged)])
+    counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     return PullRequestJudgement(
         project=head.project,
         base=base.commit,
@@ -140,12 +133,28 @@ def judge_pull_request(base: RunRecord, head: RunRecord, thresholds: Thresholds 
         verdict=_overall(counts, is_refused=bool(whole_refusals or time_refusals)),
         counts=dict(counts),
         refusals=(*whole_refusals, *time_refusals),
-        notes=tuple(_notes(base, head, is_paired=is_paired)),
+        notes=(*_notes(base, head, is_paired=is_paired), *ratchet_notes),
         cases=cases,
-        static=static,
-        unchanged_by_target=unchanged_by_target,
+        static=static.judged,
+        unchanged_by_target=static.unchanged_by_target,
         thresholds=limits,
     )
+
+
+def _judge_static(
+    base: RunRecord, head: RunRecord, baseline: Baseline | None, *, is_refused: bool
+) -> tuple[StaticComparison, tuple[Remark, ...]]:
+    if is_refused:
+        return StaticComparison((), {}, ()), ()
+    compared = compare_static(
+        base.static_facts,
+        head.static_facts,
+        base_toolchain=toolchain_of(base.environment),
+        head_toolchain=toolchain_of(head.environment),
+        known=[(measured.case_id, measured.implementation) for measured in head.measurements],
+    )
+    held = hold(baseline or Baseline(), compared.judged, head.static_facts)
+    return replace(compared, judged=held.judged), held.notes
 
 
 def _kind(judged: CaseJudgement | StaticJudgement) -> str:
@@ -363,95 +372,13 @@ def _settle_family(
 
 
 def _is_same_machine_code(base: RunRecord, head: RunRecord, key: _Key) -> bool:
-    """Whether what ran on a GPU was the same code on both sides, as far as we compile it ourselves.
-
-    Where the device's own target was not compiled, all targets must agree.
-    """
+    """Whether what ran on a GPU was the same code on both sides, as far as we compile it ourselves."""
     environment = head.environment
     if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
         return False
     there, here = (
-        {(f.target, f.function): f.code_hash for f in record.static_facts if (f.case_id, f.implementation) == key}
+        [facts for facts in record.static_facts if (facts.case_id, facts.implementation) == key]
         for record in (base, head)
     )
     own_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
-    if any(target == own_target for target, _ in here):
-        there, here = (
-            {(target, name): code for (target, name), code in facts.items() if target == own_target}
-            for facts in (there, here)
-        )
-    return bool(here) and there == here and None not in here.values()
-
-
-# --- compiled facts
-
-
-def _judge_static(base: RunRecord, head: RunRecord) -> tuple[tuple[StaticJudgement, ...], Mapping[str, int]]:
-    there, here = _facts_by_place(base), _facts_by_place(head)
-    implementations = {(case_id, implementation) for case_id, implementation, _ in here}
-    implementations |= {(m.case_id, m.implementation) for m in head.measurements}
-    judged: list[StaticJudgement] = []
-    unchanged: Counter[str] = Counter()
-    for place in sorted(there.keys() | here.keys()):
-        case_id, implementation, target = place
-        before, after = there.get(place, {}), here.get(place, {})
-        if not after and (case_id, implementation) not in implementations:
-            continue  # the case is gone, which its own judgement says
-        for name, old, new in _matched(before, after):
-            if old is not None and new is not None and old.outcome is not Outcome.OK and new.outcome is not Outcome.OK:
-                continue  # it compiles on neither side
-            if old is not None and new is not None and old.code_hash == new.code_hash:
-                unchanged[target] += 1
-                continue
-            verdict, reason = _judge_function(old, new, is_target_compiled=bool(after))
-            judged.append(StaticJudgement(case_id, implementation, name, target, verdict, reason, old, new))
-    return tuple(judged), dict(sorted(unchanged.items()))
-
-
-def _facts_by_place(record: RunRecord) -> dict[tuple[str, str, str], dict[str, StaticFacts]]:
-    places: dict[tuple[str, str, str], dict[str, StaticFacts]] = defaultdict(dict)
-    for facts in record.static_facts:
-        places[facts.case_id, facts.implementation, facts.target][facts.function] = facts
-    return places
-
-
-def _matched(
-    before: Mapping[str, StaticFacts], after: Mapping[str, StaticFacts]
-) -> Iterator[tuple[str, StaticFacts | None, StaticFacts | None]]:
-    """Functions of both sides by name; one that is left over on each side is taken for a renamed one."""
-    gone = sorted(before.keys() - after.keys())
-    come = sorted(after.keys() - before.keys())
-    renamed = {come[0]: gone[0]} if len(gone) == len(come) == 1 else {}
-    for name in sorted(after):
-        yield name, before.get(renamed.get(name, name)), after[name]
-    for name in gone:
-        if name not in renamed.values():
-            yield name, before[name], None
-
-
-def _judge_function(
-    base: StaticFacts | None, head: StaticFacts | None, *, is_target_compiled: bool
-) -> tuple[Verdict, Reason]:
-    if head is None:
-        # fusing two kernels removes one, which is no loss; a target that nothing is compiled for any more is
-        return (
-            (Verdict.UNCHANGED, Reason.REMOVED_CASE)
-            if is_target_compiled
-            else (Verdict.INCONCLUSIVE, Reason.TARGET_LOST)
-        )
-    base_works = base is not None and base.outcome is Outcome.OK
-    if head.outcome is not Outcome.OK:
-        if base is None and head.outcome is Outcome.UNSUPPORTED:
-            return Verdict.INCONCLUSIVE, Reason.NEW_CASE
-        return Verdict.REGRESSED, Reason.TARGET_LOST if base_works else Reason.FAILED
-    if base is None:
-        return Verdict.INCONCLUSIVE, Reason.NEW_CASE
-    if not base_works:
-        return Verdict.IMPROVED, Reason.FIXED
-    verdict = judge_facts(fact_values(base), fact_values(head))
-    return verdict, Reason.SPILLS_MOVED if verdict in _MOVED else Reason.CODE_MOVED
-
-
-def fact_values(facts: StaticFacts) -> dict[str, float]:
-    """The facts that are known, by metric key."""
-    return {name: float(value) for name in FACTS if (value := getattr(facts, name)) is not None}
+    return is_same_machine_code(there, here, own_target=own_target)

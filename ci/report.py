@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ci.compare import Reason
-from ci.markdown import code, folded, table, table_row
+from ci.markdown import Section, code, folded, table, table_row
 from ci.pull_request import PullRequestJudgement
-from ci.sections import Section, background, changes, count_of
+from ci.reason import Reason
+from ci.sections import background, changes, count_of
 from db.values import Verdict
 
 COMMENT_MARKER = "<!-- roofwatch:report -->"
@@ -21,6 +21,7 @@ MAX_BYTES = 65_000
 """GitHub refuses a comment of more than 65,536 characters; counted in bytes, this holds however it counts."""
 
 _MAX_NAMES = 10
+_SILENT = frozenset({Reason.CODE_MOVED, Reason.LAUNCH_MOVED, Reason.TOOLCHAIN_MOVED})
 
 
 def to_markdown(judgement: PullRequestJudgement) -> str:
@@ -38,7 +39,7 @@ def _nothing_changed(judgement: PullRequestJudgement) -> str:
         parts.append(f"{count_of(compared, 'timing')} within ±{judgement.thresholds.relative_change:.0%}")
     if judgement.unchanged_by_target:
         parts.append(_machine_code_unchanged(judgement))
-    silent = sum(item.reason is Reason.CODE_MOVED for item in judgement.static)
+    silent = sum(item.reason in _SILENT for item in judgement.static)
     if silent:
         parts.append(f"{count_of(silent, 'compiled kernel')} with other machine code and the same facts")
     untimed = sum(case.reason is Reason.NOT_TIMED for case in judgement.cases)
@@ -87,9 +88,16 @@ def _tally(judgement: PullRequestJudgement) -> str:
     cases = Counter("new" if case.reason is Reason.NEW_CASE else case.verdict.value for case in judgement.cases)
     told = ("regressed", "improved", "inconclusive", "unchanged", "new")
     parts = [", ".join(f"{cases[word]} {word}" for word in told if cases[word]) or "no case was compared"]
-    static = Counter(item.verdict.value for item in judgement.static if item.reason is not Reason.NEW_CASE)
+    static = Counter(
+        item.reason.value if item.reason is Reason.ACCEPTED else item.verdict.value
+        for item in judgement.static
+        if item.reason is not Reason.NEW_CASE
+    )
     identical = sum(judgement.unchanged_by_target.values())
-    words = (("regressed", "regressed"), ("improved", "improved"), ("inconclusive", "lost"), ("unchanged", "changed"))
+    words = (
+        *(("regressed", "regressed"), ("improved", "improved"), ("inconclusive", "lost")),
+        *(("accepted", "accepted"), ("unchanged", "changed")),
+    )
     kernels = [f"{static[verdict]} {word}" for verdict, word in words if static[verdict]]
     if kernels:
         parts.append(f"machine code {', '.join([*kernels, *([f'{identical} identical'] if identical else [])])}")
@@ -107,7 +115,7 @@ def _next(judgement: PullRequestJudgement) -> str:
             return "correct what fails first; a time without a right result means nothing."
         if reasons:
             return "start at the first row; if the slowdown is meant, say so in the pull request."
-        return "see what made the compiler use memory per thread, or lose a target, in the table below."
+        return "see in the tables below what the compiler made of it; if it is meant, accept it in the baseline file."
     if judgement.verdict is Verdict.INCONCLUSIVE:
         if judgement.refusals:
             return "measure base and head in one job, on one runner, with one version of roofwatch."

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from ci.compare import Comparison, Reason
-from ci.markdown import code
-from ci.pull_request import CaseJudgement, PullRequestJudgement, SideResult, StaticJudgement, fact_values
-from ci.static import FACTS, moved_facts
+from ci.compare import Comparison
+from ci.markdown import Section, code
+from ci.pull_request import CaseJudgement, PullRequestJudgement, SideResult
+from ci.reason import Reason
+from ci.static_sections import static_changes, static_evidence
 from collector.metrics import metric
 from db.values import Verdict
 
@@ -30,24 +29,10 @@ _REASONS = {
     Reason.HOST_BOUND: "the host was slower than the device",
     Reason.CLOCK_MOVED: "the clock moved, the cycles did not",
     Reason.REMOVED_CASE: "in the base only",
-    Reason.TARGET_LOST: "not compiled any more",
     Reason.WRONG_RESULT: "wrong result",
     Reason.FAILED: "fails",
     Reason.FIXED: "works again",
-    Reason.SPILLS_MOVED: "memory per thread",
-    Reason.CODE_MOVED: "code",
 }
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table with its heading; `rows` in order of relevance, so that it can be cut."""
-
-    heading: str
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    is_folded: bool = False
-    text: str | None = None
 
 
 def changes(judgement: PullRequestJudgement) -> list[Section]:
@@ -55,7 +40,7 @@ def changes(judgement: PullRequestJudgement) -> list[Section]:
     sections = [
         _failure_section(judgement),
         _time_section(judgement),
-        *_static_sections(judgement),
+        *static_changes(judgement),
         _accuracy_section(judgement),
     ]
     return [section for section in sections if section.rows]
@@ -132,90 +117,6 @@ def _roof(case: CaseJudgement) -> str:
     return f"{share(case.base.utilisation)} → {share(case.head.utilisation)}{bound}"
 
 
-def _static_sections(judgement: PullRequestJudgement) -> list[Section]:
-    by_target: dict[str, list[StaticJudgement]] = defaultdict(list)
-    for item in judgement.static:
-        by_target[item.target].append(item)
-    ordered = sorted(by_target.items(), key=lambda pair: (min(map(_static_weight, pair[1])), pair[0]))
-    return [_target_section(target, items, judgement.unchanged_by_target.get(target, 0)) for target, items in ordered]
-
-
-def _target_section(target: str, items: Sequence[StaticJudgement], unchanged_count: int) -> Section:
-    told = [item for item in items if item.verdict is not Verdict.UNCHANGED or _facts_moved(item)]
-    told = [item for item in told if item.reason is not Reason.NEW_CASE]
-    silent = sum(item.reason is Reason.CODE_MOVED for item in items) - sum(
-        item.reason is Reason.CODE_MOVED for item in told
-    )
-    new = sum(item.reason is Reason.NEW_CASE for item in items)
-    gone = sum(item.reason is Reason.REMOVED_CASE for item in items)
-    rest = [
-        f"{count} {what}"
-        for count, what in (
-            (unchanged_count, "with the same machine code"),
-            (silent, "with new machine code and the same facts"),
-            (new, "new"),
-            (gone, "gone"),
-        )
-        if count
-    ]
-    titles = tuple(metric(name).title for name in FACTS)
-    remarks = []
-    if rest:
-        remarks.append(f"Not listed: {', '.join(rest)}.")
-    if any(item.reason is Reason.SPILLS_MOVED for item in told):
-        remarks.append("Memory per thread hints at a slowdown that was compiled in; it is not a measured time.")
-    return Section(
-        f"Machine code for {code(target)}",
-        ("verdict", "kernel", "case", "implementation", *titles),
-        [
-            (
-                _static_verdict(item),
-                code(item.function),
-                code(item.case_id),
-                code(item.implementation),
-                *_static_cells(item),
-            )
-            for item in sorted(told, key=_static_weight)
-        ],
-        text=" ".join(remarks) or None,
-    )
-
-
-def _static_verdict(item: StaticJudgement) -> str:
-    if item.reason is Reason.TARGET_LOST:
-        return "**lost**"
-    return "changed" if item.verdict is Verdict.UNCHANGED else _verdict(item.verdict)
-
-
-def _facts_moved(item: StaticJudgement) -> tuple[str, ...]:
-    if item.base is None or item.head is None:
-        return ()
-    return moved_facts(fact_values(item.base), fact_values(item.head))
-
-
-def _static_cells(item: StaticJudgement) -> list[str]:
-    base = {} if item.base is None else fact_values(item.base)
-    head = {} if item.head is None else fact_values(item.head)
-    if not base or not head:
-        base_outcome = "–" if item.base is None else str(item.base.outcome)
-        head_outcome = "–" if item.head is None else str(item.head.outcome)
-        message = "" if item.head is None or not item.head.message else f": {code(item.head.message)}"
-        return [f"{base_outcome} → {head_outcome}{message}", *[""] * (len(FACTS) - 1)]
-    cells = []
-    for name in FACTS:
-        old, new = (metric(name).format(side[name]) if name in side else "–" for side in (base, head))
-        cells.append(old if base.get(name) == head.get(name) else f"**{old} → {new}**")
-    return cells
-
-
-def _static_weight(item: StaticJudgement) -> tuple[int, float, str, str]:
-    moved = _facts_moved(item)
-    size = 0.0
-    if moved and item.base is not None and item.head is not None:
-        size = abs(fact_values(item.head)[moved[0]] - fact_values(item.base)[moved[0]])
-    return _VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
-
-
 def _accuracy_section(judgement: PullRequestJudgement) -> Section:
     moved = [
         case
@@ -262,6 +163,7 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
     known = [case for case in judgement.cases if case.reason is Reason.ALREADY_FAILING]
     new = [case for case in judgement.cases if case.reason is Reason.NEW_CASE]
     sections = [
+        static_evidence(judgement),
         Section(
             f"{len(undecided)} undecided",
             ("why", "case", "implementation", "base → head", "change (95 % interval)", "of the roof"),

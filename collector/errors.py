@@ -15,3 +15,7 @@ class SuiteError(CollectorError):
 
 class GitError(CollectorError):
     """A commit or a repository cannot be read."""
+
+
+class ToolchainError(CollectorError):
+    """A program that belongs to a compiler is not there, or does not work."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from collector.errors import ToolchainError
 from collector.evaluation import IncorrectResultError
 from collector.protocol import Failure
 from collector.record import Outcome
@@ -34,7 +35,7 @@ def _outcome_of(error: BaseException) -> Outcome:
         return Outcome.INCORRECT
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(part in text for part in _OUT_OF_MEMORY_TEXTS):
         return Outcome.OUT_OF_MEMORY
-    if isinstance(error, NotImplementedError) or any(
+    if isinstance(error, (NotImplementedError, ToolchainError)) or any(
         part in f"{type(error).__name__}: {text}" for part in _UNSUPPORTED_TEXTS
     ):
         return Outcome.UNSUPPORTED

@@ -5,6 +5,8 @@ compiled with just the argument specialisation that it would get at run time (di
 constexprs), and none is run. Source: `JITFunction.warmup` does the same for a device that is there. A `CudaKernel` is
 compiled by NVRTC for the target in place of being launched.
 
+Which configuration an autotuner would choose can only be measured, so each one that its pruning leaves is compiled.
+
 Triton's binaries are compiled without line information, so that comments and moves leave the machine code's hash equal;
 NVRTC's have none.
 """
@@ -13,24 +15,52 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from collector.binary import Resources, amd_resources, nvidia_resources, static_shared_bytes
+from collector.addresses import same_addresses
+from collector.binary import Resources, amd_resources, linker_version, nvidia_resources
+from collector.disassembly import ptxas_version
+from collector.errors import ToolchainError
+from collector.sources import reading_for_one_case
 from collector.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
 from roofwatch.spec import UnsupportedError
 
 Configuration = dict[str, str | int | float | bool | None]
 
-_OPTION_NAMES = ("num_warps", "num_stages", "num_ctas", "waves_per_eu", "enable_fp_fusion")
+_OPTION_NAMES = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "enable_fp_fusion",
+    "enable_reflect_ftz",
+    "ptx_version",
+    "ptx_options",
+    "launch_pdl",
+    "launch_cooperative_grid",
+    "waves_per_eu",
+    "matrix_instr_nonkdim",
+    "kpack",
+    "allow_flush_denorm",
+    "schedule_hint",
+    "sanitize_overflow",
+    "debug",
+    "instrumentation_mode",
+    "ir_override",
+)
+"""Options of Triton's back ends that change the code; each back end has its own."""
 _MAX_MESSAGE = 2_000
+_MAX_FUNCTION_NAME = 400
 _LINE_INFORMATION = "TRITON_DISABLE_LINE_INFO"
+_NS_PER_US = 1_000
 
 
 @dataclass(frozen=True)
@@ -40,13 +70,22 @@ class Compiled:
     identity: str
     """Equal for launches that were compiled in the same way."""
     binary: bytes
-    shared_bytes: int
-    """Static and dynamic."""
+    symbol: str
+    """The function's name in it."""
+    thread_count: int
+    dynamic_shared_bytes: int
+    toolchain: dict[str, str]
+    compile_ns: dict[str, int]
+    """By stage; empty where it was compiled before."""
     assembly: str | None = None
     """AMD's, whose directives tell the resources."""
+    tensor_memory_columns: int | None = None
 
     def resources(self) -> Resources:
-        return nvidia_resources(self.binary) if self.assembly is None else amd_resources(self.assembly)
+        """Raises:
+        ToolchainError: a tool that reads the binary is not there.
+        """
+        return nvidia_resources(self.binary, self.symbol) if self.assembly is None else amd_resources(self.assembly)
 
 
 @dataclass
@@ -70,7 +109,7 @@ def compiling_for(target: str) -> Iterator[list[Launch]]:
         TargetError: the target is not known.
     """
     launches: list[Launch] = []
-    with _compiling_triton(target, launches), _compiling_cuda(target, launches):
+    with same_addresses(), _compiling_triton(target, launches), _compiling_cuda(target, launches):
         yield launches
 
 
@@ -96,17 +135,35 @@ class _TargetDriver:
         return torch.device("cpu")
 
 
+@dataclass
+class _Times:
+    """What Triton says of the time that each of its stages took."""
+
+    by_identity: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def listen(self, *, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
+        if not cache_hit:
+            stages = (("ir", times.ir_initialization), *times.lowering_stages)
+            self.by_identity[metadata["hash"]] = {name: time_us * _NS_PER_US for name, time_us in stages}
+
+
 @contextlib.contextmanager
 def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
+    import triton
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
     original_run = JITFunction.run
+    times = _Times()
+    tuned: list[str] = []
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001  Triton's signature
-        launch = Launch(self.fn.__name__, {name: _plain(kwargs[name]) for name in _OPTION_NAMES if name in kwargs})
+        launch = Launch(
+            (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME],
+            {name: _plain(kwargs[name]) for name in _OPTION_NAMES if name in kwargs},
+        )
         launches.append(launch)
         self.device_caches.clear()  # keyed by device number, which says nothing here
         kernel = None
@@ -114,39 +171,78 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
             kernel = original_run(self, *args, grid=grid, warmup=True, **kwargs)
             launch.configuration.update(_configuration(self, args, kwargs, kernel))
         except Exception as error:  # noqa: BLE001  the compiler raises many types; each is one target's outcome
+            _refuse_missing_tools(error)
             launch.error = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
         else:
-            launch.compiled = _compiled_by_triton(kernel)
+            launch.compiled = _compiled_by_triton(kernel, times)
         finally:
             self.device_caches.clear()
         return kernel
 
-    def first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # which configuration wins can only be measured on the device; the first that may run stands for all
+    def every_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
         self.nargs = dict(zip(self.arg_names, args, strict=False))
-        chosen = self.prune_configs(kwargs)[0] if len(self.configs) > 1 else self.configs[0]
-        if chosen.pre_hook is not None:
-            chosen.pre_hook({**self.nargs, **kwargs, **chosen.all_kwargs()})
-        return self.fn.run(*args, **kwargs, **chosen.all_kwargs())
+        chosen = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+        kernel = None
+        for config in chosen:
+            if config.pre_hook is not None:
+                config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+            tuned[:] = [_named(config)] if len(self.configs) > 1 else []
+            try:
+                kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            finally:
+                tuned.clear()
+        return kernel
 
     wanted = parse_target(target)
     target_driver = _TargetDriver(GPUTarget(wanted.backend, wanted.arch, wanted.warp_size))
     with (
         _replaced(JITFunction, "run", compile_only),
-        _replaced(Autotuner, "run", first_configuration),
+        _replaced(Autotuner, "run", every_configuration),
         _replaced(driver, "_active", target_driver),
+        _replaced(triton.knobs.compilation, "listener", times.listen),
         _without_line_information(),
     ):
         yield
 
 
-def _compiled_by_triton(kernel: Any) -> Compiled:
+def _named(config: Any) -> str:
+    """An autotuner's configuration as a part of a function's name: it tells the ways of compiling it apart, and stays
+    when others are added or removed.
+    """
+    chosen = {name: value for name, value in config.all_kwargs().items() if value is not None}
+    return f"[{','.join(f'{name}={value}' for name, value in chosen.items())}]"
+
+
+def _refuse_missing_tools(error: Exception) -> None:
+    """Raises:
+    ToolchainError: the error says nothing of the kernel, but that the compiler is not complete.
+    """
+    # Triton's own error where a program is not there: triton/knobs.py
+    if isinstance(error, RuntimeError) and str(error).startswith("Cannot find "):
+        raise ToolchainError(
+            f"{error}, which comes with Triton: install Triton again with pip install --force-reinstall triton"
+        ) from error
+
+
+def _compiled_by_triton(kernel: Any, times: _Times) -> Compiled:
+    metadata = kernel.metadata
     is_nvidia = "cubin" in kernel.asm
+    binary = kernel.asm["cubin" if is_nvidia else "hsaco"]
+    toolchain = {"triton": metadata.triton_version}
+    if is_nvidia:
+        toolchain["ptxas"] = ptxas_version(metadata.target.arch)
+    elif (llvm := linker_version(binary)) is not None:
+        toolchain["llvm"] = llvm
     return Compiled(
         identity=kernel.hash,
-        binary=kernel.asm["cubin" if is_nvidia else "hsaco"],
-        shared_bytes=int(kernel.metadata.shared),
+        binary=binary,
+        symbol=metadata.name,
+        thread_count=metadata.num_warps * metadata.target.warp_size,
+        dynamic_shared_bytes=int(metadata.shared),
+        toolchain=toolchain,
+        compile_ns=times.by_identity.get(kernel.hash, {}),
         assembly=None if is_nvidia else kernel.asm["amdgcn"],
+        tensor_memory_columns=getattr(metadata, "tmem_size", None),
     )
 
 
@@ -162,23 +258,37 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
         device: object = None,  # noqa: ARG001
     ) -> None:
         thread_count = block if isinstance(block, int) else math.prod(block)
-        launch = Launch(self.name, {"template": self.template, "num_warps": -(-thread_count // 32)})
+        launch = Launch(
+            self.name,
+            {"template": self.template, "options": " ".join(self.options), "num_warps": -(-thread_count // 32)},
+        )
         launches.append(launch)
         try:
-            cubin = self.compile(target)
+            # a copy, so that the sources are read again and seen to be read
+            with reading_for_one_case():
+                cubin = self.copy().compile(target)
         except CudaCompileError as error:
             launch.error = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
         except UnsupportedError as error:
             launch.unsupported = str(error)
         else:
             launch.compiled = Compiled(
-                identity=hashlib.sha256(cubin.image).hexdigest(),
+                identity=hashlib.sha256(cubin.image + str((thread_count, shared_bytes)).encode()).hexdigest(),
                 binary=cubin.image,
-                shared_bytes=static_shared_bytes(cubin.image, cubin.symbol) + shared_bytes,
+                symbol=cubin.symbol,
+                thread_count=thread_count,
+                dynamic_shared_bytes=shared_bytes,
+                toolchain={"nvrtc": _nvrtc_version()},
+                compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
             )
 
     with _replaced(CudaKernel, "launch", compile_only):
         yield
+
+
+def _nvrtc_version() -> str:
+    _, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
+    return f"{major}.{minor}"
 
 
 @contextlib.contextmanager
@@ -209,6 +319,9 @@ def _plain(value: Any) -> str | int | float | bool | None:
 
 
 def _configuration(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kernel: Any) -> Configuration:
+    """Constexprs, options of the back end, and compiler settings of the environment that change the code."""
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+
     given = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
     constants = {
         parameter.name: _plain(given.get(parameter.name, parameter.default))
@@ -216,4 +329,5 @@ def _configuration(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         if parameter.is_constexpr
     }
     options = {name: _plain(getattr(kernel.metadata, name)) for name in _OPTION_NAMES if hasattr(kernel.metadata, name)}
-    return {**constants, **options}
+    knobs = {name: str(value) for name, value in get_cache_invalidating_env_vars().items() if name != _LINE_INFORMATION}
+    return {**constants, **options, **knobs}

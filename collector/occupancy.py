@@ -22,6 +22,7 @@ class ProcessorLimits:
         warp_threads: Threads of a warp (NVIDIA) or wavefront (AMD).
         max_warps: Resident at once.
         max_blocks: Resident at once.
+        max_one_warp_blocks: The same for blocks of a single warp, which have nobody to wait for.
         registers: 32-bit registers, one for each thread that has it.
         register_unit: They are handed to a warp in multiples of this many per thread.
         partitions: Warps are spread evenly over so many schedulers, each with its share of the registers.
@@ -33,6 +34,7 @@ class ProcessorLimits:
     warp_threads: int
     max_warps: int
     max_blocks: int
+    max_one_warp_blocks: int
     registers: int
     register_unit: int
     partitions: int
@@ -46,6 +48,7 @@ def _nvidia(max_warps: int, max_blocks: int, shared_kib: int) -> ProcessorLimits
         warp_threads=32,
         max_warps=max_warps,
         max_blocks=max_blocks,
+        max_one_warp_blocks=max_blocks,
         registers=65_536,
         register_unit=8,  # 256 per warp
         partitions=4,
@@ -60,6 +63,7 @@ def _amd(shared_kib: int, shared_unit_bytes: int) -> ProcessorLimits:
         warp_threads=64,
         max_warps=32,  # 8 on each of 4 SIMDs
         max_blocks=16,  # barriers
+        max_one_warp_blocks=32,  # take none
         registers=4 * 512 * 64,
         register_unit=8,
         partitions=4,
@@ -110,11 +114,13 @@ def theoretical_occupancy(limits: ProcessorLimits, *, threads: int, registers: i
         raise ValueError(f"a block has {threads} threads; it takes at least one")
     warps = _divided_up(threads, limits.warp_threads)
     blocks_by = {
-        "registers": _blocks_by_registers(limits, warps, registers),
-        "shared memory": _blocks_by_shared(limits, shared_bytes),
         "warps": limits.max_warps // warps,
-        "blocks": limits.max_blocks,
+        "blocks": limits.max_one_warp_blocks if warps == 1 else limits.max_blocks,
     }
+    if registers:
+        blocks_by["registers"] = _blocks_by_registers(limits, warps, registers)
+    if shared_bytes:
+        blocks_by["shared memory"] = _blocks_by_shared(limits, shared_bytes)
     blocks = min(blocks_by.values())
     return Occupancy(
         share=blocks * warps / limits.max_warps,
@@ -124,8 +130,6 @@ def theoretical_occupancy(limits: ProcessorLimits, *, threads: int, registers: i
 
 
 def _blocks_by_registers(limits: ProcessorLimits, warps: int, registers: int) -> int:
-    if registers == 0:
-        return limits.max_blocks
     per_warp = _rounded_up(registers, limits.register_unit) * limits.warp_threads
     warps_that_fit = limits.registers // limits.partitions // per_warp * limits.partitions
     return warps_that_fit // warps
@@ -133,7 +137,7 @@ def _blocks_by_registers(limits: ProcessorLimits, warps: int, registers: int) ->
 
 def _blocks_by_shared(limits: ProcessorLimits, shared_bytes: int) -> int:
     taken = _rounded_up(shared_bytes + limits.reserved_shared_bytes, limits.shared_unit_bytes)
-    return limits.max_blocks if taken == 0 else limits.shared_bytes // taken
+    return limits.shared_bytes // taken
 
 
 def _divided_up(count: int, unit: int) -> int:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from collector.check_report import CheckReport, Layout
 from collector.record import Accuracy, CacheState, CaseRecord, Ceiling, Environment, Outcome, StaticFacts, Timer
 from collector.sampling import SamplingPlan
+from collector.sources import Sources
 from collector.suite_source import SuiteSource
 
 
@@ -44,6 +45,8 @@ class WorkerSettings(_Message):
     thread_count: int | None
     rank: RankPlace | None = None
     """None: it works alone."""
+    is_watched: bool = False
+    """Note what is read, so that answers say what they were made from."""
 
 
 class ImplementationInfo(_Message):
@@ -102,6 +105,26 @@ class SuiteInfo(_Message):
     error: str | None = None
 
 
+class SuiteSources(_Message):
+    """What the list of a suite's kernels was made from."""
+
+    sources: Sources | None
+    """None: a file was changed meanwhile, so what the suite was made from is not known."""
+    closures: dict[str, str]
+    """By kernel, a digest of the modules that it may use."""
+
+
+class CaseSources(_Message):
+    """What the facts of a case were made from."""
+
+    closure: str
+    sources: Sources | None
+
+
+class DescribeSources(_Message):
+    job: Literal["describe_sources"] = "describe_sources"
+
+
 class DescribeEnvironment(_Message):
     job: Literal["describe_environment"] = "describe_environment"
 
@@ -141,7 +164,7 @@ class TimeBlock(_Message):
     launches_per_sample: int | None = None
 
 
-Job = DescribeEnvironment | MeasureCeilings | CheckAccuracy | FullCheck | CompileStatic | TimeBlock
+Job = DescribeSources | DescribeEnvironment | MeasureCeilings | CheckAccuracy | FullCheck | CompileStatic | TimeBlock
 
 
 class Failure(_Message):
@@ -165,12 +188,14 @@ class FullyChecked(_Message):
 
 
 class Reply(_Message):
-    """Exactly one field is set."""
+    """Exactly one field is set; with `static_facts` of a watched worker `case_sources` too."""
 
+    suite_sources: SuiteSources | None = None
     environment: Environment | None = None
     ceilings: tuple[Ceiling, ...] | None = None
     accuracy: Accuracy | None = None
     fully_checked: FullyChecked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
+    case_sources: CaseSources | None = None
     block: TimedBlock | None = None
     failure: Failure | None = None

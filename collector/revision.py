@@ -54,3 +54,22 @@ def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str |
         yield SuiteAt(
             SuiteSource(then, import_roots(work_tree)), read_commit(work_tree), project or project_of(repository)
         )
+
+
+@contextlib.contextmanager
+def own_suite_at_revision(revision: str, folder: Path) -> Iterator[SuiteAt]:
+    """Check a revision of roofwatch itself out and point at the suite that comes with it: its kernels as they were,
+    compiled and measured by the roofwatch of today.
+
+    Args:
+        revision: Anything that git takes for a commit.
+        folder: Made for the check-out, and removed at the end.
+
+    Raises:
+        GitError: this roofwatch is not a check-out of a repository, or there is no such revision.
+    """
+    repository = find_repository(Path(__file__))
+    if repository is None:
+        raise GitError(f"{Path(__file__).parent}: lies in no git repository, so it has no revision {revision!r}")
+    with checked_out(repository, revision, folder) as work_tree:
+        yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")

@@ -24,11 +24,11 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     Raises:
         SuiteError: no such file, it raises on import, declares no kernel, or declares a name twice.
     """
+    for root in reversed(source.import_roots):
+        sys.path.insert(0, str(root))
     if source.path is None:
-        specs: list[KernelSpec] = list(importlib.import_module("kernels.registry").suite())
+        specs: list[KernelSpec] = _own_specs(source.import_roots)
     else:
-        for root in reversed(source.import_roots):
-            sys.path.insert(0, str(root))
         declared = [spec for file in benchmark_files(source.path) for spec in _specs_of(_import_file(file))]
         specs = list({id(spec): spec for spec in declared}.values())  # a file may import another's kernel
         if not specs:
@@ -45,6 +45,25 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
                 f"kernel {spec.name!r} has no implementation; add one with @{spec.name}.implementation(...)"
             )
     return tuple(specs)
+
+
+def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
+    """The suite that comes with roofwatch, as it is in one of the roots if there are any."""
+    try:
+        specs: list[KernelSpec] = list(importlib.import_module("kernels.registry").suite())
+    except Exception as error:
+        raise SuiteError(f"roofwatch's own suite: {type(error).__name__}: {error}") from error
+    # a module that is missing in the root may be found where roofwatch is installed, which is another commit
+    strangers = [
+        name
+        for name, module in sys.modules.items()
+        if name.split(".")[0] == "kernels"
+        and roots
+        and not any(Path(str(module.__file__)).is_relative_to(root) for root in roots)
+    ]
+    if strangers:
+        raise SuiteError(f"roofwatch's own suite: {min(strangers)} is missing in {roots[0]}")
+    return specs
 
 
 def benchmark_files(path: Path) -> list[Path]:

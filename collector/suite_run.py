@@ -291,14 +291,7 @@ class SuiteRun:
             return
         assert reply.failure is not None
         for target in self.plan.targets:
-            yield StaticFacts(
-                case_id=subject.case_id,
-                implementation=subject.implementation,
-                function=subject.implementation,
-                target=target,
-                outcome=reply.failure.outcome,
-                message=reply.failure.message,
-            )
+            yield failed_facts(subject, target, reply.failure)
 
     def _measurement(self, subject: Subject) -> Measurement:
         timing = self._timing(subject)
@@ -347,6 +340,18 @@ class SuiteRun:
         if not timing.blocks:
             return Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
         return None
+
+
+def failed_facts(subject: Subject, target: str, failure: Failure) -> StaticFacts:
+    """What stands for the facts of a case that could not be compiled at all."""
+    return StaticFacts(
+        case_id=subject.case_id,
+        implementation=subject.implementation,
+        function=subject.implementation,
+        target=target,
+        outcome=failure.outcome,
+        message=failure.message,
+    )
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

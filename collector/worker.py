@@ -35,6 +35,7 @@ class Worker:
         device: `cpu` or `cuda`; None lets the worker see which there is.
         thread_count: Threads that torch may use; None leaves torch's default.
         rank: Its place among workers that do every job together.
+        is_watched: Have it note what it reads, so that answers say what they were made from.
     """
 
     def __init__(
@@ -46,9 +47,12 @@ class Worker:
         device: str | None = None,
         thread_count: int | None = None,
         rank: RankPlace | None = None,
+        is_watched: bool = False,
     ) -> None:
         self._nursery = nursery
-        self._settings = WorkerSettings(mode=mode, source=source, device=device, thread_count=thread_count, rank=rank)
+        self._settings = WorkerSettings(
+            mode=mode, source=source, device=device, thread_count=thread_count, rank=rank, is_watched=is_watched
+        )
         self._pid: int | None = None
         self._resources = contextlib.ExitStack()
         self._jobs: IO[bytes]
@@ -85,6 +89,15 @@ class Worker:
             raise SuiteError(info.error)
         return info
 
+    def ensure_started(self) -> None:
+        """Start it unless it runs.
+
+        Raises:
+            SuiteError: the suite cannot be loaded; the message says why.
+        """
+        if self._pid is None:
+            self.start()
+
     def request(self, job: Job, *, timeout_s: float) -> Reply:
         """Have one job done.
 
@@ -99,8 +112,7 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Give it a job, whose reply `collect` waits for."""
-        if self._pid is None:
-            self.start()
+        self.ensure_started()
         with contextlib.suppress(BrokenPipeError):  # it has died: that is its reply
             self._send(job.model_dump_json())
 

@@ -41,6 +41,7 @@ from collector.protocol import (
     CheckAccuracy,
     CompileStatic,
     DescribeEnvironment,
+    DescribeSources,
     FullCheck,
     FullyChecked,
     ImplementationInfo,
@@ -59,6 +60,7 @@ from collector.record import CaseRecord, Outcome
 from collector.static import compile_case
 from collector.suite import load_suite
 from collector.timing import sample_launches
+from collector.watched_suite import WatchedSuite
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, UnsupportedError
 
 _MEMORY_SHARE = 0.8
@@ -72,6 +74,8 @@ class _Suite:
     specs: tuple[KernelSpec, ...]
     rank: Rank | None
     """None: works alone."""
+    watched: WatchedSuite | None = None
+    """None: nobody asks what answers were made from."""
     baselines: Baselines = field(default_factory=Baselines)
     checker: Checker = field(default_factory=Checker)
     _compiled: dict[tuple[str, str], Callable[..., Any]] = field(default_factory=dict)
@@ -143,6 +147,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         if device == "cpu":
             _limit_memory(process_count=1 if settings.rank is None else settings.rank.count)
             _keep_freed_memory()
+        watched = WatchedSuite() if settings.is_watched else None
         try:
             specs = load_suite(settings.source)
             info = SuiteInfo(device=device, kernels=tuple(_describe(spec) for spec in specs))
@@ -151,7 +156,9 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             return
         send(info)
         rank = None if settings.rank is None else Rank(settings.rank, device)
-        suite = _Suite(settings.mode, device, specs, rank)
+        if watched is not None:
+            watched.is_loaded(settings.source)
+        suite = _Suite(settings.mode, device, specs, rank, watched)
         for line in jobs:
             send(_do(suite, _JOB.validate_json(line)))
 
@@ -161,13 +168,15 @@ _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 
 def _do(suite: _Suite, job: Job) -> Reply:
     try:
+        if isinstance(job, DescribeSources):
+            return Reply(suite_sources=None if suite.watched is None else suite.watched.of_suite(suite.specs))
         if isinstance(job, DescribeEnvironment):
             return Reply(environment=collect_environment(suite.device))
         if isinstance(job, MeasureCeilings):
             return Reply(ceilings=tuple(measure_ceilings(suite.device, job.dtypes)))
         spec, case, implementation = suite.find(job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
-            return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
+            return _compile(suite, spec, case, implementation, job)
         suite.gather(spec, case)
         if isinstance(job, CheckAccuracy):
             return _check(suite, spec, case, implementation)
@@ -176,6 +185,13 @@ def _do(suite: _Suite, job: Job) -> Reply:
         return _time(suite, spec, case, implementation, job)
     except Exception as error:  # noqa: BLE001  the boundary: whatever a kernel raises is this case's outcome
         return Reply(failure=failure_of(error))
+
+
+def _compile(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: CompileStatic) -> Reply:
+    if suite.watched is not None:
+        suite.watched.begin_case()
+    facts = tuple(compile_case(spec, implementation, case, job.targets))
+    return Reply(static_facts=facts, case_sources=None if suite.watched is None else suite.watched.of_case(spec))
 
 
 def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:

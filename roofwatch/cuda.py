@@ -18,8 +18,9 @@ import json
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +52,12 @@ class Cubin:
     Args:
         image: The ELF file that a driver loads.
         symbol: The kernel's mangled name in it.
+        compile_ns: Time that NVRTC took; None where it was compiled before.
     """
 
     image: bytes
     symbol: str
+    compile_ns: int | None = field(default=None, compare=False)
 
 
 class CudaKernel:
@@ -89,6 +92,11 @@ class CudaKernel:
     def expression(self) -> str:
         """The function as C++ names it, for example `softmax_kernel<__nv_bfloat16, 8>`."""
         return f"{self.name}<{self.template}>" if self.template else self.name
+
+    def copy(self) -> CudaKernel:
+        """The same kernel, of which nothing has been read or compiled yet."""
+        template = (self.template,) if self.template else ()
+        return CudaKernel(self.source, self.name, template=template, options=self.options)
 
     def compile(self, target: str) -> Cubin:
         """Compile for a target such as `sm_90`, which needs neither a GPU nor a driver.
@@ -178,7 +186,7 @@ class CudaKernel:
         headers = _cuda_headers()
         decides = [texts, self.expression, self.options, target, version, str(headers and _version_of(headers))]
         key = hashlib.sha256(json.dumps(decides).encode()).hexdigest()
-        cached = _cache_dir() / f"{key}.cubin"
+        cached = cache_dir() / f"{key}.cubin"
         if cached.is_file():
             symbol, _, image = cached.read_bytes().partition(b"\n")
             return Cubin(image, symbol.decode())
@@ -188,7 +196,7 @@ class CudaKernel:
         if headers is not None:
             options.append(f"--include-path={headers}")
         cubin = _run_nvrtc(nvrtc, next(iter(texts.items())), self.expression, options)
-        _keep(cached, cubin.symbol.encode() + b"\n" + cubin.image)
+        keep(cached, cubin.symbol.encode() + b"\n" + cubin.image)
         return cubin
 
     def _texts(self) -> Iterator[tuple[str, str]]:
@@ -221,7 +229,9 @@ def _run_nvrtc(nvrtc: Any, named_source: tuple[str, str], expression: str, optio
     try:
         call(nvrtc.nvrtcAddNameExpression, program, expression.encode())
         try:
+            started_ns = time.perf_counter_ns()
             call(nvrtc.nvrtcCompileProgram, program, len(options), [option.encode() for option in options])
+            compile_ns = time.perf_counter_ns() - started_ns
         except CudaCompileError as error:
             log = bytes(call(nvrtc.nvrtcGetProgramLogSize, program))
             call(nvrtc.nvrtcGetProgramLog, program, log)
@@ -230,7 +240,7 @@ def _run_nvrtc(nvrtc: Any, named_source: tuple[str, str], expression: str, optio
         symbol = call(nvrtc.nvrtcGetLoweredName, program, expression.encode())
         image = bytes(call(nvrtc.nvrtcGetCUBINSize, program))
         call(nvrtc.nvrtcGetCUBIN, program, image)
-        return Cubin(image, symbol.decode())
+        return Cubin(image, symbol.decode(), compile_ns)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -265,14 +275,15 @@ def _version_of(headers: Path) -> str:
     return found[1] if found else "unknown"
 
 
-def _cache_dir() -> Path:
+def cache_dir() -> Path:
+    """Where what was compiled is kept."""
     chosen = os.environ.get("ROOFWATCH_CACHE_DIR")
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "roofwatch"
     return Path(chosen) if chosen else base
 
 
-def _keep(file: Path, content: bytes) -> None:
-    # a cache that cannot be written costs time, and no result
+def keep(file: Path, content: bytes) -> None:
+    """Put a file into a cache, whole or not at all: one that cannot be written costs time, and no result."""
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as written:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from collector.instructions import widths
 from collector.metrics import format_bytes, format_ns, metric
 from collector.record import Outcome, RunRecord, StaticFacts, measured_values
 from collector.targets import DEFAULT_TARGETS
@@ -17,13 +18,15 @@ from roofwatch.listing import targets
 
 if TYPE_CHECKING:
     from ci.compare import Comparison
-    from ci.pull_request import PullRequestJudgement, SideResult, StaticJudgement
+    from ci.pull_request import PullRequestJudgement, SideResult
+    from ci.static_compare import StaticJudgement
     from collector.check_report import CheckReport, TensorReport
     from collector.protocol import KernelInfo
     from db.status import StoreStatus
     from db.values import Regression
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
+_ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
 _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
 
 
@@ -107,11 +110,15 @@ def checks(reports: Sequence[CheckReport]) -> Table:
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:
-    """One row per compiled function and case; under each target its registers per thread and what is in memory."""
+    """One row per compiled function and case; under each target what decides how many warps can be resident, what does
+    not fit into registers, and the widest accesses to global memory.
+    """
     targets = list(dict.fromkeys(fact.target for fact in facts))
     table = _table(
-        "function", "case", *targets, title="registers per thread, local memory per thread, shared memory per block"
-    )
+        "function", "case", *targets,
+        title="registers per thread, theoretical occupancy and what limits it; spills; shared memory per block; "
+        "tensor-core instructions; widest loads and stores",
+    )  # fmt: skip
     rows: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
     for fact in facts:
         rows.setdefault((fact.case_id, fact.implementation, fact.function), {})[fact.target] = fact
@@ -160,18 +167,23 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
             verdict(str(case.verdict)),
             str(case.reason),
         )
-    code = _table("function", "target", "registers", "local", "shared", "verdict", "reason", title="machine code")
-    for moved in judged.static:
-        code.add_row(
-            _text(moved.function),
-            moved.target,
-            _moved(moved, "registers"),
-            _moved(moved, "local_bytes"),
-            _moved(moved, "shared_bytes"),
-            verdict(str(moved.verdict)),
-            str(moved.reason),
-        )
-    return [table for table in (cases, code) if table.row_count]
+    return [table for table in (cases, static_changes(judged.static)) if table.row_count]
+
+
+def static_changes(judged: Iterable[StaticJudgement]) -> Table:
+    """What moved in machine code and why that matters; once for all targets of which the same is said."""
+    table = _table("verdict", "reason", "function", "case", "targets", "what moved", title="machine code")
+    targets: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for item in judged:
+        if not item.is_told:
+            continue
+        failed = None if item.head is None or item.head.outcome is Outcome.OK else item.head
+        what = str(item.detail or "") if failed is None else f"{failed.outcome}: {item.detail or ''}"
+        key = (item.word, str(item.reason), item.function, item.case_id, what)
+        targets.setdefault(key, []).append(item.target)
+    for (word, reason, function, case_id, what), found in targets.items():
+        table.add_row(verdict(word), reason, _text(function), _text(case_id), _joined(found), _text(what))
+    return table
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:
@@ -222,14 +234,6 @@ def _interval(comparison: Comparison | None) -> str:
     return f"{low:+.1%} to {high:+.1%}"
 
 
-def _moved(judged: StaticJudgement, fact: str) -> str:
-    before, after = (
-        "" if facts is None or getattr(facts, fact) is None else metric(fact).format(getattr(facts, fact))
-        for facts in (judged.base, judged.head)
-    )
-    return before if before == after else f"{before} → {after}"
-
-
 def _joined(values: Iterable[str]) -> Text:
     return _text(" ".join(dict.fromkeys(values)))
 
@@ -274,6 +278,22 @@ def _formatted(key: str, values: dict[str, float]) -> str:
 def _compiled(fact: StaticFacts) -> Text:
     if fact.outcome is not Outcome.OK:
         return _outcome(fact.outcome)
-    spilled = f"\n{format_bytes(fact.local_bytes)} local" if fact.local_bytes else ""
-    shared = f"\n{format_bytes(fact.shared_bytes)} shared" if fact.shared_bytes else ""
-    return Text.assemble(f"{fact.registers} regs", (spilled, "bold red"), (shared, "dim"))
+    lines = [Text(f"{fact.registers} regs")]
+    if fact.theoretical_occupancy is not None:
+        limits = ", ".join(fact.occupancy_limits)
+        lines[0].append(f", {metric('theoretical_occupancy').format(fact.theoretical_occupancy)} by {limits}")
+    if fact.local_bytes or fact.spill_store_count or fact.spill_load_count:
+        spills = f"{format_bytes(fact.local_bytes or 0)} local"
+        counts = f", {fact.spill_store_count or 0} stores, {fact.spill_load_count or 0} loads"
+        lines.append(Text(spills + counts, style="bold red"))
+    if fact.shared_bytes:
+        lines.append(Text(f"{format_bytes(fact.shared_bytes)} shared", style="dim"))
+    tensor = [kind.removeprefix("tensor.") for kind in fact.instructions if kind.startswith("tensor.")]
+    widest = [f"{word} {width}" for word, kind in _ACCESSES if (width := _widest(fact, kind))]
+    lines += [Text(", ".join(words), style="dim") for words in (tensor, widest) if words]
+    return Text("\n").join(lines)
+
+
+def _widest(fact: StaticFacts, kind: str) -> int:
+    """Of the accesses of a kind, in bits; 0 where there are none."""
+    return max((width for width, _ in widths(fact.instructions, kind)), default=0)

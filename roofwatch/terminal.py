@@ -26,6 +26,7 @@ _EXPECTED_ERRORS = {
     "DashboardError",
     "DemoError",
     "OutputError",
+    "BaselineError",
 }
 
 

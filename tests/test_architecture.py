@@ -212,6 +212,7 @@ MAIN_PROCESS = [
     "collector.run",
     "collector.check_run",
     "collector.static_lane",
+    "collector.virtual_environment",
     "collector.profiles.recognise",
     "collector.occupancy",
     "collector.instructions",
@@ -262,5 +263,6 @@ def test_what_measures_needs_the_core_installation_alone(module: str) -> None:
 def test_the_command_line_loads_next_to_nothing_before_a_command_is_called() -> None:
     ours, others = reached_from("roofwatch.cli")
 
-    assert ours == {"roofwatch", "roofwatch.cli"}
+    commands = {f"roofwatch.commands.{name}" for name in ("judgement", "machine_code", "measure", "records", "service")}
+    assert ours == {"roofwatch", "roofwatch.cli", "roofwatch.commands", "roofwatch.options"} | commands
     assert others - sys.stdlib_module_names == {"typer"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from collector.record import Measurement, Outcome, RunRecord
+from collector.record import Measurement, Outcome, RunRecord, StaticFacts
 from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
 from tests.ci.values import LOUD, QUIET, SOFTMAX, SWIGLU, Result, make_records, make_timed
 
@@ -136,6 +136,60 @@ def static_spill() -> Records:
     return make_records([make_timed(), *base], [head_timed(), *head])
 
 
+def static_sentences() -> Records:
+    """A tile that no longer fits, loads that became narrow, tensor cores that are not used, less occupancy."""
+    tile = {"BLOCK_M": 128, "BLOCK_N": 128}
+    fits = {"registers": 128, "local_bytes": 0, "spill_store_count": 0, "theoretical_occupancy": 0.25}
+    spills = {"registers": 255, "local_bytes": 904, "spill_store_count": 226, "theoretical_occupancy": 0.125}
+
+    def matmul(warps: int, target: str, **fields: Any) -> StaticFacts:
+        return make_static_facts(
+            function="_matmul_kernel",
+            target=target,
+            code=f"{warps} warps",
+            configuration=tile | {"num_warps": warps},
+            occupancy_limits=("registers",),
+            **fields,
+        )
+
+    def rows(code: str, instructions: dict[str, int], **fields: Any) -> StaticFacts:
+        return make_static_facts(code=code, instructions=instructions, **fields)
+
+    base: list[Result] = [
+        *[matmul(8, target, **fits) for target in ("sm_80", "sm_90")],
+        rows("a", {"global_load.128": 2, "global_store.128": 2}),
+        rows("a", {"tensor.HGMMA": 16, "async_copy.128": 8}, function="_scores_kernel"),
+        make_static_facts(SOFTMAX, function="_softmax_kernel", theoretical_occupancy=0.5),
+    ]
+    head: list[Result] = [
+        *[matmul(4, target, **spills) for target in ("sm_80", "sm_90")],
+        rows("b", {"global_load.32": 8, "global_store.128": 2}),
+        rows("b", {"async_copy.128": 8}, function="_scores_kernel"),
+        make_static_facts(
+            SOFTMAX,
+            function="_softmax_kernel",
+            code="b",
+            registers=64,
+            theoretical_occupancy=0.25,
+            occupancy_limits=("registers", "shared memory"),
+        ),
+    ]
+    return make_records([make_timed(), *base], [head_timed(), *head])
+
+
+def static_toolchain() -> Records:
+    base = [make_static_facts(toolchain={"triton": "3.6.0"}), make_static_facts(SOFTMAX, toolchain={"triton": "3.6.0"})]
+    head = [
+        make_static_facts(code="b", toolchain={"triton": "3.7.1"}, registers=40, local_bytes=16),
+        make_static_facts(SOFTMAX, code="b", toolchain={"triton": "3.7.1"}),
+    ]
+    return make_records(
+        [make_timed(), *base],
+        [head_timed(), *head],
+        base_fields={"environment": make_environment(triton_version="3.6.0")},
+    )
+
+
 def hostile_names() -> Records:
     case_id = f"{HOSTILE.replace('/', '⁄')}/n=1/float32/fwd"
     broken = "`|@" * 5 + "/n=1/float32/fwd"
@@ -144,11 +198,21 @@ def hostile_names() -> Records:
         make_timed(broken),
         make_timed(SOFTMAX),
         make_static_facts(case_id, function=HOSTILE, implementation=HOSTILE, target=HOSTILE),
+        make_static_facts(SOFTMAX, configuration={HOSTILE: HOSTILE, f"BLOCK {HOSTILE}": 64}),
     ]
     head: list[Result] = [
         head_timed(case_id, implementation=HOSTILE, median_ns=1.4e6),
         make_measurement(broken, outcome=Outcome.CRASHED, message=HOSTILE),
         make_static_facts(case_id, function=HOSTILE, implementation=HOSTILE, target=HOSTILE, code="b", local_bytes=48),
+        make_static_facts(
+            SOFTMAX,
+            code="b",
+            configuration={HOSTILE: f"{{}} {HOSTILE}", f"BLOCK {HOSTILE}": 128},
+            local_bytes=8,
+            instructions={HOSTILE: 1, f"tensor.{HOSTILE}": 2},
+            theoretical_occupancy=0.1,
+            occupancy_limits=(HOSTILE,),
+        ),
     ]
     return make_records(
         base,
@@ -190,6 +254,8 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         not_paired,
         inconclusive,
         static_spill,
+        static_sentences,
+        static_toolchain,
         hostile_names,
         huge,
     )

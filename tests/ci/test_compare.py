@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ci.compare import Comparison, Reason, compare, control_false_discoveries
+from ci.compare import Comparison, compare, control_false_discoveries
+from ci.reason import Reason
 from db.values import Verdict
 
 FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}

@@ -21,6 +21,8 @@ EXIT_CODES = {
     "not_paired": 2,
     "inconclusive": 2,
     "static_spill": 1,
+    "static_sentences": 1,
+    "static_toolchain": 1,
     "hostile_names": 1,
     "huge": 1,
 }

@@ -2,9 +2,10 @@ from typing import Any
 
 import pytest
 
-from ci.compare import Reason
 from ci.gate import exit_code
-from ci.pull_request import CaseJudgement, PullRequestJudgement, StaticJudgement, judge_pull_request
+from ci.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
+from ci.reason import Reason
+from ci.static_compare import StaticJudgement
 from collector.record import CacheState, Outcome, Pairing, Side, Timer
 from db.values import Verdict
 from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts

@@ -1,61 +1,22 @@
 """Facts of kernels compiled for GPUs that are not here; each test's suite is a file, as Triton reads source."""
 
+import ctypes
 import hashlib
-import importlib.util
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import triton
 
+from collector.addresses import same_addresses
 from collector.binary import machine_code
-from collector.record import Outcome, StaticFacts
-from collector.static import compile_case
+from collector.errors import ToolchainError
+from collector.record import Outcome
 from collector.targets import DEFAULT_TARGETS, TargetError, parse_target
+from tests.collector.static_suite import COPY, GEMM, facts_of
 
-HEADER = """
-import torch, triton, triton.language as tl
-from roofwatch import KernelSpec, cases
-
-def declare(launch, language="triton", **shape):
-    spec = KernelSpec(
-        name="kernel", inputs=lambda case, make: {"x": make.normal(case["n"], case["n"])}, reference=lambda x: x,
-        cases=cases(shapes=[shape or {"n": 64}], dtypes=["float16"]),
-        flop_count=lambda case: 1, memory_bytes=lambda case: 1,
-    )
-    spec.implementation(language)(launch)
-    return spec
-"""
-COPY = """
-@triton.jit
-def _copy_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets, mask=offsets < count), mask=offsets < count)
-
-def launch(x):
-    y = torch.empty_like(x)
-    _copy_kernel[(1,)](x, y, x.numel(), BLOCK=256)
-    return y
-
-kernel = declare(launch)
-"""
-GEMM = """
-@triton.jit
-def _gemm_kernel(x_ptr, y_ptr, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    offs_m, offs_n, offs_k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, 32)
-    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for start in range(0, n, 32):
-        a = tl.load(x_ptr + offs_m[:, None] * n + (start + offs_k)[None, :])
-        b = tl.load(x_ptr + (start + offs_k)[:, None] * n + offs_n[None, :])
-        accumulator = tl.dot(a, b, accumulator)
-    tl.store(y_ptr + offs_m[:, None] * n + offs_n[None, :], accumulator.to(tl.float16))
-
-def launch(x):
-    y = torch.empty_like(x)
-    _gemm_kernel[(1,)](x, y, x.shape[0], BLOCK_M={m}, BLOCK_N={n}, num_warps=4)
-    return y
-
-kernel = declare(launch, n=512)
-"""
 CUDA = '''
 from roofwatch import CudaKernel
 
@@ -75,19 +36,6 @@ def launch(x):
 
 kernel = declare(launch, "cuda")
 '''
-
-
-def facts_of(folder: Path, body: str, targets: tuple[str, ...] = ("sm_90",), name: str = "suite") -> list[StaticFacts]:
-    file = folder / f"{name}.py"
-    file.write_text(HEADER + body)
-    module_spec = importlib.util.spec_from_file_location(name, file)
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    kernel = module.kernel
-    (implementation,) = kernel.implementations.values()
-    return compile_case(kernel, implementation, kernel.cases[0], targets)
 
 
 @pytest.fixture(autouse=True)
@@ -148,16 +96,78 @@ def test_a_function_compiled_in_two_ways_is_two_entries(tmp_path: Path) -> None:
     assert [fact.function for fact in facts_of(tmp_path, twice)] == ["_copy_kernel", "_copy_kernel#2", "_copy_kernel#3"]
 
 
-def test_an_autotuned_kernel_is_compiled_without_timing_anything(tmp_path: Path) -> None:
-    tuned = COPY.replace(
-        "@triton.jit",
-        "@triton.autotune(\n"
-        "    [triton.Config({'BLOCK': 128}, num_warps=2), triton.Config({'BLOCK': 1024})], key=['count'])\n"
-        "@triton.jit",
-    ).replace(", BLOCK=256", "")
-    (fact,) = facts_of(tmp_path, tuned)
-    assert fact.outcome is Outcome.OK, fact.message
-    assert (fact.configuration["BLOCK"], fact.configuration["num_warps"]) == (128, 2)
+TUNED = COPY.replace(
+    "@triton.jit",
+    "@triton.autotune([\n"
+    "    triton.Config({'BLOCK': 128}, num_warps=2), triton.Config({'BLOCK': 1024}), triton.Config({'BLOCK': 7})],\n"
+    "    key=['count'],\n"
+    "    prune_configs_by={'early_config_prune': lambda configs, args, **more: configs[:2]})\n"
+    "@triton.jit",
+).replace(", BLOCK=256", "")
+
+
+def test_every_configuration_that_an_autotuner_s_pruning_leaves_is_compiled(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, TUNED)
+    assert [fact.outcome for fact in facts] == [Outcome.OK] * 2
+    assert [fact.function for fact in facts] == [
+        "_copy_kernel[BLOCK=128,num_warps=2,num_ctas=1,num_stages=3]",
+        "_copy_kernel[BLOCK=1024,num_warps=4,num_ctas=1,num_stages=3]",
+    ]
+    assert [(fact.configuration["BLOCK"], fact.thread_count) for fact in facts] == [(128, 64), (1024, 128)]
+
+
+def test_a_configuration_that_does_not_compile_costs_the_others_nothing(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, TUNED.replace("configs[:2]", "configs[1:]"))
+    assert [fact.outcome for fact in facts] == [Outcome.OK, Outcome.COMPILE_ERROR]
+    assert "power of 2" in (facts[1].message or "")
+
+
+def test_the_facts_say_what_compiled_and_with_which_options(tmp_path: Path) -> None:
+    (fact, amd) = facts_of(tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942"))
+    assert fact.configuration["maxnreg"] == 64
+    assert set(fact.toolchain) == {"triton", "ptxas"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", fact.toolchain["ptxas"])
+    assert amd.outcome is Outcome.COMPILE_ERROR, "AMD's back end has no such option, and a launch would say so"
+    assert "maxnreg" in (amd.message or "")
+    (amd,) = facts_of(tmp_path, COPY, ("gfx942",), "amd")
+    assert re.match(r"\d+\.\d+\.\d+", amd.toolchain["llvm"])
+    assert amd.configuration["matrix_instr_nonkdim"] == 0
+    assert (amd.accumulation_registers, amd.thread_count) == (0, 256)
+    assert amd.scalar_registers
+
+
+def test_a_setting_of_the_environment_that_changes_code_is_in_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISABLE_LLVM_OPT", "1")
+    (fact,) = facts_of(tmp_path, COPY)
+    assert fact.configuration["DISABLE_LLVM_OPT"]
+
+
+def test_the_time_of_each_stage_is_that_of_the_compilation_and_not_of_a_look_up(tmp_path: Path) -> None:
+    (first,) = facts_of(tmp_path, COPY, name="suite")
+    (again,) = facts_of(tmp_path, COPY, name="suite")
+    assert {"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(first.compile_ns)
+    assert again == first
+
+
+def test_a_tool_that_is_not_there_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot_find() -> None:
+        raise RuntimeError("Cannot find nvdisasm")
+
+    monkeypatch.setattr(type(triton.knobs.nvidia).__dict__["nvdisasm"], "get", cannot_find, raising=False)
+    with pytest.raises(ToolchainError, match=r"nvdisasm, which comes with Triton.*pip install.*TRITON_NVDISASM_PATH"):
+        facts_of(tmp_path, COPY)
+
+
+def test_a_launcher_that_raises_is_not_taken_for_a_compiler_s_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not today"):
+        facts_of(tmp_path, COPY.replace("    y = torch", "    raise ValueError('not today')\n    y = torch"))
+
+
+def test_an_unknown_target_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="'sm90' is not known"):
+        facts_of(tmp_path, COPY, ("sm_90", "sm90"))
 
 
 def test_what_does_not_compile_is_an_outcome_of_its_target(tmp_path: Path) -> None:
@@ -223,3 +233,14 @@ def test_cuda_cpp_for_which_nothing_is_installed_is_unsupported(
 
     assert fact.outcome is Outcome.UNSUPPORTED
     assert "pip install cuda-bindings nvidia-cuda-nvrtc" in (fact.message or "")
+
+
+def test_a_compiler_that_is_started_gets_the_same_addresses_every_time() -> None:
+    """ptxas for Blackwell compiles one text to several codes otherwise."""
+    command = [sys.executable, "-c", "print(id(object()), open('/proc/self/maps').readline())"]
+    with same_addresses() as is_allowed:
+        if not is_allowed:
+            pytest.skip("the system does not let a process leave out the randomisation of addresses")
+        layouts = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    assert len(layouts) == 1
+    assert not ctypes.CDLL(None).personality(ctypes.c_ulong(0xFFFFFFFF)) & 0x0040000

@@ -32,6 +32,7 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
     # what is only named has none of the arguments that it needs
     needed = {
         "roofwatch ab": " f --base r",
+        "roofwatch audit": " --triton v",
         "roofwatch check": " f",
         "roofwatch read": " f",
         "roofwatch ingest": " f",

@@ -1,0 +1,82 @@
+"""The tools that read a cubin: `cuobjdump` and `nvdisasm`, which come with Triton."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from functools import lru_cache
+
+from collector.errors import ToolchainError
+
+_RESOURCE_USAGE = re.compile(
+    r"Function (?P<symbol>\S+):\s*REG:(?P<registers>\d+) STACK:(?P<stack>\d+) .*?LOCAL:(?P<local>\d+)"
+)
+_PTXAS_RELEASE = re.compile(r"V(\d+\.\d+\.\d+)")
+_BLACKWELL = 100
+
+
+def resource_usage(cubin: bytes) -> dict[str, tuple[int, int]]:
+    """Registers per thread, and bytes per thread of stack and local memory, by function: what the driver would report
+    after loading.
+
+    Raises:
+        ToolchainError: cuobjdump is not there or cannot read the cubin.
+    """
+    listing = _run("cuobjdump", ("-res-usage",), cubin)
+    found = {
+        match["symbol"]: (int(match["registers"]), int(match["stack"]) + int(match["local"]))
+        for match in _RESOURCE_USAGE.finditer(listing)
+    }
+    if not found:
+        raise ToolchainError(f"cuobjdump gave no resource usage but {listing[:200]!r}")
+    return found
+
+
+def sass(cubin: bytes) -> str:
+    """The machine code of a cubin as text.
+
+    Raises:
+        ToolchainError: nvdisasm is not there or cannot read the cubin.
+    """
+    # the flow of data is worked out for drawings of it, and takes half of the time
+    return _run("nvdisasm", ("--no-dataflow", "--print-code"), cubin)
+
+
+@lru_cache
+def ptxas_version(arch: int) -> str:
+    """Of the ptxas that Triton runs for an architecture: Blackwell has its own.
+
+    Raises:
+        ToolchainError: it is not there.
+    """
+    path = _tool("ptxas_blackwell" if arch >= _BLACKWELL else "ptxas")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    release = _PTXAS_RELEASE.search(said)
+    if release is None:
+        raise ToolchainError(f"{path} --version says no version but {said[:200]!r}")
+    return release[1]
+
+
+def _run(name: str, options: tuple[str, ...], cubin: bytes) -> str:
+    path = _tool(name)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([path, *options, file.name], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ToolchainError(f"{path} cannot read what was compiled: {done.stderr.strip()[:500]}")
+    return done.stdout
+
+
+def _tool(name: str) -> str:
+    import triton
+
+    knobs = triton.knobs.nvidia
+    try:
+        return str(getattr(knobs, name).path)
+    except RuntimeError as error:
+        raise ToolchainError(
+            f"{name.replace('_', '-')}, which comes with Triton, is not there: install Triton again with pip install "
+            f"--force-reinstall triton, or let TRITON_{name.upper()}_PATH name one ({error})"
+        ) from error

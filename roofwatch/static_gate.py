@@ -1,0 +1,257 @@
+"""What `roofwatch static` is asked, and its answer: compiled, compared with a revision, held against the baseline."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ci.baseline import Accepted, Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
+from ci.reason import Reason
+from ci.static_compare import StaticComparison, StaticJudgement, compare_static, place_of
+from collector.errors import SuiteError
+from collector.git import find_repository
+from collector.record import Commit, Outcome, StaticFacts
+from collector.revision import own_suite_at_revision, suite_at_revision
+from collector.run import OnProgress, Progress
+from collector.static_lane import compile_suite
+from collector.suite_run import RunPlan
+from db.values import Verdict
+from roofwatch.arguments import suite_source
+from roofwatch.terminal import write_text
+
+BASELINE_NAME = "roofwatch-static.toml"
+_FINE = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticRequest:
+    """What the command was asked.
+
+    Args:
+        path: Benchmark file or folder; None for our own suite.
+        plan: What to compile, for which targets.
+        is_whole: The plan chooses no kernels, implementations or tags.
+        base: Revision to compare with.
+        baseline: Baseline file; the repository's own if None.
+        accept: Reason for accepting what got worse.
+        tighten: Write what got better than accepted, and drop what is gone.
+        use_cache: Believe what was found out before where nothing has changed since.
+    """
+
+    path: Path | None
+    plan: RunPlan
+    is_whole: bool = True
+    base: str | None = None
+    baseline: Path | None = None
+    accept: str | None = None
+    tighten: bool = False
+    use_cache: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticAnswer:
+    """What came of it."""
+
+    facts: tuple[StaticFacts, ...]
+    base: Commit | None
+    compared: StaticComparison
+    """Empty without a base."""
+    held: Held
+    """All that is judged, after the baseline has taken off what is accepted."""
+    baseline: Baseline
+    baseline_file: Path
+    written: tuple[str, ...] = ()
+    """What was written into the baseline file."""
+
+    @property
+    def exit_status(self) -> int:
+        """0 if nothing is worse, 1 if something is, 2 if it could not be told."""
+        verdicts = [item.verdict for item in self.held.judged if item.reason is not Reason.NEW_CASE]
+        if Verdict.REGRESSED in verdicts:
+            return 1
+        if self.base is None:
+            return 2 if any(self._has_failed(facts) for facts in self.facts) else 0
+        return 2 if Verdict.INCONCLUSIVE in verdicts else 0
+
+    def _has_failed(self, facts: StaticFacts) -> bool:
+        entry = self.baseline.by_place.get(place_of(facts))
+        return facts.outcome not in _FINE and (entry is None or entry.judge(facts) is not Verdict.UNCHANGED)
+
+
+def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
+    """Compile what is there, and what was there at the base; judge the one by the other.
+
+    Raises:
+        SuiteError: a suite cannot be loaded, or nothing in it matches the plan; of the base's the message says so.
+        GitError: there is no such revision, or no repository.
+        BaselineError: the baseline file cannot be read, or there is nothing to accept.
+    """
+    file = request.baseline or _file_of(request.path)
+    baseline = read_baseline(file, is_needed=request.baseline is not None and request.accept is None)
+    if request.accept is not None and not request.accept.strip():
+        raise BaselineError("--accept: say why what got worse is accepted; the reason stays beside it in the file")
+    before: tuple[StaticFacts, ...] = ()
+    commit: Commit | None = None
+    if request.base is not None:
+        before, commit = _compile_base(request, request.base, on_progress)
+    facts = compile_suite(suite_source(request.path), request.plan, on_progress, use_cache=request.use_cache)
+    compared = StaticComparison((), {}, ())
+    judged = judge_alone(baseline, facts)
+    if commit is not None:
+        compared = compare_static(before, facts)
+        judged = compared.judged
+    held = hold(baseline, judged, facts, is_whole=request.is_whole)
+    written: list[str] = []
+    if request.accept is not None:
+        worse = [item.head for item in held.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
+        baseline = baseline.with_accepted(worse, request.accept.strip())
+        written.append(f"accepted: {len(worse)}" if worse else "nothing to accept: nothing got worse")
+    if request.tighten:
+        baseline = baseline.tightened(held)
+        written.append(f"tightened: {len(held.better)}, dropped: {len(held.stale)}")
+    if written:
+        if baseline.by_place or file.exists():
+            write_text(file, to_toml(baseline))
+        judged = judge_alone(baseline, facts) if commit is None else compared.judged
+        held = hold(baseline, judged, facts, is_whole=request.is_whole)
+    return StaticAnswer(
+        facts=facts,
+        base=commit,
+        compared=compared,
+        held=held,
+        baseline=baseline,
+        baseline_file=file,
+        written=tuple(written),
+    )
+
+
+def read_baseline(file: Path, *, is_needed: bool) -> Baseline:
+    """Read a baseline file; without one nothing is accepted.
+
+    Raises:
+        BaselineError: it cannot be read, or is not there although it is needed.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if is_needed:
+            raise BaselineError(
+                f"{file}: no such file; `roofwatch static --base REV --accept REASON` makes one"
+            ) from None
+        return Baseline()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BaselineError(f"{file}: cannot be read: {error}") from None
+    return parse_baseline(text, name=str(file))
+
+
+def baseline_for_suite(path: Path, file: Path | None) -> Baseline:
+    """The baseline that holds for a suite: of the file, else the one of its repository.
+
+    Raises:
+        BaselineError: it cannot be read.
+    """
+    return read_baseline(file or _file_of(path), is_needed=file is not None)
+
+
+def baseline_for_records(file: Path | None) -> Baseline:
+    """The baseline that holds for records: of the file, else the one in the current folder.
+
+    Raises:
+        BaselineError: it cannot be read.
+    """
+    return read_baseline(file or Path(BASELINE_NAME), is_needed=file is not None)
+
+
+def notes(answer: StaticAnswer) -> Iterator[str]:
+    """What to say below the table, line by line."""
+    if answer.base is not None:
+        yield _counts(answer)
+    if answer.compared.gone:
+        listed = ", ".join(f"{case_id} {implementation}" for case_id, implementation in answer.compared.gone[:10])
+        yield f"in the base only: {listed}{' and more' if len(answer.compared.gone) > 10 else ''}"
+    for line in answer.written:
+        yield f"{line} ({answer.baseline_file})"
+    yield from map(str, answer.held.notes)
+
+
+def to_json(answer: StaticAnswer) -> dict[str, Any]:
+    """The document that `--json` prints."""
+    return {
+        "static_facts": [facts.model_dump(mode="json") for facts in answer.facts],
+        "base": answer.base,
+        "judged": [_judged_to_json(item) for item in answer.held.judged],
+        "unchanged_by_target": answer.compared.unchanged_by_target,
+        "gone": answer.compared.gone,
+        "baseline": {
+            "file": str(answer.baseline_file),
+            "better": [_entry_to_json(entry) for entry, _ in answer.held.better],
+            "stale": [_entry_to_json(entry) for entry in answer.held.stale],
+        },
+        "exit_code": answer.exit_status,
+    }
+
+
+def _counts(answer: StaticAnswer) -> str:
+    assert answer.base is not None
+    words = Counter(item.word for item in answer.held.judged)
+    words["the same code"] = sum(answer.compared.unchanged_by_target.values())
+    listed = ", ".join(f"{count} {word}" for word, count in sorted(words.items()) if count)
+    return f"against {answer.base.sha[:12]}: {listed or 'nothing to compare'}"
+
+
+def _judged_to_json(item: StaticJudgement) -> dict[str, Any]:
+    return {
+        "case_id": item.case_id,
+        "implementation": item.implementation,
+        "function": item.function,
+        "target": item.target,
+        "verdict": item.verdict,
+        "reason": item.reason,
+        "cause": item.cause,
+        "detail": None if item.detail is None else str(item.detail),
+        "base": item.base,
+        "head": item.head,
+    }
+
+
+def _entry_to_json(entry: Accepted) -> dict[str, str]:
+    place = entry.place
+    return {
+        "case_id": place.case_id,
+        "implementation": place.implementation,
+        "function": place.function,
+        "target": place.target,
+        "reason": entry.reason,
+    }
+
+
+def _compile_base(
+    request: StaticRequest, revision: str, on_progress: OnProgress
+) -> tuple[tuple[StaticFacts, ...], Commit]:
+    def say(now: Progress) -> None:
+        on_progress(Progress(now.done, now.total, f"base: {now.text}"))
+
+    with tempfile.TemporaryDirectory(prefix="roofwatch-static-") as temporary:
+        folder = Path(temporary) / "base"
+        checked_out = (
+            own_suite_at_revision(revision, folder)
+            if request.path is None
+            else suite_at_revision(request.path, revision, folder)
+        )
+        with checked_out as suite:
+            try:
+                facts = compile_suite(suite.source, request.plan, say, use_cache=request.use_cache)
+            except SuiteError as error:
+                # the folder is gone when this is read
+                text = str(error).replace(f"{folder}/", "")
+                raise SuiteError(f"the base, {revision}, cannot be compared with: {text}") from None
+            return facts, suite.commit
+
+
+def _file_of(path: Path | None) -> Path:
+    repository = find_repository(Path(__file__) if path is None else path.resolve())
+    return (repository or Path()) / BASELINE_NAME

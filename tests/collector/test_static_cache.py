@@ -1,0 +1,153 @@
+"""Answers that are kept: they hold while nothing has changed that decides them, and not a moment longer."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collector.known_facts import KnownFacts
+from collector.record import StaticFacts
+from collector.run import Progress
+from collector.static_lane import compile_suite
+from collector.static_store import StaticStore
+from collector.suite_run import RunPlan
+from collector.suite_source import SuiteSource
+from tests.collector.static_suite import COPY, HEADER
+
+PLAN = RunPlan(targets=("sm_90",), device="cpu")
+SUITE = (
+    HEADER
+    + "import os, json, pathlib\nimport helper\n"
+    + COPY.replace("BLOCK=256", "BLOCK=helper.BLOCK")
+    .replace("x.numel(), ", "x.numel(), num_warps=int(os.environ.get('WARPS', '4')), ")
+    .replace(
+        "    y = torch", "    json.loads(pathlib.Path(__file__).with_name('tuned.json').read_text())\n    y = torch"
+    )
+)
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A benchmark file, with the helper, the data file and the setting that it reads."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache" / "triton"))
+    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    (folder / "helper.py").write_text("BLOCK = 256\n")
+    (folder / "tuned.json").write_text("{}")
+    (folder / "bench_copy.py").write_text(SUITE)
+    other = SUITE.replace('name="kernel"', 'name="other"').replace("import helper\n", "").replace("helper.BLOCK", "512")
+    (folder / "bench_other.py").write_text(other)
+    return folder
+
+
+def compiled_now(folder: Path) -> tuple[list[str], dict[str, StaticFacts]]:
+    """Which kernels had to be compiled, and the facts of all."""
+    steps: list[Progress] = []
+    facts = compile_suite(SuiteSource(folder), PLAN, steps.append, worker_count=1)
+    compiled = [step.text.split()[1].split("/")[0] for step in steps if step.text.startswith("compiled")]
+    return compiled, {fact.case_id.split("/")[0]: fact for fact in facts}
+
+
+def edit(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+
+
+CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]] = {
+    "a helper module": (lambda folder, _: edit(folder, "helper.py", "BLOCK = 1024\n"), ["kernel"]),
+    "a kernel": (lambda folder, _: edit(folder, "bench_copy.py", SUITE.replace("* BLOCK", "* BLOCK * 2")), ["kernel"]),
+    "a file that the launchers read": (lambda folder, _: edit(folder, "tuned.json", "[]"), ["kernel", "other"]),
+    "a variable that the launchers read": (lambda _, patch: patch.setenv("WARPS", "8"), ["kernel", "other"]),
+    "a compiler's setting": (lambda _, patch: patch.setenv("TRITON_DEFAULT_FP_FUSION", "0"), ["kernel", "other"]),
+    "the version of Triton": (
+        lambda _, patch: patch.setattr("collector.toolchain._installed", lambda: iter([("triton-9.9", "0")])),
+        ["kernel", "other"],
+    ),
+    "a module that comes before another of its name": (
+        lambda folder, _: edit(folder, "helper/__init__.py", "BLOCK = 2048\n"),
+        ["kernel"],
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_change_decides_is_compiled_again_and_nothing_else(
+    suite: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    first, before = compiled_now(suite)
+    again, same = compiled_now(suite)
+    assert (first, again) == (["kernel", "other"], [])
+    assert same == before
+
+    make, expected = CHANGES[change]
+    make(suite, monkeypatch)
+    after_change, facts = compiled_now(suite)
+
+    assert after_change == expected
+    if change not in {"a file that the launchers read", "the version of Triton", "a compiler's setting"}:
+        assert facts["kernel"] != before["kernel"]
+
+
+def test_a_damaged_entry_is_ignored(suite: Path) -> None:
+    _, before = compiled_now(suite)
+    for file in (suite.parent / "cache" / "static").rglob("*.json"):
+        file.write_bytes(file.read_bytes()[:-20])
+
+    compiled, after = compiled_now(suite)
+
+    assert compiled == ["kernel", "other"]
+    assert {name: fact.code_hash for name, fact in after.items()} == {n: fact.code_hash for n, fact in before.items()}
+
+
+def test_the_same_suite_in_another_folder_is_loaded_but_not_compiled(suite: Path, tmp_path: Path) -> None:
+    _, before = compiled_now(suite)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for file in suite.glob("*.py"):
+        (elsewhere / file.name).write_text(file.read_text())
+    (elsewhere / "tuned.json").write_text("{}")
+
+    compiled, after = compiled_now(elsewhere)
+
+    assert compiled == []
+    assert after == before
+
+
+def test_without_the_cache_nothing_is_believed_and_nothing_kept(suite: Path) -> None:
+    steps: list[Progress] = []
+    compile_suite(SuiteSource(suite), PLAN, steps.append, use_cache=False, worker_count=2)
+
+    assert sum(step.text.startswith("compiled") for step in steps) == 2
+    assert not (suite.parent / "cache").exists()
+
+
+def test_facts_are_the_same_from_cold_caches_in_another_folder_and_order(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, first = compiled_now(suite)
+    other = tmp_path / "another" / "place"
+    other.mkdir(parents=True)
+    for file in suite.iterdir():
+        if file.is_file():
+            name = {"bench_copy.py": "bench_z_copy.py"}.get(file.name, file.name)  # comes last there
+            (other / name).write_text(file.read_text())
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cold" / "triton"))
+    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cold"))
+
+    order, second = compiled_now(other)
+
+    assert order == ["other", "kernel"]
+    without_times: dict[str, dict[str, int]] = {"compile_ns": {}}
+    assert {name: fact.model_copy(update=without_times) for name, fact in second.items()} == {
+        name: fact.model_copy(update=without_times) for name, fact in first.items()
+    }
+
+
+def test_a_file_that_is_changed_while_it_is_compiled_is_not_remembered(suite: Path) -> None:
+    soon = (suite / "helper.py").stat().st_mtime + 3_600
+    os.utime(suite / "helper.py", (soon, soon))
+
+    assert compiled_now(suite)[0] == ["kernel", "other"]
+    assert KnownFacts(StaticStore.of_user(), SuiteSource(suite)).listing() is None

@@ -1,0 +1,226 @@
+"""`roofwatch static` against a revision, in a real repository, compiled for real."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.roofwatch.command import Done, roofwatch
+
+SUITE = """\
+import torch
+import triton
+import triton.language as tl
+from roofwatch import KernelSpec, cases
+
+
+@triton.jit
+def _scale_rows_kernel(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * n_cols + offs, mask=offs < n_cols)  # [BLOCK]
+    tl.store(y_ptr + tl.program_id(0) * n_cols + offs, x / tl.sum(x * x), mask=offs < n_cols)
+
+
+scale_rows = KernelSpec(
+    name="scale_rows",
+    inputs=lambda case, make: {"x": make.normal(case["n_rows"], case["n_cols"])},
+    reference=lambda x: x / (x * x).sum(-1, keepdim=True),
+    cases=cases(shapes=[{"n_rows": 64, "n_cols": 4096}], directions=["fwd"]),
+    flop_count=lambda case: 3 * case["n_rows"] * case["n_cols"],
+    memory_bytes=lambda case: 8 * case["n_rows"] * case["n_cols"],
+)
+
+
+@scale_rows.implementation("triton")
+def scale_rows_triton(x):
+    y = torch.empty_like(x)
+    _scale_rows_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=4096, num_warps=8)
+    return y
+"""
+SPILL = ("BLOCK=4096, num_warps=8", "BLOCK=16384, num_warps=1")
+
+
+class Repository:
+    """A work tree with one commit of the suite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.benchmark = folder / "bench_rows.py"
+        self.baseline = folder / "roofwatch-static.toml"
+        folder.mkdir()
+        self.git("init", "-q", "-b", "main")
+        self.benchmark.write_text(SUITE)
+        self.commit()
+
+    def git(self, *arguments: str) -> str:
+        identity = ["-c", "user.name=Test Author", "-c", "user.email=author@example.invalid"]
+        command = ["git", "-C", str(self.folder), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def commit(self) -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "A change")
+
+    def change(self, *replacements: tuple[str, str]) -> None:
+        text = SUITE
+        for old, new in replacements:
+            assert old in text
+            text = text.replace(old, new)
+        self.benchmark.write_text(text)
+
+    def static(self, *arguments: str | Path, targets: str = "sm_90") -> Done:
+        return roofwatch("static", self.benchmark, "--targets", targets, *arguments, cwd=self.folder.parent)
+
+    def judged(self, *, targets: str = "sm_90") -> tuple[int, dict[str, Any]]:
+        """The exit status and the document of a comparison with HEAD."""
+        done = self.static("--base", "HEAD", "--json", targets=targets)
+        assert done.status == done.parsed["exit_code"], done.error
+        return done.status, done.parsed
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "project")
+
+
+HARMLESS = {
+    "a comment and an empty line": [("    offs = tl.arange", "    # of one row\n\n    offs = tl.arange")],
+    "names and the order of imports": [
+        ("_scale_rows_kernel", "_rows_kernel"),
+        ("import torch\nimport triton\n", "import triton\nimport torch\n"),
+    ],
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_what_changes_no_instruction_is_the_same_code(repository: Repository, change: str) -> None:
+    repository.change(*HARMLESS[change])
+
+    status, document = repository.judged(targets="sm_90,gfx942")
+
+    assert status == 0
+    assert document["judged"] == []
+    assert document["unchanged_by_target"] == {"gfx942": 1, "sm_90": 1}
+
+
+def test_fewer_warps_are_a_change_that_is_told_and_no_regression(repository: Repository) -> None:
+    repository.change(("num_warps=8", "num_warps=4"))
+
+    status, document = repository.judged()
+
+    assert status == 0
+    (item,) = document["judged"]
+    assert (item["verdict"], item["reason"], item["cause"]) == ("unchanged", "code_moved", "code")
+    assert "num_warps 8 → 4" in item["detail"]
+    assert item["base"]["registers"] < item["head"]["registers"]
+
+
+def test_a_tile_that_spills_is_a_regression_on_every_target(repository: Repository) -> None:
+    repository.change(SPILL)
+
+    status, document = repository.judged(targets="sm_80,gfx942")
+
+    assert status == 1
+    assert [(item["target"], item["verdict"], item["reason"]) for item in document["judged"]] == [
+        ("gfx942", "regressed", "spills_moved"),
+        ("sm_80", "regressed", "spills_moved"),
+    ]
+    assert "the tile of 16384 (BLOCK) no longer fits into the registers of 1 warp" in document["judged"][1]["detail"]
+
+
+def test_code_that_no_longer_compiles_is_a_regression_with_the_compiler_s_words(repository: Repository) -> None:
+    repository.change(("tl.sum(x * x)", "tl.summ(x * x)"))
+
+    done = repository.static("--base", "HEAD")
+
+    assert done.status == 1
+    assert "summ" in done.output
+    assert "target_lost" in done.output
+
+
+def test_code_that_compiles_again_is_an_improvement(repository: Repository) -> None:
+    repository.change(("tl.sum(x * x)", "tl.summ(x * x)"))
+    repository.commit()
+    repository.change()
+
+    status, document = repository.judged()
+
+    assert status == 0
+    assert [item["reason"] for item in document["judged"]] == ["fixed"]
+
+
+def test_what_is_accepted_passes_until_it_gets_worse_and_asks_to_be_tightened_when_better(
+    repository: Repository,
+) -> None:
+    repository.change(SPILL)
+    accepted = repository.static("--base", "HEAD", "--accept", "one pass over long rows")
+    assert accepted.status == 0, accepted.error
+    assert 'reason = "one pass over long rows"' in repository.baseline.read_text()
+    passed = repository.static("--base", "HEAD")
+    assert (passed.status, "accepted" in passed.output) == (0, True)
+
+    accepts_less = re.sub(r"local_bytes = \d+", "local_bytes = 8", repository.baseline.read_text())
+    repository.baseline.write_text(accepts_less)
+    worse = repository.static()
+    assert worse.status == 1
+    assert "worse_than_accepted" in worse.output
+
+    repository.change()
+    better = repository.static()
+    assert better.status == 0
+    assert "better than what is accepted: tighten the baseline" in better.output
+    assert repository.baseline.read_text() == accepts_less
+    assert "tightened: 1" in repository.static("--tighten").output
+    assert "local_bytes = 0" in repository.baseline.read_text()
+
+    repository.change(("scale_rows", "scaled_rows"))
+    stale = repository.static("--tighten")
+    assert "dropped: 1" in stale.output
+    assert "[[accepted]]" not in repository.baseline.read_text()
+
+
+def _commit_a_base_without_the_file(repository: Repository) -> None:
+    repository.git("mv", "bench_rows.py", "bench_old.py")
+    repository.commit()
+    repository.change()
+
+
+def _commit_a_base_that_does_not_load(repository: Repository) -> None:
+    repository.benchmark.write_text("import no_such_module\n" + SUITE)
+    repository.commit()
+    repository.change()
+
+
+def _write_a_bad_baseline(repository: Repository) -> None:
+    repository.baseline.write_text("version = 9\n")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "expected"),
+    [
+        (None, ("--base", "no-such-revision"), "no-such-revision"),
+        (_commit_a_base_without_the_file, ("--base", "HEAD"), "bench_rows.py: not there at HEAD"),
+        (_commit_a_base_that_does_not_load, ("--base", "HEAD"), "the base, HEAD, cannot be compared with: bench_rows"),
+        (_write_a_bad_baseline, (), "roofwatch-static.toml: version"),
+        (None, ("--baseline", "gone.toml"), "gone.toml: no such file"),
+        (None, ("--base", "HEAD", "--accept", " "), "--accept: say why"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line_and_exit_status_2(
+    repository: Repository,
+    prepare: Callable[[Repository], None] | None,
+    arguments: tuple[str, ...],
+    expected: str,
+) -> None:
+    if prepare is not None:
+        prepare(repository)
+
+    done = repository.static(*arguments)
+
+    assert done.status == 2
+    assert expected in done.error
+    assert done.error.count("\n") == 1
+    assert repository.git("worktree", "list").count("\n") == 1
