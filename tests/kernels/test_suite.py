@@ -147,8 +147,8 @@ def test_every_launch_compiles_for_every_target_without_spilling(
             assert fact.outcome is Outcome.UNSUPPORTED, fact
             continue
         assert fact.outcome is Outcome.OK, fact.message
-        # AMD's scalar registers may go into lanes of vector registers, which stay on the chip
         assert fact.local_bytes == 0, fact
+        assert not fact.spilled_registers, fact
         assert fact.shared_bytes is not None
         assert fact.shared_bytes <= SHARED_KIB[fact.target] * 1024, fact
 
