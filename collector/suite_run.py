@@ -75,7 +75,8 @@ class RunPlan:
     device: str | None = None
     thread_count: int | None = 1
     block_count: int = 3
-    sampling: SamplingPlan = field(default_factory=lambda: SamplingPlan(warmup_ms=20, budget_ms=100))
+    # so that the quick cases of the suite that comes with roofwatch take a GPU a minute
+    sampling: SamplingPlan = field(default_factory=lambda: SamplingPlan(warmup_ms=20, budget_ms=85))
     environment_timeout_s: float = 120.0
     check_timeout_s: float = 300.0
     compile_timeout_s: float = 300.0

@@ -72,7 +72,7 @@ def test_two_kernels_are_written_in_cuda_too():
     assert [spec.name for spec in suite() if "cuda" in spec.implementations] == ["softmax", "rms_norm"]
 
 
-def test_the_quick_suite_takes_a_gpu_no_more_than_a_minute():
+def test_the_quick_suite_is_timed_for_no_more_than_a_minute():
     plan = RunPlan()
     n_subjects = sum(
         case.direction in implementation.directions
@@ -82,7 +82,7 @@ def test_the_quick_suite_takes_a_gpu_no_more_than_a_minute():
         for implementation in spec.implementations.values()
     )
     block_ms = plan.sampling.warmup_ms + plan.sampling.budget_ms
-    assert n_subjects * plan.block_count * block_ms <= 75_000, "a block that settles ends early, so this is the worst"
+    assert n_subjects * plan.block_count * block_ms <= 60_000
 
 
 def test_a_kernel_is_found_by_its_name():
