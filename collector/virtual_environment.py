@@ -10,6 +10,7 @@ that the two can be loaded together.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -100,10 +101,18 @@ def _make(root: Path, version: str) -> None:
         )
         _share_packages(python)
         _versions_in(unfinished, version)  # what does not work is not kept
-        if not root.exists():
-            unfinished.rename(root)
+        put_in_place(unfinished, root)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def put_in_place(unfinished: Path, root: Path) -> None:
+    """Name a finished environment, unless another process was first: theirs is as good."""
+    try:
+        unfinished.rename(root)
+    except OSError as error:
+        if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
+            raise
 
 
 def _share_packages(python: Path) -> None:

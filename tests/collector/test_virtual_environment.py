@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from collector.errors import ToolchainError
-from collector.virtual_environment import environment_with_triton, reason_in, refuse_other_triton
+from collector.virtual_environment import environment_with_triton, put_in_place, reason_in, refuse_other_triton
 
 
 def test_another_triton_than_the_wanted_one_is_refused() -> None:
@@ -36,3 +36,15 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Pat
 
     with pytest.raises(ToolchainError, match="file: no environment can be made there"):
         environment_with_triton("3.7.1", tmp_path / "file")
+
+
+def test_of_two_that_make_one_environment_at_once_the_first_stays(tmp_path: Path) -> None:
+    first, second, place = tmp_path / "first", tmp_path / "second", tmp_path / "triton-3.7.1"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "made_by").write_text(folder.name)
+
+    put_in_place(first, place)
+    put_in_place(second, place)
+
+    assert (place / "made_by").read_text() == "first"
