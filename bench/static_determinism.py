@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 from collector.static_lane import compile_suite
 from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource

@@ -19,7 +19,8 @@ from ci.reason import Reason
 from ci.remark import Remark
 from ci.static import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
 from ci.static_compare import Place, StaticJudgement, place_of
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from db.values import Verdict
 
 VERSION = 1

@@ -25,7 +25,7 @@ from ci.group import ALL_KERNELS, Finding, Status, group_findings, kernel_of
 from ci.static import DECISIVE_FACTS, facts_in_words, judge_facts, moved_facts
 from ci.thresholds import Thresholds
 from collector.metrics import Layer, metric
-from collector.record import Outcome
+from collector.part import Outcome
 from db.values import (
     Cause,
     ChangePoint,

@@ -18,15 +18,11 @@ from ci.static_compare import (
     toolchain_of,
 )
 from ci.thresholds import Thresholds
-from collector.record import (
-    Accuracy,
-    Commit,
-    Environment,
-    Measurement,
-    Outcome,
-    RunRecord,
-    Side,
-)
+from collector.machine import Environment
+from collector.measurement import Measurement
+from collector.part import Outcome
+from collector.record import Commit, RunRecord, Side
+from collector.results import Accuracy
 from db.values import Verdict
 
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ci.reason import Reason
 from collector.metrics import METRICS, Layer, metric
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 from db.values import Verdict
 
 FACTS = tuple(key for key, row in METRICS.items() if row.layer is Layer.STATIC)

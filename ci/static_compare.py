@@ -10,7 +10,9 @@ from ci.reason import Reason
 from ci.remark import Remark
 from ci.static import code_facts, fact_values, judge_code, moved_facts
 from ci.static_words import explain
-from collector.record import Environment, Outcome, StaticFacts
+from collector.machine import Environment
+from collector.part import Outcome
+from collector.results import StaticFacts
 from db.values import Cause, Verdict
 
 _KINDS = {

@@ -11,7 +11,7 @@ from ci.reason import Reason
 from ci.static import FACTS, fact_values
 from ci.static_compare import StaticJudgement
 from collector.metrics import metric
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 from db.values import Cause, Verdict
 
 _VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)

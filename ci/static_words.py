@@ -21,7 +21,7 @@ from ci.static import (
     moved_facts,
 )
 from collector.metrics import metric
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 from db.values import Verdict
 
 _PHRASES = {

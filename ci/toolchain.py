@@ -15,7 +15,8 @@ from itertools import pairwise
 from ci.reason import Reason
 from ci.static import FACTS, fact_values
 from ci.static_compare import Place, StaticComparison, StaticJudgement, compare_static, place_of
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from db.values import Verdict
 
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})

@@ -9,7 +9,7 @@ from ci.remark import Remark
 from ci.static_compare import StaticJudgement
 from ci.toolchain import Build, Drift, Upgrade
 from collector.metrics import metric
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 
 _MAX_MESSAGE = 240
 _FOLDED_ABOVE = 25

@@ -16,8 +16,9 @@ import torch
 
 from collector.deviation import Deviation, Errors, deviation, different_bytes, index_of
 from collector.evaluation import IncorrectResultError, PreparedCase, evaluate, prepare
+from collector.part import Outcome
 from collector.poison import poisoned_buffers
-from collector.record import Accuracy, Outcome, TensorError
+from collector.results import Accuracy, TensorError
 from roofwatch.spec import BASELINE_FACTOR, Case, Implementation, KernelSpec, Language, Tolerance
 
 BASELINE_NAME = "eager"

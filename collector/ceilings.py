@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from collector.record import Ceiling
+from collector.machine import Ceiling
 from collector.sampling import SamplingPlan
 from collector.timing import sample_launches
 

@@ -13,7 +13,7 @@ from collector.deviation import index_of, wrong_elements
 from collector.evaluation import IncorrectResultError, PreparedCase, prepare
 from collector.layouts import in_layout, layouts_of
 from collector.mismatch import describe_values, describe_where
-from collector.record import Outcome
+from collector.part import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-from collector.record import Outcome
+from collector.part import Outcome
 
 
 class _Part(BaseModel):

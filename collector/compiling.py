@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from collector.part import Outcome
 from collector.protocol import CompileStatic, Failure, Reply
-from collector.record import Outcome
 from collector.suite_run import Subject
 from collector.worker import Worker
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from collector.record import Environment
+from collector.machine import Environment
 
 _KNOB_PREFIXES = ("TRITON_", "TORCHINDUCTOR_", "PTXAS_", "OMP_", "MKL_", "CUDA_LAUNCH_BLOCKING", "CUBLAS_")
 _NOT_KNOBS = ("_DIR", "_PATH", "_HOME")

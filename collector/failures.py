@@ -6,8 +6,8 @@ import torch
 
 from collector.errors import ToolchainError
 from collector.evaluation import IncorrectResultError
+from collector.part import Outcome
 from collector.protocol import Failure
-from collector.record import Outcome
 
 _MAX_MESSAGE = 2_000
 

@@ -14,8 +14,9 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collector.errors import CollectorError
+from collector.part import Outcome
 from collector.protocol import DescribeSources, Reply, SuiteInfo
-from collector.record import Outcome, StaticFacts
+from collector.results import StaticFacts
 from collector.sources import Sources
 from collector.static_store import StaticStore, digest_of
 from collector.suite import benchmark_files

@@ -8,8 +8,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from collector.case_record import CaseRecord
 from collector.check_report import CheckReport, Layout
-from collector.record import Accuracy, CacheState, CaseRecord, Ceiling, Environment, Outcome, StaticFacts, Timer
+from collector.machine import Ceiling, Environment
+from collector.measurement import CacheState, Timer
+from collector.part import Outcome
+from collector.results import Accuracy, StaticFacts
 from collector.sampling import SamplingPlan
 from collector.sources import Sources
 from collector.suite_source import SuiteSource

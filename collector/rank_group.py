@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from collector.check_report import CheckReport
+from collector.part import Outcome
 from collector.protocol import Failure, Job, RankPlace, Reply
-from collector.record import Accuracy, Outcome
+from collector.results import Accuracy
 from collector.worker import Worker
 
 _GRACE_S = 2.0

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collector.record import CaseRecord, Ceiling
+from collector.case_record import CaseRecord
+from collector.machine import Ceiling
 
 INVALID_ABOVE = {"cpu": 2.0, "cuda": 1.05, "hip": 1.05}
 """A time under the roof by more than this factor is not believed. A GPU's ceilings repeat to a few per cent. A CPU's

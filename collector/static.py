@@ -15,7 +15,8 @@ from collector.evaluation import differentiable, differentiated_names, make_inpu
 from collector.instructions import TOTAL, count_amdgcn, count_sass
 from collector.launches import Compiled, Launch, compiling_for
 from collector.occupancy import LIMITS, theoretical_occupancy
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from collector.static_store import StaticStore, digest_of
 from collector.targets import DEFAULT_TARGETS, parse_target
 from collector.toolchain import toolchain_digest

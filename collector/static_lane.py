@@ -15,7 +15,7 @@ from pathlib import Path
 from collector.compiling import Compilation, compile_in_parallel
 from collector.known_facts import KnownFacts
 from collector.nursery import Nursery
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 from collector.run import OnProgress, Progress
 from collector.static_store import StaticStore
 from collector.suite_run import RunPlan, SuiteRun

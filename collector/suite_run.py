@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from collector.case_record import CaseRecord
 from collector.errors import CollectorError, SuiteError
+from collector.machine import Ceiling, Environment
+from collector.measurement import Block, CacheState, Measurement, Timer
+from collector.part import Outcome
 from collector.protocol import (
     CheckAccuracy,
     CompileStatic,
@@ -20,22 +24,8 @@ from collector.protocol import (
     TimeBlock,
     TimedBlock,
 )
-from collector.record import (
-    Accuracy,
-    Block,
-    CacheState,
-    CaseRecord,
-    Ceiling,
-    Commit,
-    Environment,
-    Measurement,
-    Outcome,
-    Pairing,
-    RunRecord,
-    StaticFacts,
-    Timer,
-    utc_now,
-)
+from collector.record import Commit, Pairing, RunRecord, utc_now
+from collector.results import Accuracy, StaticFacts
 from collector.roofline import INVALID_ABOVE, position
 from collector.sampling import SamplingPlan
 from collector.suite_source import SuiteSource

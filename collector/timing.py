@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from collector.record import CacheState, Timer
+from collector.measurement import CacheState, Timer
 from collector.sampling import SamplingPlan
 
 Launch = Callable[[], object]

@@ -13,8 +13,8 @@ from typing import IO, Self
 
 from collector.errors import CollectorError, SuiteError
 from collector.nursery import Nursery, read_tail
+from collector.part import Outcome
 from collector.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
-from collector.record import Outcome
 from collector.suite_source import SuiteSource
 
 _START_TIMEOUT_S = 180.0

@@ -21,6 +21,7 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 
 from collector.accuracy import Baselines, check_accuracy
+from collector.case_record import CaseRecord
 from collector.ceilings import measure_ceilings
 from collector.check import Checker
 from collector.environment import collect_environment
@@ -35,6 +36,7 @@ from collector.evaluation import (
 )
 from collector.failures import failure_of
 from collector.interpreter import round_as_a_gpu_does
+from collector.part import Outcome
 from collector.protocol import (
     CaseKind,
     CheckableCase,
@@ -56,7 +58,6 @@ from collector.protocol import (
     WorkerSettings,
 )
 from collector.rank import Rank
-from collector.record import CaseRecord, Outcome
 from collector.static import compile_case
 from collector.suite import load_suite
 from collector.timing import sample_launches

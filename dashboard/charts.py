@@ -13,7 +13,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from collector.metrics import Metric, metric
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard.wording import VERDICT_MARKS, change_text, outcome_text, shortened, transition_text
 from db.values import (
     CeilingValue,

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard.wording import natural_order
 from db.values import (
     ChangePoint,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from collector.metrics import Layer
-from collector.record import Outcome
+from collector.part import Outcome
 from db.values import ChangePoint, CommitRef, Regression, Verdict
 
 

@@ -13,7 +13,12 @@ from sqlalchemy import Connection, Engine, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 
-from collector.record import Accuracy, CaseRecord, Environment, Measurement, RunRecord, StaticFacts, measured_values
+from collector.case_record import CaseRecord
+from collector.machine import Environment
+from collector.measurement import Measurement, measured_values
+from collector.part import Part
+from collector.record import RunRecord
+from collector.results import Accuracy, StaticFacts
 from db.errors import IngestError, StoreError
 from db.models import (
     AccuracyRow,
@@ -21,6 +26,7 @@ from db.models import (
     CaseRow,
     CeilingRow,
     CommitRow,
+    CountersRow,
     EnvironmentRow,
     MeasurementRow,
     ProjectRow,
@@ -84,6 +90,8 @@ def _store(connection: Connection, record: RunRecord, content_hash: str) -> bool
         "started_at": _utc(record.started_at),
         "finished_at": _utc(record.finished_at),
         "unread_fields": record.unread_fields(),
+        "telemetry": None if record.telemetry is None else _document(record.telemetry),
+        "spent_ns": record.spent_ns,
     }
     inserted = connection.scalar(upsert(RunRow).values(row).on_conflict_do_nothing().returning(RunRow.run_id))
     if inserted is None:
@@ -95,6 +103,7 @@ def _store(connection: Connection, record: RunRecord, content_hash: str) -> bool
     _insert(connection, AccuracyRow, _accuracy_rows(record, case_ids))
     _insert(connection, TensorErrorRow, _tensor_error_rows(record, case_ids))
     _insert(connection, StaticFactRow, _static_fact_rows(record, case_ids))
+    _insert(connection, CountersRow, _counters_rows(record, case_ids))
     return True
 
 
@@ -187,6 +196,7 @@ def _ceiling_rows(record: RunRecord) -> list[dict[str, Any]]:
             "per_s": ceiling.per_s,
             "up_to_bytes": ceiling.up_to_bytes,
             "method": ceiling.method,
+            "source": ceiling.source,
         }
         for position, ceiling in enumerate(record.ceilings)
     ]
@@ -222,6 +232,16 @@ def _result(
     }
 
 
+_BLOCK_COLUMNS = ("started_at", "samples_ns")
+"""What of a block has columns of its own."""
+
+
+def _document(part: Part, *without: str) -> dict[str, Any]:
+    """What the part says beyond its defaults; what we do not know is kept with the run."""
+    unknown = set(part.model_extra or ())
+    return part.model_dump(mode="json", exclude_defaults=True, exclude={*without, *unknown})
+
+
 def _measurement_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[dict[str, Any]]:
     cases = {case.case_id: case for case in record.cases}
     rows = []
@@ -245,7 +265,11 @@ def _measurement_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[di
                 "memory_bytes_per_s": values.get("memory_bytes_per_s"),
                 "bus_bytes_per_s": values.get("bus_bytes_per_s"),
                 "utilisation": values.get("utilisation"),
+                "joules_per_launch": values.get("joules_per_launch"),
                 "bound": measurement.bound,
+                "block_facts": [_document(block, *_BLOCK_COLUMNS) for block in blocks] if blocks else None,
+                "memory": None if measurement.memory is None else _document(measurement.memory),
+                "autotuning": [_document(one) for one in measurement.autotuning],
             }
         )
     return rows
@@ -309,6 +333,23 @@ def _static_fact_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[di
             "occupancy_limits": list(facts.occupancy_limits),
         }
         for position, facts in enumerate(record.static_facts)
+    ]
+
+
+def _counters_rows(record: RunRecord, case_ids: Mapping[str, int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "run_id": record.run_id,
+            "case_id": case_ids[counters.case_id],
+            "implementation": counters.implementation,
+            "function": counters.function,
+            "launch_index": counters.launch_index,
+            "position": position,
+            "source": counters.source,
+            "values": counters.values,
+            "findings": [_document(finding) for finding in counters.findings],
+        }
+        for position, counters in enumerate(record.counters)
     ]
 
 

@@ -31,7 +31,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from collector.record import CacheState, Outcome, Side, Timer
+from collector.measurement import CacheState, Timer
+from collector.part import Outcome
+from collector.record import Side
 from db.values import Cause, CommitRef, RegressionState, Verdict
 
 _NAMES = {
@@ -83,6 +85,7 @@ class EnvironmentRow(Base):
     __table_args__ = (
         UniqueConstraint("fingerprint"),
         _one_of("device_kind", ("cpu", "cuda", "hip")),
+        _one_of("clock_mode", ("free", "locked")),
         *_not_negative("device_memory_bytes", "device_count", "core_count", "thread_count"),
     )
 
@@ -105,6 +108,11 @@ class EnvironmentRow(Base):
     triton_version: Mapped[str | None]
     cuda_version: Mapped[str | None]
     compile_knobs: Mapped[dict[str, Any]]
+    clock_mode: Mapped[str]
+    locked_sm_clock_mhz: Mapped[float | None]
+    is_persistence_on: Mapped[bool | None]
+    is_ecc_on: Mapped[bool | None]
+    is_mig_on: Mapped[bool | None]
 
 
 class CommitRow(Base):
@@ -185,6 +193,8 @@ class RunRow(Base):
     finished_at: Mapped[datetime]
     ingested_at: Mapped[datetime] = mapped_column(server_default=func.now())
     unread_fields: Mapped[dict[str, Any]]
+    telemetry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    spent_ns: Mapped[dict[str, Any]]
 
 
 class CeilingRow(Base):
@@ -192,6 +202,7 @@ class CeilingRow(Base):
     __table_args__ = (
         _one_of("resource", ("memory", "compute")),
         _one_of("level", ("dram", "cache"), optional=True),
+        _one_of("source", ("measured", "datasheet")),
         CheckConstraint("per_s > 0", name="per_s_positive"),
         *_not_negative("up_to_bytes"),
     )
@@ -204,6 +215,7 @@ class CeilingRow(Base):
     per_s: Mapped[float]
     up_to_bytes: Mapped[int | None] = mapped_column(BigInteger)
     method: Mapped[str]
+    source: Mapped[str]
 
 
 class RunCaseRow(Base):
@@ -230,8 +242,8 @@ def _of_run_case() -> ForeignKeyConstraint:
 
 
 class MeasurementRow(Base):
-    """`samples_ns` are all blocks' samples, one block after the other; what a metric is named after holds its
-    value, and both are NULL where the outcome is not `ok`.
+    """`samples_ns` are all blocks' samples, one block after the other, and `block_facts` what else each block says;
+    what a metric is named after holds its value, and all are NULL where the outcome is not `ok`.
     """
 
     __tablename__ = "measurement"
@@ -251,7 +263,8 @@ class MeasurementRow(Base):
         CheckConstraint("cardinality(block_lengths) = cardinality(block_started_at)", name="blocks_whole"),
         CheckConstraint("q1_ns > 0 AND median_ns > 0 AND q3_ns > 0", name="times_positive"),
         CheckConstraint(
-            "outcome = 'ok' OR num_nonnulls(flop_per_s, memory_bytes_per_s, bus_bytes_per_s, utilisation) = 0",
+            "outcome = 'ok' OR num_nonnulls"
+            "(flop_per_s, memory_bytes_per_s, bus_bytes_per_s, utilisation, joules_per_launch) = 0",
             name="values_only_if_ok",
         ),
         CheckConstraint("launches_per_sample > 0", name="launches_per_sample_positive"),
@@ -276,7 +289,11 @@ class MeasurementRow(Base):
     memory_bytes_per_s: Mapped[float | None]
     bus_bytes_per_s: Mapped[float | None]
     utilisation: Mapped[float | None]
+    joules_per_launch: Mapped[float | None]
     bound: Mapped[str | None]
+    block_facts: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
+    memory: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    autotuning: Mapped[list[dict[str, Any]]] = mapped_column(JSON())
 
 
 class AccuracyRow(Base):
@@ -372,6 +389,26 @@ class StaticFactRow(Base):
     compile_ns: Mapped[dict[str, Any]]
     code_bytes: Mapped[int | None] = mapped_column(BigInteger)
     code_hash: Mapped[str | None]
+
+
+class CountersRow(Base):
+    __tablename__ = "counters"
+    __table_args__ = (
+        _of_run_case(),
+        Index(None, "case_id"),
+        _one_of("source", ("ncu",)),
+        *_not_negative("launch_index"),
+    )
+
+    run_id: Mapped[UUID] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    function: Mapped[str] = mapped_column(primary_key=True)
+    launch_index: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    position: Mapped[int]
+    source: Mapped[str]
+    values: Mapped[dict[str, Any]]
+    findings: Mapped[list[dict[str, Any]]] = mapped_column(JSON())
 
 
 class RegressionRow(Base):

@@ -7,7 +7,8 @@ from itertools import accumulate, pairwise
 from sqlalchemy import select
 from sqlalchemy.orm import Session, aliased
 
-from collector.record import Outcome, Side
+from collector.part import Outcome
+from collector.record import Side
 from db.models import CaseRow, CommitRow, EnvironmentRow, MeasurementRow, ProjectRow, RunRow
 from db.values import Pair
 

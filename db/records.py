@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 from uuid import UUID
@@ -12,13 +11,17 @@ from pydantic import BaseModel
 from sqlalchemy import Row, Select, select
 from sqlalchemy.orm import Session
 
-from collector.record import Accuracy, Ceiling, Environment, Measurement, RunRecord, StaticFacts, TensorError
+from collector.machine import Ceiling, Environment
+from collector.measurement import Measurement
+from collector.record import RunRecord
+from collector.results import Accuracy, Counters, StaticFacts, TensorError
 from db.errors import StoreError
 from db.models import (
     AccuracyRow,
     CaseRow,
     CeilingRow,
     CommitRow,
+    CountersRow,
     EnvironmentRow,
     MeasurementRow,
     ProjectRow,
@@ -66,6 +69,9 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
         "measurements": _measurements(session, run_id),
         "accuracies": _accuracies(session, run_id),
         "static_facts": _static_facts(session, run_id),
+        "counters": _counters(session, run_id),
+        "telemetry": run.telemetry,
+        "spent_ns": run.spent_ns,
     }
     for path, value in run.unread_fields.items():
         _put_back(document, RunRecord, path.split("."), value)
@@ -100,21 +106,20 @@ def _cases(session: Session, run_id: UUID) -> list[dict[str, Any]]:
 
 def _measurements(session: Session, run_id: UUID) -> list[dict[str, Any]]:
     return [
-        _fields(Measurement, row)
-        | {"case_id": row.case_name, "blocks": _blocks(row.samples_ns, row.block_lengths, row.block_started_at)}
+        _fields(Measurement, row) | {"case_id": row.case_name, "blocks": _blocks(row)}
         for row in session.execute(_results(MeasurementRow, run_id))
     ]
 
 
-def _blocks(
-    samples_ns: list[float] | None, lengths: list[int] | None, started_at: list[datetime] | None
-) -> list[dict[str, Any]]:
-    if samples_ns is None or lengths is None or started_at is None:
+def _blocks(row: Row[Any]) -> list[dict[str, Any]]:
+    if row.samples_ns is None:
         return []
-    bounds = pairwise(accumulate(lengths, initial=0))
+    bounds = pairwise(accumulate(row.block_lengths, initial=0))
+    # a run that was stored by an older version has no further facts
+    facts = row.block_facts or [{}] * len(row.block_lengths)
     return [
-        {"started_at": time, "samples_ns": samples_ns[begin:end]}
-        for time, (begin, end) in zip(started_at, bounds, strict=True)
+        {"started_at": time, "samples_ns": row.samples_ns[begin:end], **fact}
+        for time, (begin, end), fact in zip(row.block_started_at, bounds, facts, strict=True)
     ]
 
 
@@ -136,7 +141,13 @@ def _static_facts(session: Session, run_id: UUID) -> list[dict[str, Any]]:
     ]
 
 
-def _results(table: type[MeasurementRow | AccuracyRow | StaticFactRow], run_id: UUID) -> Select[Any]:
+def _counters(session: Session, run_id: UUID) -> list[dict[str, Any]]:
+    return [
+        _fields(Counters, row) | {"case_id": row.case_name} for row in session.execute(_results(CountersRow, run_id))
+    ]
+
+
+def _results(table: type[MeasurementRow | AccuracyRow | StaticFactRow | CountersRow], run_id: UUID) -> Select[Any]:
     return (
         select(table.__table__, CaseRow.name.label("case_name"))
         .join(CaseRow, CaseRow.id == table.case_id)

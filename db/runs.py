@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
-from collector.record import Outcome
+from collector.part import Outcome
 from db.models import (
     AccuracyRow,
     CaseRow,

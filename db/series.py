@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.orm import Session
 
 from collector.metrics import METRICS, Layer
-from collector.record import Outcome
+from collector.part import Outcome
 from db.models import (
     AccuracyRow,
     CaseRow,

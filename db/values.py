@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from collector.metrics import Metric, metric
-from collector.record import Outcome
+from collector.part import Outcome
 
 
 class Cause(StrEnum):

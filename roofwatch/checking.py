@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.check_report import CheckReport, TensorReport
-from collector.record import Outcome
+from collector.part import Outcome
 from collector.suite_source import SuiteSource
 from roofwatch.arguments import suite_source
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from collector.errors import RecordError
-from collector.record import Outcome, RunRecord
+from collector.part import Outcome
+from collector.record import RunRecord
 
 
 def read_records(paths: Sequence[Path]) -> list[RunRecord]:

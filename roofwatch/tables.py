@@ -10,8 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from collector.instructions import widths
+from collector.measurement import measured_values
 from collector.metrics import format_bytes, format_ns, metric
-from collector.record import Outcome, RunRecord, StaticFacts, measured_values
+from collector.part import Outcome
+from collector.record import RunRecord
+from collector.results import StaticFacts
 from collector.targets import DEFAULT_TARGETS
 from db.values import Verdict
 from roofwatch.listing import targets

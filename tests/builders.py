@@ -12,23 +12,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from collector.record import (
-    Accuracy,
-    Block,
-    CacheState,
-    CaseRecord,
-    Ceiling,
-    Commit,
-    Environment,
-    Measurement,
-    Outcome,
-    Pairing,
-    RunRecord,
-    Side,
-    StaticFacts,
-    TensorError,
-    Timer,
-)
+from collector.case_record import CaseRecord
+from collector.machine import Ceiling, Environment
+from collector.measurement import Block, CacheState, Measurement, Timer
+from collector.part import Outcome
+from collector.record import Commit, Pairing, RunRecord, Side
+from collector.results import Accuracy, StaticFacts, TensorError
 from db.values import (
     Cause,
     ChangePoint,

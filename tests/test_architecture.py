@@ -25,7 +25,11 @@ A_USER_S_FILE = ROOT / "roofwatch" / "demo" / "repository" / "bench_layers.py"
 
 SPEC = {"roofwatch", "roofwatch.spec"}
 PUBLIC = SPEC | {"roofwatch.cuda"}
-RECORD = {"collector.record", "collector.metrics", "collector.errors"}
+RECORD_PARTS = {
+    *("collector.record", "collector.case_record", "collector.device_state", "collector.machine"),
+    *("collector.measurement", "collector.part", "collector.results"),
+}
+RECORD = RECORD_PARTS | {"collector.metrics", "collector.errors"}
 CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", "typer"}
 """What pyproject.toml's `dependencies` are imported as."""
 OF_AN_EXTRA = {"ncu_report"}

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from collector.metrics import METRICS, metric
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard import data
 from dashboard.charts import roofline_figure
 from dashboard.comparison import changed_facts

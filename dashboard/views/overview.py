@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from ci.group import ALL_KERNELS, kernel_of
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard import data
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.table import show_table

@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from ci.group import kernel_of
 from collector.metrics import METRICS
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard import data
 from dashboard.charts import series_names, trend_figure
 from dashboard.frame import View, open_view, say_how_to_begin

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from collector.record import Measurement, Outcome, RunRecord, StaticFacts
+from collector.measurement import Measurement
+from collector.part import Outcome
+from collector.record import RunRecord
+from collector.results import StaticFacts
 from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
 from tests.ci.values import LOUD, QUIET, SOFTMAX, SWIGLU, Result, make_records, make_timed
 

@@ -12,7 +12,8 @@ from ci.pull_request import judge_pull_request
 from ci.reason import Reason
 from ci.report import to_markdown
 from ci.static_compare import compare_static
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from db.values import Verdict
 from tests.builders import make_static_facts
 from tests.ci.values import SOFTMAX, make_records, make_timed

@@ -2,7 +2,7 @@ import pytest
 
 from ci.history import PairRequest, judge_history, unconfirmed
 from ci.thresholds import Thresholds
-from collector.record import Outcome
+from collector.part import Outcome
 from db.values import Cause, Regression, RegressionState, Series, Verdict
 from tests.builders import CASE_ID, make_commit_ref, make_series_key
 from tests.ci.values import (

@@ -6,7 +6,9 @@ from ci.gate import exit_code
 from ci.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
 from ci.reason import Reason
 from ci.static_compare import StaticJudgement
-from collector.record import CacheState, Outcome, Pairing, Side, Timer
+from collector.measurement import CacheState, Timer
+from collector.part import Outcome
+from collector.record import Pairing, Side
 from db.values import Verdict
 from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts
 from tests.ci.values import LOUD, PAIR_ID, QUIET, SOFTMAX, SWIGLU, make_records, make_timed

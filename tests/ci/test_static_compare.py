@@ -6,7 +6,8 @@ import pytest
 
 from ci.reason import Reason
 from ci.static_compare import StaticJudgement, compare_static, is_same_machine_code
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from db.values import Cause, Verdict
 from tests.builders import make_static_facts
 

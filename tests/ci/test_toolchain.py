@@ -1,7 +1,8 @@
 import pytest
 
 from ci.toolchain import Build, judge_upgrades, judge_whole_way
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from tests.builders import make_static_facts
 
 

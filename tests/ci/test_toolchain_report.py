@@ -1,6 +1,7 @@
 from ci.toolchain import Build, judge_upgrades, judge_whole_way
 from ci.toolchain_report import audit_to_markdown
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from tests.builders import make_static_facts
 
 COMMAND = "roofwatch audit --triton 3.6.0 --triton 3.7.0"

@@ -9,15 +9,10 @@ from uuid import UUID
 
 import numpy as np
 
-from collector.record import (
-    Accuracy,
-    Measurement,
-    Outcome,
-    Pairing,
-    RunRecord,
-    Side,
-    StaticFacts,
-)
+from collector.measurement import Measurement
+from collector.part import Outcome
+from collector.record import Pairing, RunRecord, Side
+from collector.results import Accuracy, StaticFacts
 from db.values import Pair, Series, SeriesPoint
 from tests.builders import (
     CASE_ID,

@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 from collector.static import compile_case
 
 HEADER = """

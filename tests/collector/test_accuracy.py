@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.accuracy import Baselines, check_accuracy
-from collector.record import Accuracy, Outcome
+from collector.part import Outcome
+from collector.results import Accuracy
 from roofwatch import KernelSpec, Tolerance, cases
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
 

@@ -15,8 +15,8 @@ from collector.errors import SuiteError
 from collector.evaluation import prepare
 from collector.layouts import in_layout, layouts_of, rearranged
 from collector.nursery import Nursery
+from collector.part import Outcome
 from collector.protocol import CaseKind, CheckableCase, FullyChecked, ImplementationInfo, KernelInfo, Reply, SuiteInfo
-from collector.record import Outcome
 from collector.suite_source import SuiteSource
 from roofwatch import KernelSpec, cases
 

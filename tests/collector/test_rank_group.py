@@ -9,11 +9,14 @@ from typing import IO
 import psutil
 import pytest
 
+from collector.measurement import Measurement
 from collector.nursery import Nursery
+from collector.part import Outcome
 from collector.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
 from collector.rank import Rank
 from collector.rank_group import combined
-from collector.record import Accuracy, Measurement, Outcome, RunRecord, TensorError
+from collector.record import RunRecord
+from collector.results import Accuracy, TensorError
 from collector.revision import SuiteAt
 from collector.run import collect_run, measure_pair
 from collector.sampling import SamplingPlan

@@ -1,7 +1,7 @@
 import pytest
 
 from collector.ceilings import measure_ceilings
-from collector.record import Ceiling
+from collector.machine import Ceiling
 from collector.roofline import position
 from tests.builders import make_case, make_ceiling
 

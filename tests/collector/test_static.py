@@ -13,7 +13,7 @@ import triton
 from collector.addresses import same_addresses
 from collector.binary import machine_code
 from collector.errors import ToolchainError
-from collector.record import Outcome
+from collector.part import Outcome
 from collector.targets import DEFAULT_TARGETS, TargetError, parse_target
 from tests.collector.static_suite import COPY, GEMM, facts_of
 

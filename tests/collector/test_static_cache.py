@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.known_facts import KnownFacts
-from collector.record import StaticFacts
+from collector.results import StaticFacts
 from collector.run import Progress
 from collector.static_lane import compile_suite
 from collector.static_store import StaticStore

@@ -11,7 +11,8 @@ import pytest
 from collector.binary import amd_resources
 from collector.instructions import widths
 from collector.occupancy import LIMITS, theoretical_occupancy
-from collector.record import Outcome, StaticFacts
+from collector.part import Outcome
+from collector.results import StaticFacts
 from collector.targets import DEFAULT_TARGETS
 from tests.collector.static_suite import COPY, GEMM, facts_of
 

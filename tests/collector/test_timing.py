@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from collector.record import CacheState, Timer
+from collector.measurement import CacheState, Timer
 from collector.sampling import SamplingPlan
 from collector.timing import relative_width_of_median, sample_launches
 

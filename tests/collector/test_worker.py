@@ -7,8 +7,8 @@ import pytest
 
 from collector.errors import SuiteError
 from collector.nursery import Nursery
+from collector.part import Outcome
 from collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
-from collector.record import Outcome
 from collector.revision import SuiteAt
 from collector.run import collect_run
 from collector.sampling import SamplingPlan

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
-from collector.record import CaseRecord, Measurement, Outcome, RunRecord
+from collector.case_record import CaseRecord
+from collector.measurement import Measurement
+from collector.part import Outcome
+from collector.record import RunRecord
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
 from db.values import Regression, RegressionState, SeriesKey, Verdict

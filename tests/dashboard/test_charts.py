@@ -4,7 +4,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard.charts import roofline_figure, series_names, trend_figure
 from db.values import CeilingValue, RegressionState, Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard.comparison import (
     change_points_between,
     changed_facts,

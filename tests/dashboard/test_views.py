@@ -6,7 +6,7 @@ import streamlit
 from sqlalchemy import URL, Engine, create_engine, text
 from streamlit.testing.v1 import AppTest
 
-from collector.record import Outcome
+from collector.part import Outcome
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
 from tests.builders import (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.record import Outcome
+from collector.part import Outcome
 from dashboard.wording import (
     VERDICT_MARKS,
     age_text,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from collector.record import Outcome
+from collector.part import Outcome
 from db.values import CeilingValue, MeasuredCase, RunDetail, RunSummary, Series, SeriesKey, SeriesPoint, StaticRow
 from tests.builders import (
     CASE_ID,

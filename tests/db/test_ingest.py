@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, func, select, text
 from sqlalchemy.orm import Session
 
-from collector.record import Outcome, RunRecord
+from collector.part import Outcome
+from collector.record import RunRecord
 from db.errors import IngestError, StoreError
 from db.ingest import ingest_record
 from db.models import Base, CommitRow, MeasurementRow, RunRow

@@ -9,13 +9,16 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import URL, Engine, create_engine, inspect, text
+from sqlalchemy.orm import Session
 
+from collector.measurement import Timer
 from db import migrate
 from db.errors import StoreError
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
 from db.models import Base
-from tests.builders import make_accuracy, make_record, make_regression, make_static_facts
+from db.queries import load_record
+from tests.builders import make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
 
 @pytest.fixture
@@ -120,6 +123,29 @@ def test_a_populated_database_can_be_downgraded_to_nothing_and_upgraded_again(st
     assert ingest_record(store, record).was_new
 
 
+def test_a_record_that_an_older_schema_held_reads_back_equal_after_the_upgrade(store: Engine) -> None:
+    record = make_record(1, accuracies=[make_accuracy()], static_facts=[make_static_facts()])
+    ingest_record(store, record)
+
+    with store.begin() as connection:
+        command.downgrade(migrate.configuration(connection), "0002")
+    migrate.upgrade(store)
+
+    with Session(store) as session:
+        assert load_record(session, record.run_id) == record
+
+
+def test_a_downgrade_drops_what_the_older_schema_cannot_hold(store: Engine) -> None:
+    ingest_record(store, make_record(1, measurements=[make_measurement(timer=Timer.CUPTI)]))
+    ingest_record(store, make_record(2))
+
+    with store.begin() as connection:
+        command.downgrade(migrate.configuration(connection), "0002")
+        left = connection.execute(text("SELECT DISTINCT timer FROM measurement")).scalars().all()
+
+    assert left == ["perf_counter"]
+
+
 def test_a_database_without_a_schema_is_refused_with_the_way_out(blank: Engine) -> None:
     with pytest.raises(StoreError, match=r"no roofwatch schema here yet; run: roofwatch db upgrade"):
         migrate.ensure_current(blank)
@@ -138,7 +164,7 @@ def test_an_older_schema_is_refused_with_the_way_out(store: Engine) -> None:
     with store.begin() as connection:
         command.downgrade(migrate.configuration(connection), "0001")
 
-    with pytest.raises(StoreError, match=r"is at revision 0001, .* needs 0002; run: roofwatch db upgrade"):
+    with pytest.raises(StoreError, match=r"is at revision 0001, .* needs 0003; run: roofwatch db upgrade"):
         migrate.ensure_current(store)
 
     migrate.upgrade(store)

@@ -8,7 +8,9 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.record import CacheState, Measurement, Outcome, Pairing, RunRecord, Side, Timer
+from collector.measurement import CacheState, Measurement, Timer
+from collector.part import Outcome
+from collector.record import Pairing, RunRecord, Side
 from db.ingest import ingest_record
 from db.queries import list_pairs
 from db.values import Pair

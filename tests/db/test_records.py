@@ -9,7 +9,11 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.record import Block, Outcome, Pairing, RunRecord, Side
+from collector.device_state import DeviceState, Telemetry
+from collector.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
+from collector.part import Outcome
+from collector.record import Pairing, RunRecord, Side
+from collector.results import Counters, ProfilerFinding
 from db.errors import StoreError
 from db.ingest import ingest_record
 from db.queries import load_record
@@ -27,16 +31,45 @@ from tests.builders import (
 BACKWARD = "swiglu/n_rows=3,N=5,M=7,routing=zipf/bfloat16/bwd"
 
 
+_USE: dict[str, Any] = {
+    "timer": Timer.CUPTI,
+    "cache": CacheState.ROTATED,
+    "memory": MemoryUse(peak_allocated_bytes=7, peak_reserved_bytes=9, allocation_count=2, fragmentation=1 / 3),
+    "autotuning": (
+        Autotuning(
+            function="_body",
+            key="(64, 'fp16')",
+            chosen={"BLOCK": 64, "num_warps": 4},
+            timings=(
+                AutotuneTiming(configuration={"BLOCK": 64, "num_warps": 4}, time_ns=1e4),
+                AutotuneTiming(configuration={"BLOCK": 128, "num_warps": 8}, time_ns=None),
+            ),
+            duration_ns=10**9,
+        ),
+    ),
+}
+
+
 def full_record(**fields: Any) -> RunRecord:
     """A record with something in every field."""
     uneven = (
-        Block(started_at=datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC), samples_ns=(0.1, 1e9, 7.0)),
+        Block(
+            started_at=datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC),
+            samples_ns=(0.1, 1e9, 7.0),
+            span_ns=(0.2, 2e9, 8.0),
+            host_ns=1 / 3,
+            launch_delay_ns=0.0,
+            kernel_count=2,
+            is_kernel_set_varying=True,
+            stopped_by="budget",
+            device_state=DeviceState(reading_count=3, power_w=0.1, clock_event_reasons=("sw_power_cap",)),
+        ),
         Block(started_at=datetime(2026, 3, 1, 12, 0, 1, tzinfo=UTC), samples_ns=(1 / 3,)),
     )
     return make_record(
         3,
         measurements=[
-            make_measurement(implementation="triton", blocks=uneven, launches_per_sample=10, utilisation=1 / 7),
+            make_measurement(implementation="triton", blocks=uneven, launches_per_sample=10, utilisation=1 / 7, **_USE),
             make_measurement(BACKWARD, outcome=Outcome.OUT_OF_MEMORY),
             make_measurement(bound=None, utilisation=None),
         ],
@@ -74,6 +107,25 @@ def full_record(**fields: Any) -> RunRecord:
             make_static_facts(configuration={"z": 1, "a": 1e20, "m": 0.1, "none": None, "flag": True, "text": "ü"}),
             make_static_facts(BACKWARD, outcome=Outcome.COMPILE_ERROR),
         ],
+        counters=[
+            Counters(
+                case_id=BACKWARD,
+                implementation="triton",
+                function="_body",
+                launch_index=index,
+                values={"dram_bytes": 1e9 / 3, "achieved_occupancy": 0.5},
+                findings=(ProfilerFinding(rule="SOLBottleneck", message="slow", estimated_speedup=0.25),),
+            )
+            for index in range(2)
+        ],
+        telemetry=Telemetry(
+            status="ok",
+            started_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+            offset_ms=(0.0, 50.5),
+            sm_clock_mhz=(1980.0, None),
+            clock_event_reasons=(("sw_power_cap",), ()),
+        ),
+        spent_ns={"timing": 10**12, "check": 1},
         commit=make_commit(3, is_dirty=True, branch=None, subject="Grüße, 世界"),
         environment=make_environment(
             device_kind="cuda", power_limit_w=699.5, driver_version="580.1", compute_capability="9.0"

@@ -6,7 +6,8 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.record import Outcome, RunRecord
+from collector.part import Outcome
+from collector.record import RunRecord
 from db.ingest import ingest_record
 from db.queries import find_run, list_commits, list_projects, list_runs, run_detail
 from db.values import CeilingValue, MeasuredCase, RunSummary, StaticRow

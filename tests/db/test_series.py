@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from collector.record import Outcome, RunRecord, measured_values
+from collector.measurement import measured_values
+from collector.part import Outcome
+from collector.record import RunRecord
 from db.ingest import ingest_record
 from db.queries import list_series_keys, read_series
 from db.values import Series, SeriesKey, SeriesPoint

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.record import Outcome, RunRecord
+from collector.part import Outcome
+from collector.record import RunRecord
 from tests.docs.markdown import ROOT, fences, shell_lines
 from tests.roofwatch.command import roofwatch
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from collector.accuracy import check_accuracy
-from collector.record import Accuracy
+from collector.results import Accuracy
 from roofwatch import Case, KernelSpec, cases
 from roofwatch.spec import Direction, Implementation, Language
 

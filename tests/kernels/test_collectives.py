@@ -8,8 +8,9 @@ import torch
 from torch import distributed
 
 from collector.nursery import Nursery
+from collector.part import Outcome
 from collector.protocol import CheckAccuracy, TimeBlock
-from collector.record import Accuracy, Outcome
+from collector.results import Accuracy
 from collector.sampling import SamplingPlan
 from collector.suite_source import SuiteSource
 from collector.workers import Workers

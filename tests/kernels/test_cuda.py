@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from collector.binary import nvidia_resources
-from collector.record import Outcome
+from collector.part import Outcome
 from kernels.errors import KernelError
 from kernels.registry import suite
 from kernels.rms_norm import rms_norm_cuda, rms_norm_reference

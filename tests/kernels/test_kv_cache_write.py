@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from collector.accuracy import check_accuracy
-from collector.record import Outcome
+from collector.part import Outcome
 from kernels.errors import KernelError
 from kernels.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
 from roofwatch.spec import Direction, Implementation, Language

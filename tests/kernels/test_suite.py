@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from collector.record import Outcome
+from collector.part import Outcome
 from collector.static import compile_case
 from collector.targets import DEFAULT_TARGETS
 from kernels.registry import find_kernel, suite

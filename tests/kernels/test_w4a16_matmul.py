@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from collector.record import Outcome
+from collector.part import Outcome
 from collector.static import compile_case
 from kernels.errors import KernelError
 from kernels.packing import pack_int4

@@ -8,7 +8,7 @@ import pytest
 
 from ci.toolchain import Build, judge_upgrades
 from collector.errors import CollectorError
-from collector.record import Outcome
+from collector.part import Outcome
 from roofwatch.auditing import MARKER, Selection, audited_versions, exit_status, repeat_command, write_report
 from tests.builders import make_static_facts
 from tests.roofwatch.command import SUITES, roofwatch

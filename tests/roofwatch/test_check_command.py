@@ -6,7 +6,7 @@ import pytest
 
 from collector.check_report import Arrangement, CheckReport, Layout, TensorReport
 from collector.errors import SuiteError
-from collector.record import Outcome
+from collector.part import Outcome
 from roofwatch.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
 from tests.roofwatch.command import SUITES, roofwatch
 
