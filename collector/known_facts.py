@@ -13,14 +13,15 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from collector.compiling import failed_facts
 from collector.errors import CollectorError
 from collector.part import Outcome
 from collector.protocol import DescribeSources, Reply, SuiteInfo
 from collector.results import StaticFacts
+from collector.selection import Subject
 from collector.sources import Sources
 from collector.static_store import StaticStore, digest_of
 from collector.suite import benchmark_files
-from collector.suite_run import Subject, failed_facts
 from collector.suite_source import SuiteSource
 from collector.toolchain import toolchain_digest
 from collector.worker import Worker
@@ -117,7 +118,7 @@ class KnownFacts:
         path = self._source.path
         files = [] if path is None else [str(file) for file in benchmark_files(path)]
         roots = [str(root) for root in self._source.import_roots]
-        return digest_of(self._toolchain, str(path), files, roots)
+        return digest_of(self._toolchain, str(path), files, roots, self._source.module)
 
     def _facts_key(self, closure: str, subject: Subject, target: str) -> str:
         return digest_of(self._toolchain, closure, subject.case_id, subject.implementation, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from collector.errors import GitError, SuiteError
 from collector.git import checked_out, find_repository, project_of, read_commit
 from collector.record import Commit
+from collector.signature import SIGNATURE_SUFFIX
 from collector.suite_source import SuiteSource
 
 
@@ -31,7 +33,7 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str | None = None) -> Iterator[SuiteAt]:
-    """Check a revision out and point at the same benchmark file or folder in it.
+    """Check a revision out and point at the same benchmark file or folder in it; a file of signatures is today's.
 
     Args:
         path: In the user's work tree.
@@ -49,6 +51,10 @@ def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str |
         raise GitError(f"{path}: lies in no git repository, so it has no revision {revision!r}")
     with checked_out(repository, revision, folder) as work_tree:
         then = work_tree / path.relative_to(repository.resolve())
+        if path.suffix == SIGNATURE_SUFFIX:
+            # how functions are launched today: what they were made of then is compiled for the same
+            then.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, then)
         if not then.exists():
             raise SuiteError(f"{path.relative_to(repository.resolve())}: not there at {revision}")
         yield SuiteAt(

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from collector.errors import SuiteError
+from collector.signature import SIGNATURE_SUFFIX
 from collector.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
 
@@ -28,6 +29,11 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
         sys.path.insert(0, str(root))
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
+    elif source.path.suffix == SIGNATURE_SUFFIX:
+        from collector.signed_suite import signed_specs  # brings torch along, which who lists files has no need of
+
+        sys.path.append(str(source.path.parent))
+        specs = signed_specs(source.path, source.module, _import_file)
     else:
         declared = [spec for file in benchmark_files(source.path) for spec in _specs_of(_import_file(file))]
         specs = list({id(spec): spec for spec in declared}.values())  # a file may import another's kernel

@@ -6,9 +6,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collector.clock_lock import parse_clock
 from collector.errors import SuiteError
 from collector.git import commit_of, find_repository
+from collector.measurement import CacheState, Timer
 from collector.revision import SuiteAt, import_roots
+from collector.sampling import EFFORTS, Preset
 from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from collector.targets import DEFAULT_TARGETS, parse_target
@@ -33,8 +36,12 @@ def open_configured_store() -> AbstractContextManager[Engine]:
     return open_store(configured_url(), folder=load_settings().data_dir)
 
 
-def suite_source(path: Path | None) -> SuiteSource:
+def suite_source(path: Path | None, module: str | None = None) -> SuiteSource:
     """The suite of a path; our own for None.
+
+    Args:
+        path: A benchmark file or folder, or a file of signatures.
+        module: Of signatures, only those of this module.
 
     Raises:
         SuiteError: there is no such file or folder.
@@ -44,7 +51,7 @@ def suite_source(path: Path | None) -> SuiteSource:
     resolved = path.resolve()
     if not resolved.exists():
         raise SuiteError(f"{path}: no such file or folder")
-    return SuiteSource(resolved, import_roots(find_repository(resolved)))
+    return SuiteSource(resolved, import_roots(find_repository(resolved)), module)
 
 
 def suite_at(path: Path | None, project: str | None) -> SuiteAt:
@@ -63,16 +70,22 @@ def run_plan(
     targets: str | None,
     device: str | None = None,
     threads: int = 1,
-    blocks: int = 1,
+    blocks: int | None = None,
+    preset: str = Preset.SURVEY,
+    timer: str = "auto",
+    cache: str | None = None,
+    lock_clocks: str | None = None,
 ) -> RunPlan:
     """A plan from options.
 
     Raises:
         TargetError: a target that is not known.
+        CollectorError: a clock that cannot be.
     """
     chosen = DEFAULT_TARGETS if targets is None else tuple(target for target in targets.split(",") if target)
     for target in chosen:
         parse_target(target)
+    effort = EFFORTS[Preset(preset)]
     return RunPlan(
         kernels=tuple(kernels or ("*",)),
         implementations=tuple(implementations or ("*",)),
@@ -81,5 +94,9 @@ def run_plan(
         targets=chosen,
         device=device,
         thread_count=threads,
-        block_count=blocks,
+        block_count=blocks or effort.block_count,
+        sampling=effort.sampling,
+        timer=None if timer == "auto" else Timer(timer),
+        cache=None if cache is None else CacheState(cache),
+        lock_clocks=None if lock_clocks is None else parse_clock(lock_clocks),
     )

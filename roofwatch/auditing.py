@@ -1,4 +1,4 @@
-"""What `roofwatch audit` runs, and what it prints."""
+"""What `roofwatch static audit` runs, and what it prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from collector.run import OnProgress, Progress
 from collector.virtual_environment import VirtualEnvironment, environment_with_triton, refuse_other_triton
 from roofwatch.terminal import printable, write_text
 
-MARKER = "<!-- The rest is written by roofwatch audit. -->"
+MARKER = "<!-- The rest is written by roofwatch static audit. -->"
 """What stands above it in a Markdown file stays."""
 _MAX_REASON = 600
 
@@ -112,7 +112,7 @@ def repeat_command(versions: Sequence[str], selection: Selection, markdown: Path
     """The command that makes the same audit."""
     named = [word for name in versions for word in ("--triton", name)]
     written = [] if markdown is None else ["--markdown", str(markdown)]
-    return shlex.join(["roofwatch", "audit", *selection.arguments(), *named, *written])
+    return shlex.join(["roofwatch", "static", "audit", *selection.arguments(), *named, *written])
 
 
 def write_report(file: Path, report: str) -> None:

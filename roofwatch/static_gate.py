@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from collector.record import Commit
 from collector.results import StaticFacts
 from collector.revision import own_suite_at_revision, suite_at_revision
 from collector.run import OnProgress, Progress
+from collector.signature import SIGNATURE_SUFFIX
 from collector.static_lane import compile_suite
 from collector.suite_run import RunPlan
 from db.values import Verdict
@@ -26,6 +27,7 @@ from roofwatch.arguments import suite_source
 from roofwatch.terminal import write_text
 
 BASELINE_NAME = "roofwatch-static.toml"
+SIGNATURES_NAME = "roofwatch-signatures.toml"
 _FINE = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 
 
@@ -34,7 +36,9 @@ class StaticRequest:
     """What the command was asked.
 
     Args:
-        path: Benchmark file or folder; None for our own suite.
+        path: Benchmark file or folder, or a file of signatures; None for our own suite, or with a module for the usual
+            file of signatures.
+        module: Only what signatures say of this module.
         plan: What to compile, for which targets.
         is_whole: The plan chooses no kernels, implementations or tags.
         base: Revision to compare with.
@@ -46,6 +50,7 @@ class StaticRequest:
 
     path: Path | None
     plan: RunPlan
+    module: str | None = None
     is_whole: bool = True
     base: str | None = None
     baseline: Path | None = None
@@ -92,6 +97,8 @@ def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
         GitError: there is no such revision, or no repository.
         BaselineError: the baseline file cannot be read, or there is nothing to accept.
     """
+    if request.module is not None:
+        request = replace(request, path=_signatures(request.path))
     file = request.baseline or _file_of(request.path)
     baseline = read_baseline(file, is_needed=request.baseline is not None and request.accept is None)
     if request.accept is not None and not request.accept.strip():
@@ -100,7 +107,8 @@ def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
     commit: Commit | None = None
     if request.base is not None:
         before, commit = _compile_base(request, request.base, on_progress)
-    facts = compile_suite(suite_source(request.path), request.plan, on_progress, use_cache=request.use_cache)
+    source = suite_source(request.path, request.module)
+    facts = compile_suite(source, request.plan, on_progress, use_cache=request.use_cache)
     compared = StaticComparison((), {}, ())
     judged = judge_alone(baseline, facts)
     if commit is not None:
@@ -246,12 +254,30 @@ def _compile_base(
         )
         with checked_out as suite:
             try:
-                facts = compile_suite(suite.source, request.plan, say, use_cache=request.use_cache)
+                source = replace(suite.source, module=request.module)
+                facts = compile_suite(source, request.plan, say, use_cache=request.use_cache)
             except SuiteError as error:
                 # the folder is gone when this is read
                 text = str(error).replace(f"{folder}/", "")
                 raise SuiteError(f"the base, {revision}, cannot be compared with: {text}") from None
             return facts, suite.commit
+
+
+def _signatures(path: Path | None) -> Path:
+    """The file of signatures for a module.
+
+    Raises:
+        SuiteError: what was given is no such file, or the usual one is not there.
+    """
+    file = path or Path(SIGNATURES_NAME)
+    if file.suffix != SIGNATURE_SUFFIX:
+        raise SuiteError(f"{file}: --module takes a file of signatures, which ends in {SIGNATURE_SUFFIX}")
+    if not file.exists():
+        raise SuiteError(
+            f"{file}: no such file of signatures, and without one nobody knows how a function is launched: "
+            "`roofwatch static capture -- PROGRAM.py` makes one"
+        )
+    return file
 
 
 def _file_of(path: Path | None) -> Path:

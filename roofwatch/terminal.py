@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from collector.run import OnProgress
+    from collector.run import OnProgress, Progress
 
 _EXPECTED_ERRORS = {
     # by name, so that saying "no such file" does not load SQLAlchemy
@@ -71,9 +71,14 @@ def print_note(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value of ours, dataclasses and pydantic documents included, as one JSON document."""
+    sys.stdout.write(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value of ours, dataclasses and pydantic documents included, as one JSON document."""
     import orjson
 
-    sys.stdout.write(orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode() + "\n")
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -99,8 +104,9 @@ def console(*, to_stderr: bool = True) -> Console:
 
 @contextmanager
 def progress(title: str) -> Iterator[OnProgress]:
-    """Show progress on standard error: a bar on a terminal, and nothing where the output is collected."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    """Show progress on standard error: a bar on a terminal, and where the output is collected what is to stay alone."""
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
     columns = (
         SpinnerColumn(),
@@ -111,9 +117,16 @@ def progress(title: str) -> Iterator[OnProgress]:
         TextColumn("{task.description}", markup=False),
     )
     shown = console()
-    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
+    with Bar(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
         task = bar.add_task("starting", title=title, total=None)
-        yield lambda now: bar.update(task, completed=now.done, total=now.total or None, description=now.text)
+
+        def show(now: Progress) -> None:
+            if now.is_to_stay:
+                shown.print(now.text, markup=False, soft_wrap=True)
+            else:
+                bar.update(task, completed=now.done, total=now.total or None, description=now.text)
+
+        yield show
 
 
 def _plain(value: Any) -> Any:

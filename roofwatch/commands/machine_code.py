@@ -7,16 +7,31 @@ from typing import Annotated
 
 import typer
 
+from roofwatch.commands.grammar import CommandWithJsonFile, CommandWithVersions, DefaultCommandGroup
 from roofwatch.options import AsJson, BaselineFile, ImplementationPattern, KernelPattern, SuitePath, Tags, TargetList
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
+static_app = typer.Typer(
+    cls=DefaultCommandGroup,
+    help="Compile every kernel for GPUs that need not be there, and judge it; audit toolchains; capture signatures.",
+)
+app.add_typer(static_app, name="static")
 
 
-@app.command()
+@static_app.command("compile", cls=CommandWithJsonFile)
 def static(
     path: SuitePath = None,
     *,
+    module: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PACKAGE.MODULE",
+            help="Compile this module's jitted functions as their signatures say; PATH is the file of signatures then, "
+            "roofwatch-signatures.toml if left out.",
+            show_default=False,
+        ),
+    ] = None,
     targets: TargetList = None,
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
@@ -35,9 +50,15 @@ def static(
     cache: Annotated[
         bool, typer.Option(help="Answer from what was found out before where nothing has changed.")
     ] = True,
-    as_json: AsJson = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for machines; --json FILE.json writes it into a file.")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json-file", hidden=True)] = None,
 ) -> None:
     """Compile every Triton and CUDA C++ kernel for GPUs that need not be there, and judge it against a revision.
+
+    PATH may also be a file of signatures (.toml), which `roofwatch static capture` writes; `roofwatch static audit`
+    compiles under several versions of Triton.
 
     Exit status 1 means that machine code got worse: it spills, lost a target or its tensor cores, reads in narrower
     steps, or is worse than what the baseline file accepts. 2 means that it cannot be told.
@@ -45,7 +66,7 @@ def static(
     from roofwatch import tables
     from roofwatch.arguments import run_plan
     from roofwatch.static_gate import StaticRequest, answer, notes, to_json
-    from roofwatch.terminal import print_json, print_note, print_table, progress
+    from roofwatch.terminal import json_text, print_json, print_note, print_table, progress, write_text
 
     plan = run_plan(
         # a compiler has no trouble with the sizes that a GPU works on
@@ -58,6 +79,7 @@ def static(
     )
     request = StaticRequest(
         path=path,
+        module=module,
         plan=plan,
         is_whole=not (kernel or implementation or tag),
         base=base,
@@ -68,6 +90,8 @@ def static(
     )
     with progress("static") as on_progress:
         answered = answer(request, on_progress)
+    if json_file is not None:
+        write_text(json_file, json_text(to_json(answered)))
     if as_json:
         print_json(to_json(answered))
     else:
@@ -80,14 +104,14 @@ def static(
     raise typer.Exit(answered.exit_status)
 
 
-@app.command()
+@static_app.command(cls=CommandWithVersions)
 def audit(
     path: SuitePath = None,
     *,
     triton: Annotated[
         list[str],
         typer.Option(
-            help="A release of Triton, given again for each; one alone is compared with the running version.",
+            help="Releases of Triton, for example 3.6.0 3.7.1; one alone is compared with the running version.",
             show_default=False,
         ),
     ],
@@ -140,3 +164,25 @@ def audit(
         if markdown is not None:
             print_note(f"written: {markdown}")
     raise typer.Exit(status)
+
+
+@static_app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def capture(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- PROGRAM.py [ARGS]", help="What to run: a file, or -m and a module.", show_default=False
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File of signatures; what it has already stays.")
+    ] = Path("roofwatch-signatures.toml"),
+) -> None:
+    """Run a program, and note how it launches jitted functions, for `roofwatch static` to compile them so.
+
+    Without a GPU its kernels run in Triton's interpreter. The exit status is the program's.
+    """
+    from roofwatch.capturing import capture_signatures
+
+    raise typer.Exit(capture_signatures(command, output))

@@ -4,7 +4,7 @@ from collector.part import Outcome
 from collector.results import StaticFacts
 from tests.builders import make_static_facts
 
-COMMAND = "roofwatch audit --triton 3.6.0 --triton 3.7.0"
+COMMAND = "roofwatch static audit --triton 3.6.0 --triton 3.7.0"
 
 
 def make_report(*sides: tuple[StaticFacts, ...]) -> str:

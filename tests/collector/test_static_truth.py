@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from ci.reason import Reason
+from ci.static_compare import compare_static
 from collector.binary import amd_resources
 from collector.instructions import widths
 from collector.occupancy import LIMITS, theoretical_occupancy
 from collector.part import Outcome
 from collector.results import StaticFacts
 from collector.targets import DEFAULT_TARGETS
+from db.values import Verdict
 from tests.collector.static_suite import COPY, GEMM, facts_of
 
 TILED = GEMM.format(m=64, n=64)
@@ -170,6 +173,47 @@ def test_a_seeded_change_moves_its_fact_on_every_target(compiled: Callable[[str]
     assert changed != source
     assert all(after[name].code_hash != before[name].code_hash for name in DEFAULT_TARGETS)
     assert [name for name in DEFAULT_TARGETS if not is_as_expected(before[name], after[name])] == []
+
+
+OTHER_CODE = (Verdict.UNCHANGED, Reason.CODE_MOVED)
+"""Changed, and by none of the facts that decide worse."""
+NARROWER = (Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED)
+JUDGED: dict[str, tuple[Verdict, Reason]] = {
+    "a lost divisibility hint narrows the reads": NARROWER,
+    "fewer warps hold more registers each": OTHER_CODE,
+    "a bigger tile takes more registers and shared memory": OTHER_CODE,
+    "sums in fp16 are other code": OTHER_CODE,
+    "a lost tensor-core path": (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
+    "a copy that lost its vectorisation": NARROWER,
+    "an added spill": (Verdict.REGRESSED, Reason.SPILLS_MOVED),
+    "an added exponential": OTHER_CODE,
+}
+# a warp group is 4 warps: below that Hopper's and Blackwell's own tensor instructions are out of reach
+LESS_THAN_A_WARP_GROUP = {
+    ("fewer warps hold more registers each", target): (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED)
+    for target in ("sm_90", "sm_100")
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_a_harmless_change_is_judged_the_same_code(compiled: Callable[[str], ByTarget], change: str) -> None:
+    compared = compare_static([*compiled(TILED).values()], [*compiled(HARMLESS[change]).values()])
+
+    assert compared.judged == ()
+    assert compared.unchanged_by_target == dict.fromkeys(DEFAULT_TARGETS, 1)
+
+
+@pytest.mark.parametrize("change", SEEDED)
+def test_a_seeded_change_is_judged_for_what_it_is_on_every_target(
+    compiled: Callable[[str], ByTarget], change: str
+) -> None:
+    source, changed, _ = SEEDED[change]
+
+    compared = compare_static([*compiled(source).values()], [*compiled(changed).values()])
+
+    assert {item.target: (item.verdict, item.reason) for item in compared.judged} == {
+        target: LESS_THAN_A_WARP_GROUP.get((change, target), JUDGED[change]) for target in DEFAULT_TARGETS
+    }
 
 
 def test_the_occupancy_that_llvm_reports_is_ours(

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from roofwatch.cli import app
+from roofwatch.commands.grammar import DefaultCommandGroup
 from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()
@@ -73,6 +74,8 @@ def check_roofwatch(arguments: Sequence[str]) -> None:
     try:
         while isinstance(command, TyperGroup):
             options = list(takewhile(lambda argument: argument.startswith("-"), rest))
+            if isinstance(command, DefaultCommandGroup) and not {*rest[:1]} & {*command.commands}:
+                rest, options = [command.default_command, *rest], []
             context = command.make_context("roofwatch", [*options, *rest[len(options) :]])
             name, *rest = rest[len(options) :]
             command = command.get_command(context, name)
@@ -157,5 +160,7 @@ def _leaves(group: TyperGroup, prefix: str) -> Iterator[str]:
     for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
             yield from _leaves(command, f"{prefix}{name} ")
+        elif isinstance(group, DefaultCommandGroup) and name == group.default_command:
+            yield prefix.rstrip()
         else:
             yield f"{prefix}{name}"

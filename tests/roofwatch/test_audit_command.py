@@ -29,7 +29,7 @@ def test_two_versions_compile_a_suite_and_their_facts_say_which_compiled_them(tm
     suite = SUITES / "bench_good.py"
 
     done = roofwatch(
-        *("audit", suite, "--triton", OTHER_TRITON, "--targets", "sm_90,gfx942", "--markdown", page, "--json")
+        *("static", "audit", suite, "--triton", OTHER_TRITON, "--targets", "sm_90,gfx942", "--markdown", page, "--json")
     )
 
     assert done.status in {0, 1}, done.error
@@ -47,7 +47,7 @@ def test_two_versions_compile_a_suite_and_their_facts_say_which_compiled_them(tm
 
 
 def test_a_version_that_is_not_there_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
-    done = roofwatch("audit", "--triton", "0.0.1", "--triton", "0.0.2", ROOFWATCH_CACHE_DIR=str(tmp_path))
+    done = roofwatch("static", "audit", "--triton", "0.0.1", "--triton", "0.0.2", ROOFWATCH_CACHE_DIR=str(tmp_path))
 
     assert done.status == 2
     assert done.error.startswith("roofwatch: triton 0.0.1: pip cannot install it:")
@@ -67,7 +67,7 @@ def test_the_command_to_repeat_an_audit_has_all_that_was_chosen() -> None:
     selection = Selection(Path("bench.py"), "sm_90", ("soft*",), ("triton",), ("quick",))
 
     assert repeat_command(["3.6.0", "3.8.0"], selection, Path("page.md")) == (
-        "roofwatch audit bench.py --targets sm_90 --kernel 'soft*' --implementation triton --tag quick "
+        "roofwatch static audit bench.py --targets sm_90 --kernel 'soft*' --implementation triton --tag quick "
         "--triton 3.6.0 --triton 3.8.0 --markdown page.md"
     )
 
@@ -101,7 +101,7 @@ def test_a_suite_that_cannot_be_loaded_names_the_version(tmp_path: Path) -> None
     broken = tmp_path / "bench_broken.py"
     broken.write_text(f"raise RuntimeError({json.dumps('no GPU today')})\n")
 
-    done = roofwatch("audit", broken, "--triton", OTHER_TRITON)
+    done = roofwatch("static", "audit", broken, "--triton", OTHER_TRITON)
 
     assert done.status == 2
     assert "the suite was not compiled" in done.error

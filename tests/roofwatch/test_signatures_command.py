@@ -1,0 +1,123 @@
+"""Code that no benchmark file declares: seen launched once, compiled for GPUs that are not here."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.roofwatch.command import SUITES, Done, roofwatch
+
+IN_STEPS_OF_ONE = "tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)"
+IN_STEPS_OF_TWO = "tl.program_id(0) * BLOCK * 2 + tl.arange(0, BLOCK) * 2"
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=Test Author", "-c", "user.email=author@example.org")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a library and a program, and the signatures that were captured from it."""
+    folder = tmp_path_factory.mktemp("library")
+    for name in ("undeclared_kernels.py", "launches_some.py"):
+        shutil.copy(SUITES / name, folder / name)
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "Add the library")
+    captured = roofwatch("static", "capture", "--", "launches_some.py", "--steps", "1", cwd=folder)
+    assert captured.status == 3, captured.error
+    assert captured.output.splitlines()[-1] == "1.0 ['--steps', '1']"
+    assert "4 signatures in roofwatch-signatures.toml, 4 of them new" in captured.error
+    assert "left out: __main__:hidden_kernel: not to be found by its name" in captured.error
+    return folder
+
+
+def static(repository: Path, *arguments: str) -> Done:
+    return roofwatch("static", *arguments, "--targets", "sm_90", cwd=repository)
+
+
+def test_a_program_s_launches_are_compiled_as_they_were_specialised(repository: Path) -> None:
+    facts = static(repository, "roofwatch-signatures.toml", "--json").parsed["static_facts"]
+
+    assert {fact["outcome"] for fact in facts} == {"ok"}
+    assert {fact["function"].partition("[")[0] for fact in facts} == {"add_kernel", "copy_kernel", "fill_kernel"}
+    widths = [
+        {name for name in fact["instructions"] if name.startswith("global_store")}
+        for fact in facts
+        if fact["function"] == "add_kernel"
+    ]
+    assert sorted(widths, key=str) == [{"global_store.128"}, {"global_store.32"}], "the second one is not aligned"
+    assert sum("copy_kernel[BLOCK=" in fact["function"] for fact in facts) == 2
+
+
+def test_a_module_s_functions_without_a_signature_are_named_but_for_those_that_others_call(repository: Path) -> None:
+    done = static(repository, "--module", "undeclared_kernels", "--json", "facts.json")
+
+    facts = json.loads((repository / "facts.json").read_text())["static_facts"]
+    unsupported = [fact for fact in facts if fact["outcome"] != "ok"]
+    assert done.status == 0
+    assert [fact["case_id"] for fact in unsupported] == ["never_launched/signature=none/float32/fwd"]
+    assert "has no signature" in unsupported[0]["message"]
+
+
+def test_a_change_is_compared_with_the_revision_under_today_s_signatures(repository: Path) -> None:
+    library = repository / "undeclared_kernels.py"
+    before = library.read_text()
+    library.write_text(before.replace(IN_STEPS_OF_ONE, IN_STEPS_OF_TWO, 1))
+    try:
+        done = static(repository, "--module", "undeclared_kernels", "--base", "HEAD", "--json")
+    finally:
+        library.write_text(before)
+
+    judged = {(item["function"], item["verdict"], item["reason"]) for item in done.parsed["judged"]}
+    assert done.parsed["unchanged_by_target"] == {"sm_90": 2}
+    assert ("add_kernel", "regressed", "access_width_moved") in judged, judged
+    assert {function for function, _, _ in judged} == {"add_kernel"}
+
+
+def test_a_second_capture_adds_nothing_that_is_there(repository: Path) -> None:
+    before = (repository / "roofwatch-signatures.toml").read_text()
+
+    again = roofwatch("static", "capture", "--", "python", "-m", "launches_some", cwd=repository)
+
+    assert again.status == 3
+    assert "0 of them new" in again.error
+    assert (repository / "roofwatch-signatures.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("capture", "--", "absent.py"), "absent.py: give a Python file"),
+        (("capture", "-o", "x.json", "--", "launches_some.py"), "x.json: a file of signatures ends in .toml"),
+        (("--module", "undeclared_kernels", "absent.toml"), "absent.toml: no such file of signatures"),
+        (("--module", "undeclared_kernels", "launches_some.py"), "--module takes a file of signatures"),
+        (("--module", "no_such_module"), "module no_such_module: ModuleNotFoundError"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(repository: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    done = roofwatch("static", *arguments, cwd=repository)
+
+    assert done.status == 2
+    assert complaint in done.error
+    assert len(done.error.splitlines()) == 1
+
+
+def test_a_signature_that_is_not_the_function_s_any_more_is_an_outcome(repository: Path, tmp_path: Path) -> None:
+    file = repository / "old.toml"
+    file.write_text(
+        '[[signature]]\nfunction = "undeclared_kernels:add_kernel"\narguments = { x_ptr = "*fp32", gone = "i32" }\n'
+        '[[signature]]\nfunction = "undeclared_kernels:add_kernel"\narguments = { x_ptr = "*fp32", BLOCK = 64 }\n'
+        '[[signature]]\nfunction = "undeclared_kernels:never_launched"\narguments = { x_ptr = 5 }\n'
+    )
+
+    facts = static(repository, "old.toml", "--json").parsed["static_facts"]
+
+    assert {fact["outcome"] for fact in facts} == {"unsupported"}
+    messages = " ".join(fact["message"] for fact in facts)
+    assert "no parameter 'gone'" in messages
+    assert "says nothing of 'y_ptr'" in messages
+    assert "x_ptr = 5: it is no constexpr" in messages
