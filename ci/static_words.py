@@ -257,6 +257,7 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Remark | Non
         for name in sorted(names, key=lambda name: (name not in _OPTIONS, names.index(name)))
         if (name in base.configuration, base.configuration.get(name))
         != (name in head.configuration, head.configuration.get(name))
+        and not (_says_nothing(base.configuration.get(name)) and _says_nothing(head.configuration.get(name)))
     ]
     if not changed:
         return None
@@ -275,3 +276,8 @@ def _joined(remarks: Iterable[Remark], separator: str = ", ") -> Remark:
     return Remark(
         separator.join(remark.template for remark in every), tuple(word for remark in every for word in remark.words)
     )
+
+
+def _says_nothing(value: object) -> bool:
+    """Versions of Triton have different words for an option that is not set."""
+    return value in {None, "", "none"}

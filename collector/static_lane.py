@@ -77,6 +77,7 @@ def compile_suite(
                 on_progress(Progress(done, len(subjects), f"compiled {compilation.subject}"))
                 found_now = known.learn_facts(compilation.subject, compilation.targets, reply)
                 facts |= {(compilation.subject, target): found for target, found in found_now.items()}
+            store.shrink()
     return tuple(fact for subject in subjects for target in plan.targets for fact in facts[subject, target])
 
 

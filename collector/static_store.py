@@ -6,6 +6,7 @@ may use the folder at once, and it may be deleted at any time.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 import orjson
 
 from roofwatch.cuda import cache_dir, keep
+
+MAX_BYTES = 512 * 2**20
+"""Some forty times what the suite that comes with roofwatch takes for six targets."""
 
 
 def digest_of(*decides: Any) -> str:
@@ -47,6 +51,20 @@ class StaticStore:
         """Remember; what cannot be written is not remembered."""
         document = orjson.dumps(value)
         keep(self._file(kind, key), hashlib.sha256(document).hexdigest().encode() + b"\n" + document)
+
+    def shrink(self, max_bytes: int = MAX_BYTES) -> None:
+        """Forget the oldest entries until the rest takes no more than this."""
+        entries = []
+        for file in self.folder.glob("*/*/*.json"):
+            with contextlib.suppress(OSError):  # another process may forget it too
+                status = file.stat()
+                entries.append((status.st_mtime_ns, status.st_size, file))
+        too_much = sum(size for _, size, _ in entries) - max_bytes
+        for _, size, file in sorted(entries):
+            if too_much <= 0:
+                return
+            file.unlink(missing_ok=True)
+            too_much -= size
 
     def _file(self, kind: str, key: str) -> Path:
         return self.folder / kind / key[:2] / f"{key}.json"

@@ -111,6 +111,13 @@ def test_what_changed_in_the_configuration_is_named_the_options_of_the_launch_fi
     )
 
 
+def test_an_option_that_says_nothing_on_either_side_has_not_changed() -> None:
+    base = facts(configuration={"schedule_hint": "none", "num_warps": 8})
+    head = facts(configuration={"schedule_hint": "", "num_warps": 8}, registers=64)
+
+    assert said(base, head) == "registers 32 → 64"
+
+
 def test_the_size_of_the_code_is_told_where_nothing_else_moved() -> None:
     assert said(facts(code_bytes=2048), facts(code_bytes=4096)) == "code 2 KiB → 4 KiB"
     assert said(facts(code_bytes=2048), facts(code_bytes=4096, registers=40)) == "registers 32 → 40"

@@ -151,3 +151,15 @@ def test_a_file_that_is_changed_while_it_is_compiled_is_not_remembered(suite: Pa
 
     assert compiled_now(suite)[0] == ["kernel", "other"]
     assert KnownFacts(StaticStore.of_user(), SuiteSource(suite)).listing() is None
+
+
+def test_beyond_its_size_the_oldest_entries_are_forgotten(tmp_path: Path) -> None:
+    store = StaticStore(tmp_path)
+    keys = [f"{number:02}-key" for number in range(4)]
+    for age, key in enumerate(keys):
+        store.put("facts", key, {"text": "x" * 1_000})
+        os.utime(store.folder / "facts" / key[:2] / f"{key}.json", (age, age))
+
+    store.shrink(max_bytes=2_500)
+
+    assert [store.get("facts", key) is not None for key in keys] == [False, False, True, True]
