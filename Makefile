@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 SERVE ?= 1
 EXTRAS ?= server,dev,cuda
 STAMP := $(VENV)/.set-up
+# a machine that only measures may have a build of torch that no set-up of ours should replace
+GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-gpu lint types format up down clean
@@ -31,8 +33,9 @@ demo: $(STAMP) ## Measure sixteen commits, find the four that changed something,
 test: $(STAMP) ## Run every test that needs no GPU
 	@$(BIN)/python -m pytest
 
-test-gpu: $(STAMP) ## Run the tests that need a GPU
-	@$(BIN)/python -m pytest -m gpu -n 0
+test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with pytest alone
+	@$(GPU_PYTHON) -c 'import pytest' 2>/dev/null || $(GPU_PYTHON) -m pip install --quiet pytest
+	@$(GPU_PYTHON) -m pytest -m gpu -o addopts=
 
 lint: $(STAMP) ## Check style
 	@$(BIN)/ruff check .

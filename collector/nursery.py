@@ -7,6 +7,7 @@ A fork is as separate as a process started anew: what it does to its memory, its
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -77,6 +78,8 @@ class Nursery:
         Raises:
             CollectorError: torch or Triton cannot be loaded.
         """
+        if mode is Mode.INTERPRETER and importlib.util.find_spec("numpy") is None:
+            raise CollectorError("Triton code runs in Triton's interpreter here, which needs NumPy: pip install numpy")
         return int(self._server(mode).ask({"fork": True}, (*fds, log.fileno()))["pid"])
 
     def exit_status(self, mode: Mode, pid: int, *, timeout_s: float) -> int | None:

@@ -11,8 +11,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+
+_PREFIX = "ROOFWATCH_"
 
 
 class SettingsError(Exception):
@@ -23,24 +24,14 @@ def _default_data_dir() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "roofwatch"
 
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="ROOFWATCH_", extra="forbid", frozen=True)
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: SecretStr | None = None
     """Of a Postgres server; unset, the embedded one in `data_dir` is used. Never shown: it may hold a password."""
     data_dir: Path = _default_data_dir()
-
-    @classmethod
-    def settings_customise_sources(  # the signature is the library's
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # the environment comes before the file, which load_settings() passes as initial values
-        return env_settings, init_settings
+    server_url: str | None = None
+    """To which `roofwatch push` sends records."""
 
 
 def load_settings(folder: Path | None = None) -> Settings:
@@ -51,7 +42,7 @@ def load_settings(folder: Path | None = None) -> Settings:
     """
     file, values = _from_file(folder or Path.cwd())
     try:
-        return Settings(**values)
+        return Settings(**values | _from_environment())
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(step) for step in first["loc"])
@@ -72,6 +63,12 @@ def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
             if table is not None:
                 return shared, dict(table)
     return None, {}
+
+
+def _from_environment() -> dict[str, str]:
+    # plain pydantic, since a machine that only measures has no pydantic-settings
+    named = {name: os.environ.get(f"{_PREFIX}{name.upper()}") for name in Settings.model_fields}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def _parse(file: Path) -> dict[str, Any]:

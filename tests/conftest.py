@@ -4,15 +4,29 @@ fresh and migrated database per test, copied from a template.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import URL, Engine, create_engine, text
 
-from db import embedded, migrate
+# A machine that only measures has no database: whoever asks for one brings it along.
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Engine
 
-_TEMPLATE = "roofwatch_template"
+    from tests.databases import Databases
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where tests for a GPU are asked for, load what has any: the rest may need what is not installed."""
+    if config.option.markexpr != "gpu":
+        return None
+    files = [collection_path] if collection_path.is_file() else collection_path.rglob("test_*.py")
+    return None if any(_may_need_a_gpu(file.read_text()) for file in files) else True
+
+
+def _may_need_a_gpu(text: str) -> bool:
+    return "mark.gpu" in text or "device: str" in text
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,49 +43,11 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-class Databases:
-    """Makes databases on one server. Those of finished tests are dropped when the next is made: by then their
-    connections are gone, which Postgres would otherwise wait for.
-    """
-
-    def __init__(self, server_url: URL) -> None:
-        self._server_url = server_url
-        self._admin = create_engine(server_url, isolation_level="AUTOCOMMIT")
-        self._finished: list[str] = []
-
-    def make_template(self) -> None:
-        with self._admin.connect() as connection:
-            connection.execute(text("SELECT pg_advisory_lock(1)"))
-            query = text("SELECT count(*) FROM pg_database WHERE datname = :name")
-            if connection.scalar(query, {"name": _TEMPLATE}) == 0:
-                # nothing here has to survive a power cut
-                connection.execute(text("ALTER SYSTEM SET fsync = off"))
-                connection.execute(text("SELECT pg_reload_conf()"))
-                connection.execute(text(f"CREATE DATABASE {_TEMPLATE}"))
-                template = create_engine(self._server_url.set(database=_TEMPLATE))
-                migrate.upgrade(template)
-                template.dispose()
-            connection.execute(text("SELECT pg_advisory_unlock(1)"))
-            connection.execute(text("SELECT pg_advisory_unlock(1)"))
-
-    def make(self, template: str) -> URL:
-        name = f"test_{uuid.uuid4().hex}"
-        with self._admin.connect() as connection:
-            while self._finished:
-                connection.execute(text(f"DROP DATABASE {self._finished.pop()} WITH (FORCE)"))
-            connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
-        return self._server_url.set(database=name)
-
-    def finish(self, url: URL) -> None:
-        assert url.database is not None
-        self._finished.append(url.database)
-
-    def close(self) -> None:
-        self._admin.dispose()
-
-
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Databases]:
+    from db import embedded
+    from tests.databases import Databases
+
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "store"
     with embedded.start(folder) as server:
@@ -92,7 +68,9 @@ def empty_database_url(databases: Databases) -> Iterator[URL]:
 @pytest.fixture
 def database_url(databases: Databases) -> Iterator[URL]:
     """A fresh, migrated, empty database. `database_url.render_as_string(hide_password=False)` is its text."""
-    url = databases.make(_TEMPLATE)
+    from tests.databases import TEMPLATE
+
+    url = databases.make(TEMPLATE)
     yield url
     databases.finish(url)
 
@@ -100,6 +78,8 @@ def database_url(databases: Databases) -> Iterator[URL]:
 @pytest.fixture
 def store(database_url: URL) -> Iterator[Engine]:
     """An engine on a fresh, migrated, empty database."""
+    from sqlalchemy import create_engine
+
     engine = create_engine(database_url)
     yield engine
     engine.dispose()

@@ -30,9 +30,11 @@ RECORD_PARTS = {
     *("collector.measurement", "collector.part", "collector.results"),
 }
 RECORD = RECORD_PARTS | {"collector.metrics", "collector.errors"}
+ROOFS = {"collector.roofline", "collector.datasheets"}
+"""Pure: the ceilings of a device, measured and published, and where a case stands under them."""
 CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", "typer"}
 """What pyproject.toml's `dependencies` are imported as."""
-OF_AN_EXTRA = {"ncu_report"}
+OF_AN_EXTRA = {"cupti", "ncu_report"}
 """Imported where it is used, and asked for there if it is absent."""
 
 
@@ -176,11 +178,11 @@ def test_the_store_sees_of_the_collector_the_record_the_metrics_and_the_errors()
     assert seen <= RECORD
 
 
-def test_judgement_sees_of_the_collector_the_record_and_the_metrics_and_of_the_store_its_values() -> None:
+def test_judgement_sees_of_the_collector_the_record_the_metrics_and_the_roofs_and_of_the_store_its_values() -> None:
     for module in in_package("ci"):
         seen = {found for found in ours_in(module) if not found.startswith("ci")}
         if module != "ci.judge":
-            assert seen <= RECORD | {"db.values", "db.errors"}, module
+            assert seen <= RECORD | ROOFS | {"db.values", "db.errors"}, module
 
 
 @pytest.mark.parametrize("module", [name for name in in_package("ci") if name != "ci.judge"])
@@ -218,13 +220,23 @@ MAIN_PROCESS = [
     "collector.static_lane",
     "collector.virtual_environment",
     "collector.profiles.recognise",
+    "collector.profiles.time_spent",
+    "collector.profiling",
+    "collector.redacted_file",
     "collector.occupancy",
     "collector.instructions",
     "collector.worker",
     "collector.git",
     "collector.roofline",
+    "collector.journal_header",
+    "collector.sending",
+    "collector.ncu",
 ]
 WORKER_PROCESS = "collector.nursery_main"
+IN_ANY_PROGRAM = {"collector.injection", "collector.injection.roofwatch_recorder", "collector.injection.sitecustomize"}
+"""Loaded by file into whatever `roofwatch profile` runs."""
+USER_PROCESSES = ["collector.ncu_target", "collector.capture_main"]
+"""What runs beside a user's own program."""
 
 
 @pytest.mark.parametrize("module", MAIN_PROCESS)
@@ -234,9 +246,18 @@ def test_the_process_that_plans_a_run_never_loads_what_a_kernel_could_break(modu
 
 def test_every_module_of_the_collector_is_in_one_of_its_two_processes() -> None:
     main = set().union(*(reached_from(module)[0] for module in MAIN_PROCESS))
-    worker = reached_from(WORKER_PROCESS)[0]
+    others = set().union(*(reached_from(module)[0] for module in [WORKER_PROCESS, *USER_PROCESSES]))
+    in_functions = {"collector.signed_suite"}
 
-    assert set(in_package("collector")) <= main | worker
+    assert set(in_package("collector")) <= main | others | in_functions | IN_ANY_PROGRAM
+
+
+@pytest.mark.parametrize("module", sorted(IN_ANY_PROGRAM))
+def test_what_is_put_into_a_profiled_program_loads_nothing_but_the_standard_library(module: str) -> None:
+    ours, others = reached_from(module)
+
+    assert ours <= {"collector", *IN_ANY_PROGRAM}
+    assert others <= sys.stdlib_module_names
 
 
 def test_a_worker_reaches_nothing_of_ours_that_a_user_s_repository_may_have_too() -> None:
@@ -267,6 +288,27 @@ def test_what_measures_needs_the_core_installation_alone(module: str) -> None:
 def test_the_command_line_loads_next_to_nothing_before_a_command_is_called() -> None:
     ours, others = reached_from("roofwatch.cli")
 
-    commands = {f"roofwatch.commands.{name}" for name in ("judgement", "machine_code", "measure", "records", "service")}
-    assert ours == {"roofwatch", "roofwatch.cli", "roofwatch.commands", "roofwatch.options"} | commands
+    commands = {name for name in modules() if name.startswith("roofwatch.commands")}
+    assert ours <= {"roofwatch", "roofwatch.cli", "roofwatch.options"} | commands
     assert others - sys.stdlib_module_names == {"typer"}
+
+
+def test_tests_for_a_gpu_load_what_a_machine_that_only_measures_has() -> None:
+    needing = [
+        file
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if "mark.gpu" in (text := file.read_text()) or "device: str" in text
+    ]
+    loaded = {
+        (file.name, name.split(".")[0])
+        for file in [*needing, ROOT / "tests" / "conftest.py", ROOT / "tests" / "kernels" / "conftest.py"]
+        for statement, is_at_load in _walk(ast.parse(file.read_text()), is_at_load=True)
+        if is_at_load
+        for name in (
+            [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else [str(statement.module)]
+        )
+    }
+
+    assert len(needing) > 20
+    allowed = CORE_DEPENDENCIES | {"collector", "kernels", "roofwatch", "tests", "pytest"} | sys.stdlib_module_names
+    assert {use for use in loaded if use[1] not in allowed} == set()

@@ -13,11 +13,12 @@ import pytest
 import torch
 import triton
 
-from collector.interpreter import round_as_a_gpu_does
 from collector.poison import poisoned_buffers
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
+    from collector.interpreter import round_as_a_gpu_does
+
     round_as_a_gpu_does()
 SHARE = "ROOFWATCH_TEST_SHARE"
 """`1/4` in the environment selects every fourth of the interpreted tests, by their names, from the second on."""

@@ -1,0 +1,52 @@
+"""Fresh databases for tests, copied from a migrated template on the embedded server."""
+
+from __future__ import annotations
+
+import uuid
+
+from sqlalchemy import URL, create_engine, text
+
+from db import migrate
+
+TEMPLATE = "roofwatch_template"
+
+
+class Databases:
+    """Makes databases on one server. Those of finished tests are dropped when the next is made: by then their
+    connections are gone, which Postgres would otherwise wait for.
+    """
+
+    def __init__(self, server_url: URL) -> None:
+        self._server_url = server_url
+        self._admin = create_engine(server_url, isolation_level="AUTOCOMMIT")
+        self._finished: list[str] = []
+
+    def make_template(self) -> None:
+        with self._admin.connect() as connection:
+            connection.execute(text("SELECT pg_advisory_lock(1)"))
+            query = text("SELECT count(*) FROM pg_database WHERE datname = :name")
+            if connection.scalar(query, {"name": TEMPLATE}) == 0:
+                # nothing here has to survive a power cut
+                connection.execute(text("ALTER SYSTEM SET fsync = off"))
+                connection.execute(text("SELECT pg_reload_conf()"))
+                connection.execute(text(f"CREATE DATABASE {TEMPLATE}"))
+                template = create_engine(self._server_url.set(database=TEMPLATE))
+                migrate.upgrade(template)
+                template.dispose()
+            connection.execute(text("SELECT pg_advisory_unlock(1)"))
+            connection.execute(text("SELECT pg_advisory_unlock(1)"))
+
+    def make(self, template: str) -> URL:
+        name = f"test_{uuid.uuid4().hex}"
+        with self._admin.connect() as connection:
+            while self._finished:
+                connection.execute(text(f"DROP DATABASE {self._finished.pop()} WITH (FORCE)"))
+            connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
+        return self._server_url.set(database=name)
+
+    def finish(self, url: URL) -> None:
+        assert url.database is not None
+        self._finished.append(url.database)
+
+    def close(self) -> None:
+        self._admin.dispose()
