@@ -1,20 +1,24 @@
-"""When to stop timing."""
+"""When to stop timing, and how much of it: the plans by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """When to stop.
+    """When a block of samples ends.
 
     Args:
-        warmup_ms: Untimed running first, and at least three launches.
-        budget_ms: Time for timed launches; `min_samples` are made even if they take longer.
+        warmup_ms: Untimed running first, and at least three launches, under the cache state that counts.
+        budget_ms: Time for timed launches, with what is done between them; `min_samples` are made even if they take
+            longer.
         min_samples: Fewer say nothing about spread.
         max_samples: More teach nothing and fill the record.
         relative_width: Stop early once the 95 % interval of the median is this narrow, relative to it.
+        patience_ms: The interval ends nothing before so much of the budget is spent.
+        patience_samples: Nor before there are so many.
 
     Source: stopping at a relative width of the interval is nvbench's stdrel criterion with the median in place of
     the mean (NVIDIA/nvbench:docs/cli_help.md).
@@ -25,3 +29,58 @@ class SamplingPlan:
     min_samples: int = 10
     max_samples: int = 1_000
     relative_width: float = 0.01
+    patience_ms: float = 0.0
+    patience_samples: int = 0
+
+
+class Preset(StrEnum):
+    """How much a measurement may cost, by what it is for."""
+
+    SURVEY = "survey"
+    """A whole suite: where is what. The quick cases of the suite that comes with roofwatch take a GPU a minute."""
+    QUICK = "quick"
+    """A few kernels that a change touches."""
+    GATE = "gate"
+    """What is to be confirmed, whatever it costs."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a preset stands for."""
+
+    sampling: SamplingPlan
+    block_count: int
+
+
+EFFORTS = {
+    Preset.SURVEY: Effort(SamplingPlan(warmup_ms=20, budget_ms=85), block_count=3),
+    # Half a second at least: a clock that is governed by power goes up and down within tenths of one. 0.5 % is what
+    # nvbench asks of the mean. 15 s let a noisy case end.
+    Preset.QUICK: Effort(
+        SamplingPlan(
+            warmup_ms=50,
+            budget_ms=15_000,
+            min_samples=30,
+            max_samples=5_000,
+            relative_width=0.005,
+            patience_ms=500,
+        ),
+        block_count=3,
+    ),
+    # 3 s of warm-up and 3 s of samples took the spread between runs of an 8192 cubed product on a B200 from 13.9 % to
+    # 1.7 % (facebookexperimental/triton: tlx_benchmark); ten blocks give what lies between them an interval.
+    # A sample of a short kernel takes 0.1 ms with what is done around it, so 10 000 last a second: less than 3 s, but
+    # the clock has settled in the warm-up by then.
+    Preset.GATE: Effort(
+        SamplingPlan(
+            warmup_ms=3_000,
+            budget_ms=15_000,
+            min_samples=30,
+            max_samples=10_000,
+            relative_width=0.005,
+            patience_ms=3_000,
+            patience_samples=1_000,
+        ),
+        block_count=10,
+    ),
+}

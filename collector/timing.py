@@ -1,4 +1,4 @@
-"""Time launches of a prepared call: perf_counter on the CPU, events on a GPU, behind one interface.
+"""Time launches of a prepared call, by whichever timer, until their median is known.
 
 A sample is one launch, or the mean of several where one is too short for the timer. Sampling stops when the median
 is known well enough or the budget is spent, whichever is first; all samples are kept.
@@ -11,111 +11,52 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from time import perf_counter_ns
-from typing import Any, Protocol
+from functools import cache
+from time import monotonic_ns, perf_counter_ns
+from typing import Literal
 
 import torch
 
-from collector.measurement import CacheState, Timer
+from collector.caches import cache_preparation, last_level_cache_bytes
+from collector.cpu_timer import CpuStopwatch
+from collector.cuda_events import EventStopwatch
+from collector.cuda_graph import GraphStopwatch
+from collector.cupti_timer import CuptiStopwatch
+from collector.measurement import Block, CacheState, Timer
+from collector.record import utc_now
+from collector.rotation import Copies, Rotation, copy_count
 from collector.sampling import SamplingPlan
+from collector.stopwatch import Alone, Launch, Ranks, Sample, Stopwatch
+from collector.timing_method import TimingMethod, default_method
 
-Launch = Callable[[], object]
-
-_CHECK_EVERY = 10
+_FIRST_CHECK = 10
+_LEAST_WARMUP_LAUNCHES = 3
 _Z_95 = 1.959964
+
+StoppedBy = Literal["precision", "budget", "samples"]
 
 
 @dataclass(frozen=True)
 class TimedLaunches:
-    samples_ns: tuple[float, ...]
+    """A block of samples, and how they were taken."""
+
+    block: Block
     launches_per_sample: int
-    timer: Timer
-    cache: CacheState
+    method: TimingMethod
+    began_ns: int
+    """When the first sample began, by the monotonic clock."""
+    ended_ns: int
+    """When the last one had ended."""
+    warm_up_ns: int
+    """Wall time of untimed launches."""
 
-
-class _Stopwatch(Protocol):
-    """Times `launches` launches in one go; one implementation per kind of device."""
-
-    timer: Timer
-    cache: CacheState
-    shortest_sample_ns: float
-
-    def time_ns(self, launch: Launch, launches: int) -> float: ...
-
-
-class Ranks(Protocol):
-    """Those that make each launch together with this process."""
-
-    def align(self) -> None:
-        """Go on once all are here."""
-
-    def slowest_ns(self, elapsed_ns: float) -> float:
-        """The longest of their times."""
-
-
-class _Alone:
-    """No others to wait for."""
-
-    def align(self) -> None:
-        pass
-
-    def slowest_ns(self, elapsed_ns: float) -> float:
-        return elapsed_ns
-
-
-class _CpuStopwatch:
-    """Wall time of the calling thread, on a hot cache: a CPU call is synchronous, and flushing a last-level cache that
-    other tenants share would cost more than it tells.
-    """
-
-    timer = Timer.PERF_COUNTER
-    cache = CacheState.HOT
-    shortest_sample_ns = 100_000.0  # 1000 times the cost of reading the clock twice
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-
-    def time_ns(self, launch: Launch, launches: int) -> float:
-        self._ranks.align()
-        start = perf_counter_ns()
-        for _ in range(launches):
-            launch()
-        return self._ranks.slowest_ns(float(perf_counter_ns() - start))
-
-
-class _CudaStopwatch:
-    """Device time between two events on a cold L2 cache.
-
-    The cache is overwritten before every timed launch, warm-up included, so rereading the input earns nothing.
-    Events resolve about 500 ns and include launch gaps of kernels that are shorter than their launch; the device
-    timer that does not is a later one, and is another `timer` in the record, never a silent replacement.
-
-    Source: triton.testing.do_bench, with twice the queried L2 in place of its fixed 256 MB.
-    """
-
-    timer = Timer.CUDA_EVENT
-    cache = CacheState.COLD
-    shortest_sample_ns = 0.0  # one launch per sample: a second one would find a warm cache
-
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
-        l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._flush = torch.empty(max(2 * l2_bytes, 2**20), dtype=torch.int8, device="cuda")
-
-    def time_ns(self, launch: Launch, launches: int) -> float:
-        start: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        self._flush.zero_()
-        self._ranks.align()
-        start.record()
-        for _ in range(launches):
-            launch()
-        end.record()
-        end.synchronize()
-        return self._ranks.slowest_ns(float(start.elapsed_time(end)) * 1e6)
+    @property
+    def samples_ns(self) -> tuple[float, ...]:
+        """Time of each sample in ns per launch, in the order taken."""
+        return self.block.samples_ns
 
 
 def sample_launches(
@@ -123,8 +64,10 @@ def sample_launches(
     plan: SamplingPlan,
     *,
     device: str = "cpu",
+    method: TimingMethod | None = None,
     launches_per_sample: int | None = None,
     ranks: Ranks | None = None,
+    copies: Copies | None = None,
 ) -> TimedLaunches:
     """Time a call again and again.
 
@@ -132,37 +75,86 @@ def sample_launches(
         launch: Does the work; on a GPU, enqueues it on the current stream and returns.
         plan: When to stop.
         device: `cpu` or `cuda`.
+        method: Timer and cache state; what every device of its kind offers if left out.
         launches_per_sample: What an earlier block of the same measurement used; chosen here if left out.
         ranks: Those that make each launch together with this process; None if it launches alone. All of them stop at
             the same sample, since they decide by the same times.
+        copies: How to come by launches on memory of their own, which a rotated cache takes.
 
-    Returns:
-        Time of each sample in ns per launch, in the order taken.
+    Raises:
+        TimerError: the timer or the cache state cannot be had.
+        UnsupportedError: the timer cannot time this launch.
+        Exception: whatever the launch raises.
     """
-    kind = _CudaStopwatch if device.startswith("cuda") else _CpuStopwatch
-    stopwatch: _Stopwatch = kind(ranks or _Alone())
+    together = ranks or Alone()
+    chosen = method or default_method(device)
+    stopwatch = make_stopwatch(launch, chosen, device=device, ranks=together, copies=copies)
     with _no_garbage_collection():
-        launch_ns = _warm_up(stopwatch, launch, plan.warmup_ms * 1e6)
-        count = launches_per_sample or max(1, math.ceil(stopwatch.shortest_sample_ns / launch_ns))
-        samples: list[float] = []
-        spent_ns = 0.0
-        while True:
-            elapsed_ns = stopwatch.time_ns(launch, count)
-            # a clock that did not advance is a launch below its resolution, not one that took no time
-            samples.append(max(elapsed_ns, 1.0) / count)
-            spent_ns += elapsed_ns
-            if len(samples) >= plan.max_samples:
-                break
-            if len(samples) < plan.min_samples:
-                continue
-            if spent_ns >= plan.budget_ms * 1e6:
-                break
-            if len(samples) % _CHECK_EVERY == 0 and relative_width_of_median(samples) <= plan.relative_width:
-                break
-    return TimedLaunches(tuple(samples), count, stopwatch.timer, stopwatch.cache)
+        warmed_from_ns = monotonic_ns()
+        launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, together)
+        launches = launches_per_sample or stopwatch.launches_for(launch_ns)
+        started_at, began_ns = utc_now(), monotonic_ns()
+        samples, stopped_by = _sample_until_known(stopwatch, launches, plan, together)
+        ended_ns = monotonic_ns()
+    kernels = [sample.kernels for sample in samples if sample.kernels is not None]
+    spans = tuple(sample.span_ns for sample in samples if sample.span_ns is not None)
+    return TimedLaunches(
+        block=Block(
+            started_at=started_at,
+            samples_ns=tuple(sample.busy_ns for sample in samples),
+            span_ns=spans,
+            host_ns=_median(sample.host_ns for sample in samples),
+            launch_delay_ns=_median(sample.launch_delay_ns for sample in samples),
+            kernel_count=max(map(len, kernels), default=None),
+            is_kernel_set_varying=len(set(kernels)) > 1,
+            stopped_by=stopped_by,
+        ),
+        launches_per_sample=launches,
+        method=chosen,
+        began_ns=began_ns,
+        ended_ns=ended_ns,
+        warm_up_ns=began_ns - warmed_from_ns,
+    )
 
 
-def relative_width_of_median(samples_ns: list[float]) -> float:
+def make_stopwatch(
+    launch: Launch, method: TimingMethod, *, device: str, ranks: Ranks, copies: Copies | None = None
+) -> Stopwatch:
+    """The stopwatch of a method for one launch.
+
+    Raises:
+        TimerError: it cannot be had.
+        UnsupportedError: the launch cannot be rotated.
+    """
+    if method.cache is CacheState.ROTATED:
+        assert copies is not None, "a rotation takes copies"
+        count = copy_count(copies.touched_bytes, last_level_cache_bytes(device))
+        launch = Rotation([launch, *(copies.make() for _ in range(count - 1))])
+    prepare_cache = cache_preparation(method.cache, device)
+    match method.timer:
+        case Timer.PERF_COUNTER:
+            return CpuStopwatch(launch, method.cache, prepare_cache, ranks)
+        case Timer.CUPTI:
+            return CuptiStopwatch(launch, method.cache, prepare_cache, ranks)
+        case Timer.CUDA_GRAPH:
+            return GraphStopwatch(launch, method.cache, ranks)
+        case Timer.CUDA_EVENT:
+            return EventStopwatch(launch, method.cache, prepare_cache, ranks)
+
+
+@contextmanager
+def timing_stream(device: str) -> Iterator[None]:
+    """Where everything that is timed is made and run: a graph cannot capture a GPU's default stream."""
+    with torch.cuda.stream(_gpu_stream()) if device.startswith("cuda") else nullcontext():
+        yield
+
+
+@cache
+def _gpu_stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves the annotation out
+
+
+def relative_width_of_median(samples_ns: Sequence[float]) -> float:
     """Width of the distribution-free 95 % interval of the median, relative to the median; infinite below 6 samples.
 
     Source: order statistics by the binomial distribution in its normal approximation (Conover, Practical
@@ -178,17 +170,60 @@ def relative_width_of_median(samples_ns: list[float]) -> float:
     return (ordered[high] - ordered[low]) / statistics.median(ordered)
 
 
-def _warm_up(stopwatch: _Stopwatch, launch: Launch, warmup_ns: float) -> float:
+def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
     """Run untimed for a while; returns the fastest launch seen, in ns."""
     fastest_ns = math.inf
     spent_ns = 0.0
     done = 0
-    while done < 3 or spent_ns < warmup_ns:
-        elapsed_ns = max(stopwatch.time_ns(launch, 1), 1.0)
-        fastest_ns = min(fastest_ns, elapsed_ns)
-        spent_ns += elapsed_ns
+    while done < _LEAST_WARMUP_LAUNCHES or spent_ns < warmup_ns:
+        began_at = perf_counter_ns()
+        fastest_ns = min(fastest_ns, stopwatch.rehearse())
+        spent_ns += ranks.slowest_ns(float(perf_counter_ns() - began_at))
         done += 1
     return fastest_ns
+
+
+def _sample_until_known(
+    stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks
+) -> tuple[list[Sample], StoppedBy]:
+    samples: list[Sample] = []
+    times_ns: list[float] = []
+    spent_ns = 0.0
+    while True:
+        began_at = perf_counter_ns()
+        batch = stopwatch.take(_next_batch(len(samples), spent_ns, plan), launches)
+        spent_ns += ranks.slowest_ns(float(perf_counter_ns() - began_at))
+        samples += batch
+        times_ns += [sample.busy_ns for sample in batch]
+        if len(samples) >= plan.max_samples:
+            return samples, "samples"
+        if len(samples) < plan.min_samples:
+            continue
+        if _is_known(times_ns, spent_ns, plan):
+            return samples, "precision"
+        if spent_ns >= plan.budget_ms * 1e6:
+            return samples, "budget"
+
+
+def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
+    """How many samples to take before the interval is looked at again: more and more, but none that the rest of the
+    budget has no room for.
+    """
+    if done < plan.min_samples:
+        return min(plan.min_samples - done, plan.max_samples)
+    left_ns = plan.budget_ms * 1e6 - spent_ns
+    room = math.ceil(left_ns * done / spent_ns) if spent_ns else plan.max_samples
+    return max(1, min(max(_FIRST_CHECK, done // 5), room, plan.max_samples - done))
+
+
+def _is_known(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) -> bool:
+    is_early = spent_ns < plan.patience_ms * 1e6 or len(times_ns) < plan.patience_samples
+    return not is_early and relative_width_of_median(times_ns) <= plan.relative_width
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 @contextmanager

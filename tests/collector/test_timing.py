@@ -1,13 +1,21 @@
 import math
-import statistics
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 
+from collector.caches import CacheFlush
 from collector.measurement import CacheState, Timer
+from collector.rotation import Copies
 from collector.sampling import SamplingPlan
+from collector.stopwatch import Sample
 from collector.timing import relative_width_of_median, sample_launches
+from collector.timing_method import TimingMethod
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, now_ns: Callable[[], int]) -> None:
+    for module in ("cpu_timer", "timing"):
+        monkeypatch.setattr(f"collector.{module}.perf_counter_ns", now_ns)
 
 
 class Counter:
@@ -22,7 +30,7 @@ def test_a_budget_that_is_spent_still_gives_the_least_number_of_samples() -> Non
     plan = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=7)
     timed = sample_launches(lambda: sum(range(50_000)), plan)
     assert len(timed.samples_ns) == 7
-    assert (timed.timer, timed.cache) == (Timer.PERF_COUNTER, CacheState.HOT)
+    assert timed.method == TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)
 
 
 def test_no_more_than_the_greatest_number_of_samples_is_taken() -> None:
@@ -65,7 +73,7 @@ def test_launches_of_several_ranks_start_together_and_take_as_long_as_the_slowes
         nonlocal now_ns
         now_ns += 50_000
 
-    monkeypatch.setattr("collector.timing.perf_counter_ns", lambda: now_ns)
+    set_clock(monkeypatch, lambda: now_ns)
     companion = SlowCompanion()
     timed = sample_launches(launch, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=4), ranks=companion)
     assert list(timed.samples_ns) == [150_000.0] * 4
@@ -83,7 +91,7 @@ def test_a_sample_is_the_time_of_one_launch(monkeypatch: pytest.MonkeyPatch) -> 
         now_ns += launch_ns
         launch_ns += 3_000
 
-    monkeypatch.setattr("collector.timing.perf_counter_ns", lambda: now_ns)
+    set_clock(monkeypatch, lambda: now_ns)
     timed = sample_launches(launch, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3))
     # three launches warm up; the fastest took 40 µs, so three make a sample of at least 100 µs
     assert timed.launches_per_sample == 3
@@ -97,7 +105,7 @@ def test_sampling_ends_once_the_median_is_known(monkeypatch: pytest.MonkeyPatch)
         nonlocal now_ns
         now_ns += 200_000
 
-    monkeypatch.setattr("collector.timing.perf_counter_ns", lambda: now_ns)
+    set_clock(monkeypatch, lambda: now_ns)
     plan = SamplingPlan(warmup_ms=1, budget_ms=1_000, min_samples=10)
     assert sample_launches(launch, plan).samples_ns == (200_000,) * 10
 
@@ -120,12 +128,142 @@ def test_few_samples_have_no_interval() -> None:
     assert relative_width_of_median([1.0] * 6) == 0
 
 
-@pytest.mark.gpu
-def test_device_time_of_a_copy_lies_near_what_the_memory_allows() -> None:
-    source = torch.ones(2**28, dtype=torch.int8, device="cuda")
-    target = torch.empty_like(source)
-    timed = sample_launches(lambda: target.copy_(source), SamplingPlan(), device="cuda")
-    bytes_per_s = 2**29 / statistics.median(timed.samples_ns) * 1e9
-    assert timed.timer is Timer.CUDA_EVENT
-    assert timed.cache is CacheState.COLD
-    assert 1e11 < bytes_per_s < 2e13
+def test_why_sampling_ended_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that only launches move, by 200 µs and then by 300, and so on by turns."""
+    now_ns = 0
+
+    def launch() -> None:
+        nonlocal now_ns
+        now_ns += 200_000 if now_ns % 500_000 == 0 else 300_000
+
+    set_clock(monkeypatch, lambda: now_ns)
+
+    def stopped_by(**plan: float) -> str | None:
+        nonlocal now_ns
+        now_ns = 0
+        return sample_launches(launch, SamplingPlan(warmup_ms=0, **plan)).block.stopped_by  # type: ignore[arg-type]
+
+    assert stopped_by(relative_width=0.6) == "precision"
+    assert stopped_by(budget_ms=20) == "budget"
+    assert stopped_by(max_samples=40) == "samples"
+
+
+def test_precision_ends_nothing_before_patience_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = 0
+
+    def launch() -> None:
+        nonlocal now_ns
+        now_ns += 200_000
+
+    set_clock(monkeypatch, lambda: now_ns)
+
+    def sample_count(**plan: float) -> int:
+        plan_of = SamplingPlan(warmup_ms=0, budget_ms=1_000, **plan)  # type: ignore[arg-type]
+        return len(sample_launches(launch, plan_of).samples_ns)
+
+    assert sample_count() == 10
+    assert 100 <= sample_count(patience_ms=20) <= 120
+    assert 50 <= sample_count(patience_samples=50) <= 60
+    assert sample_count(patience_ms=20, patience_samples=50) == sample_count(patience_ms=20)
+
+
+def test_what_is_done_between_launches_is_paid_from_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of 1 ms, before each of which the cache is overwritten for 9 ms."""
+    now_ns = 0
+
+    def pass_time(elapsed_ns: int) -> None:
+        nonlocal now_ns
+        now_ns += elapsed_ns
+
+    set_clock(monkeypatch, lambda: now_ns)
+    monkeypatch.setattr("collector.timing.cache_preparation", lambda *_: lambda: pass_time(9_000_000))
+    plan = SamplingPlan(warmup_ms=0, budget_ms=300, relative_width=-1)
+    timed = sample_launches(
+        lambda: pass_time(1_000_000), plan, method=TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
+    )
+
+    assert list(timed.samples_ns) == [1_000_000.0] * 30
+    assert timed.block.stopped_by == "budget"
+
+
+@pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A machine whose last-level cache holds a MiB, so that filling it twice takes no time."""
+    for module in ("caches", "timing"):
+        monkeypatch.setattr(f"collector.{module}.last_level_cache_bytes", lambda _device: 2**20)
+    return 2**20
+
+
+PLAN = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=5)
+
+
+def test_on_a_cold_cache_each_sample_is_one_launch_after_overwriting_twice_the_cache(
+    small_cache: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    flush = CacheFlush.__call__
+
+    def noted_flush(cache: CacheFlush) -> None:
+        happened.append("flush")
+        flush(cache)
+
+    monkeypatch.setattr(CacheFlush, "__call__", noted_flush)
+    timed = sample_launches(
+        lambda: happened.append("launch"), PLAN, method=TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
+    )
+
+    assert happened == ["flush", "launch"] * (3 + 5)  # in the warm-up too
+    assert timed.launches_per_sample == 1
+    assert timed.method.cache is CacheState.COLD
+
+
+def test_on_a_rotated_cache_launches_take_turns_on_copies_that_exceed_it(small_cache: int) -> None:
+    called: list[int] = []
+    numbers = iter(range(1, 100))
+
+    def make() -> Callable[[], None]:
+        number = next(numbers)
+        return lambda: called.append(number)
+
+    sample_launches(
+        lambda: called.append(0),
+        PLAN,
+        method=TimingMethod(Timer.PERF_COUNTER, CacheState.ROTATED),
+        copies=Copies(make, touched_bytes=small_cache / 4),
+    )
+
+    assert called[:18] == [*range(8), *range(8), 0, 1]
+
+
+class Scripted:
+    """A stopwatch whose samples are given."""
+
+    method = TimingMethod(Timer.CUPTI, CacheState.COLD)
+
+    def __init__(self, *samples: Sample) -> None:
+        self._samples = list(samples)
+
+    def rehearse(self) -> float:
+        return 1.0
+
+    def launches_for(self, launch_ns: float) -> int:  # noqa: ARG002  of any length
+        return 1
+
+    def take(self, sample_count: int, launches: int) -> list[Sample]:
+        assert launches == 1
+        taken, self._samples = self._samples[:sample_count], self._samples[sample_count:]
+        return taken
+
+
+def test_a_block_holds_what_the_timer_tells_beside_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [
+        Sample(busy_ns=100, span_ns=150, host_ns=900, launch_delay_ns=30, kernels=("a", "b")),
+        Sample(busy_ns=110, span_ns=140, host_ns=700, launch_delay_ns=10, kernels=("a", "b")),
+        Sample(busy_ns=120, span_ns=160, host_ns=800, launch_delay_ns=20, kernels=("a", "b", "memset")),
+    ]
+    monkeypatch.setattr("collector.timing.make_stopwatch", lambda *_, **__: Scripted(*samples))
+    block = sample_launches(Counter(), SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3)).block
+
+    assert (block.samples_ns, block.span_ns) == ((100, 110, 120), (150, 140, 160))
+    assert (block.host_ns, block.launch_delay_ns) == (800, 20)
+    assert (block.kernel_count, block.is_kernel_set_varying) == (3, True)

@@ -1,0 +1,54 @@
+"""A case of a suite as a call without arguments: what is timed, and what a profiler looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from collector.errors import SuiteError
+from collector.evaluation import (
+    IncorrectResultError,
+    differentiable,
+    differentiated_names,
+    make_inputs,
+    outputs_by_name,
+    upstream_gradients,
+)
+from roofwatch.spec import Case, Direction, Implementation, KernelSpec
+
+
+def compiled(implementation: Implementation) -> Callable[..., Any]:
+    """The launcher through torch.compile, for fixed shapes."""
+    import torch._functorch.config as functorch_config
+
+    # else inductor's backward frees what a second backward of the same graph, which is timed, needs
+    functorch_config.donated_buffer = False
+    form: Callable[..., Any] = torch.compile(implementation.launch, dynamic=False)
+    return form
+
+
+def prepare_call(launch: Callable[..., Any], spec: KernelSpec, case: Case, device: str) -> Callable[[], object]:
+    """Make the case's inputs, and give the call that does its work: the forward pass without a graph, or the gradients
+    alone.
+
+    Raises:
+        SuiteError: what the call gives back cannot be differentiated.
+    """
+    inputs = make_inputs(spec, case, device)
+    if case.direction is Direction.FWD:
+
+        def forward() -> object:
+            with torch.no_grad():
+                return launch(**inputs)
+
+        return forward
+    try:
+        outputs = outputs_by_name(launch(**inputs))
+        roots = differentiable(outputs)
+    except IncorrectResultError as error:
+        raise SuiteError(f"{case.id}: {error}") from None
+    upstream = upstream_gradients(outputs, case)
+    leaves = [inputs[name] for name in differentiated_names(spec, case, inputs)]
+    return lambda: torch.autograd.grad(roots, leaves, upstream, retain_graph=True, allow_unused=True)

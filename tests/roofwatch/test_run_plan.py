@@ -1,0 +1,41 @@
+"""What the options of `roofwatch run` stand for."""
+
+import pytest
+
+from collector.measurement import CacheState, Timer
+from collector.sampling import EFFORTS, Preset
+from collector.suite_run import RunPlan
+from roofwatch.arguments import run_plan
+
+
+def plan(**options: object) -> RunPlan:
+    return run_plan(kernels=None, implementations=None, targets="", **options)  # type: ignore[arg-type]
+
+
+def test_what_is_left_out_is_what_a_plan_is_by_itself() -> None:
+    asked = plan()
+
+    assert (asked.sampling, asked.block_count) == (RunPlan().sampling, RunPlan().block_count)
+    assert (asked.timer, asked.cache) == (None, None)
+
+
+@pytest.mark.parametrize("preset", Preset)
+def test_a_preset_says_how_long_and_how_often_unless_blocks_are_given(preset: Preset) -> None:
+    effort = EFFORTS[preset]
+
+    assert (plan(preset=preset).sampling, plan(preset=preset).block_count) == (effort.sampling, effort.block_count)
+    assert plan(preset=preset, blocks=7).block_count == 7
+
+
+def test_presets_cost_more_and_more_and_ask_for_no_less() -> None:
+    survey, quick, gate = (EFFORTS[preset].sampling for preset in Preset)
+
+    assert survey.warmup_ms < quick.warmup_ms < gate.warmup_ms
+    assert survey.relative_width > quick.relative_width >= gate.relative_width
+    assert survey.patience_ms < quick.patience_ms < gate.patience_ms
+
+
+def test_a_timer_and_a_cache_are_asked_for_by_name() -> None:
+    asked = plan(timer="cuda_graph", cache="hot")
+
+    assert (asked.timer, asked.cache) == (Timer.CUDA_GRAPH, CacheState.HOT)
