@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from collector.machine import Environment
+from collector.nvml import DeviceFacts, NvmlDevice, NvmlError
 
 _KNOB_PREFIXES = ("TRITON_", "TORCHINDUCTOR_", "PTXAS_", "OMP_", "MKL_", "CUDA_LAUNCH_BLOCKING", "CUBLAS_")
 _NOT_KNOBS = ("_DIR", "_PATH", "_HOME")
@@ -36,17 +37,28 @@ def collect_environment(device: str) -> Environment:
             **common, device_kind="cpu", device_name=cpu_name(), device_memory_bytes=_total_memory_bytes()
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    power_limit_w, driver_version = _nvml_facts(str(getattr(properties, "uuid", "")))
+    facts = _nvml_facts(device_uuid(device))
     return Environment(
         **common,
         device_kind="hip" if torch.version.hip else "cuda",
         device_name=properties.name,
         device_memory_bytes=properties.total_memory,
         device_count=torch.cuda.device_count(),
-        power_limit_w=power_limit_w,
-        driver_version=driver_version,
+        power_limit_w=facts.power_limit_w,
+        driver_version=facts.driver_version,
         compute_capability=f"{properties.major}.{properties.minor}",
+        is_persistence_on=facts.is_persistence_on,
+        is_ecc_on=facts.is_ecc_on,
+        is_mig_on=facts.is_mig_on,
     )
+
+
+def device_uuid(device: str) -> str | None:
+    """Of the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES makes of its number; None of a CPU."""
+    if not device.startswith("cuda"):
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    return None if uuid is None else str(uuid)
 
 
 def cpu_name() -> str:
@@ -81,19 +93,9 @@ def _compile_knobs() -> dict[str, str]:
     }
 
 
-def _nvml_facts(uuid: str) -> tuple[float | None, str | None]:
-    """Power limit in watts and driver version, by the device's UUID; None where NVML is not there or refuses."""
-    import pynvml
-
+def _nvml_facts(uuid: str | None) -> DeviceFacts:
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None, None
-    try:
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
-        return pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000, driver
-    except pynvml.NVMLError:
-        return None, None
-    finally:
-        pynvml.nvmlShutdown()
+        with NvmlDevice(uuid) as device:
+            return device.facts()
+    except NvmlError:
+        return DeviceFacts()

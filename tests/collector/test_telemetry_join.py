@@ -1,0 +1,124 @@
+from typing import Any
+
+import pytest
+
+from collector.device_state import DeviceState
+from collector.telemetry_join import Window, device_state, energy_between
+from tests.collector.nvml import MS, make_reading
+
+WINDOW = Window(100 * MS, 300 * MS)
+BUSY = [make_reading(at_ms) for at_ms in range(0, 500, 50)]
+
+
+def state_of(*changes: tuple[float, dict[str, Any]], **arguments: Any) -> DeviceState:
+    """Of readings every 50 ms, some of them changed, in the window from 100 to 300 ms."""
+    changed = dict(changes)
+    readings = [make_reading(at_ms, **changed.get(at_ms, {})) for at_ms in range(0, 500, 50)]
+    return device_state(readings, WINDOW, **{"launch_count": 1_000} | arguments)
+
+
+def test_a_block_of_a_quiet_device_is_described_and_not_degraded() -> None:
+    state = state_of()
+
+    assert state.reading_count == 5
+    assert (state.sm_clock_mhz, state.memory_clock_mhz) == (1980, 2619)
+    assert (state.power_w, state.temperature_c) == (400, 50)
+    assert state.energy_per_launch_j == pytest.approx(0.08)  # 400 W for 200 ms over 1000 launches
+    assert state.clock_event_reasons == state.degraded_by == ()
+
+
+def test_only_readings_of_the_block_count() -> None:
+    state = state_of(
+        (50, {"clock_event_reasons": ("hw_slowdown",), "temperature_c": 90}),
+        (350, {"foreign_process_count": 1, "sm_clock_mhz": 300}),
+    )
+
+    assert state.degraded_by == ()
+    assert (state.sm_clock_mhz, state.temperature_c) == (1980, 50)
+
+
+def test_clocks_are_medians_power_a_mean_and_the_temperature_the_highest() -> None:
+    state = state_of((150, {"sm_clock_mhz": 1965, "power_w": 500.0, "temperature_c": 61}))
+
+    assert (state.sm_clock_mhz, state.power_w, state.temperature_c) == (1980, 420, 61)
+
+
+@pytest.mark.parametrize(
+    "fault", ["hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"]
+)
+def test_a_fault_at_any_time_in_a_block_degrades_it(fault: str) -> None:
+    state = state_of((200, {"clock_event_reasons": (fault,)}))
+
+    assert state.clock_event_reasons == state.degraded_by == (fault,)
+
+
+@pytest.mark.parametrize("reason", ["sw_power_cap", "gpu_idle", "applications_clocks_setting", "unknown_0x1000"])
+def test_other_reasons_are_recorded_and_degrade_nothing(reason: str) -> None:
+    state = state_of((200, {"clock_event_reasons": (reason,)}))
+
+    assert state.clock_event_reasons == (reason,)
+    assert state.degraded_by == ()
+
+
+def test_a_foreign_process_degrades_a_block_and_an_unknown_number_does_not() -> None:
+    assert state_of((200, {"foreign_process_count": 2})).degraded_by == ("foreign_process",)
+    assert state_of((200, {"foreign_process_count": None})).degraded_by == ()
+
+
+def test_a_clock_that_ranges_over_a_tenth_degrades_a_block() -> None:
+    falling = [(at_ms, {"sm_clock_mhz": 2080 - at_ms}) for at_ms in range(100, 350, 50)]
+
+    assert state_of(*falling).degraded_by == ()
+    assert state_of(*falling, (300, {"sm_clock_mhz": 1500})).degraded_by == ("unsteady_sm_clock",)
+
+
+def test_a_locked_clock_that_left_its_place_degrades_a_block() -> None:
+    assert state_of(locked_sm_clock_mhz=1980.0).degraded_by == ()
+    assert state_of(locked_sm_clock_mhz=1935.0).degraded_by == ()
+    assert state_of(locked_sm_clock_mhz=1500.0).degraded_by == ("clock_lock_lost",)
+
+
+def test_a_block_between_two_readings_takes_the_nearest() -> None:
+    state = device_state(BUSY, Window(110 * MS, 120 * MS), launch_count=10)
+
+    assert state.reading_count == 1
+    assert state.sm_clock_mhz == 1980
+
+
+def test_without_readings_nothing_is_known_and_nothing_is_wrong() -> None:
+    assert device_state([], WINDOW, launch_count=10) == DeviceState(reading_count=0)
+
+
+def test_quantities_that_are_not_offered_stay_unknown() -> None:
+    silent = [
+        make_reading(at_ms, power_w=None, energy_j=None, clock_event_reasons=None, foreign_process_count=None)
+        for at_ms in range(0, 500, 50)
+    ]
+
+    state = device_state(silent, WINDOW, launch_count=10)
+
+    assert (state.power_w, state.energy_per_launch_j) == (None, None)
+    assert state.degraded_by == ()
+    assert state.sm_clock_mhz == 1980
+
+
+def test_energy_is_read_between_the_readings_around_the_window() -> None:
+    assert energy_between(BUSY, Window(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
+
+
+def test_energy_is_unknown_where_the_counter_went_back() -> None:
+    readings = [make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 5.0 + at_ms) for at_ms in range(0, 500, 50)]
+
+    assert energy_between(readings, WINDOW) is None
+    assert energy_between(readings, Window(210 * MS, 400 * MS)) == pytest.approx(190)
+
+
+def test_energy_is_unknown_where_the_counter_moved_once() -> None:
+    readings = [make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 1_040.0) for at_ms in range(0, 500, 50)]
+
+    assert energy_between(readings, WINDOW) is None
+
+
+def test_energy_is_unknown_unless_it_was_read_on_both_sides() -> None:
+    assert energy_between(BUSY, Window(-10 * MS, 300 * MS)) is None
+    assert energy_between(BUSY, Window(100 * MS, 460 * MS)) is None
