@@ -20,6 +20,7 @@ import orjson
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_validator
 
 from collector.case_record import CaseRecord
+from collector.compressed import SUFFIX, TooLargeError, compress, read_document
 from collector.device_state import Telemetry
 from collector.errors import RecordError
 from collector.machine import Ceiling, Environment
@@ -160,33 +161,42 @@ class RunRecord(Part):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a record file.
+        """Read a record file, compressed or not: its content tells, whatever its name.
 
         Raises:
             RecordError: it is not there, cannot be read, or is not a record.
         """
         try:
-            document = path.read_bytes()
+            with path.open("rb") as file:
+                document = read_document(file, max_bytes=MAX_RECORD_BYTES)
+        except TooLargeError as error:
+            raise RecordError(f"{path}: {error}, which is the most that a record has") from None
+        except ValueError as error:
+            raise RecordError(f"{path}: {error}; measure again or copy it again") from None
         except OSError as error:
             raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
         return cls.from_json(document, name=str(path))
 
     def write(self, path: Path) -> None:
-        """Write the record so that a reader finds all of it or nothing, even after a power cut.
+        """Write the record so that a reader finds all of it or nothing, even after a power cut; compressed where the
+        name ends in `.gz`.
 
         Raises:
             RecordError: the disk is full or the folder cannot be written; the file that was there before is
                 unharmed, and this record was saved in the temporary folder if there was room, which the message says.
         """
-        document = self.to_json()
+        document = compress(self.to_json()) if path.suffix == SUFFIX else self.to_json()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, document)
         except OSError as error:
-            raise RecordError(f"{path}: cannot be written: {reason_of(error)}; {self._rescue(document)}") from None
+            raise RecordError(
+                f"{path}: cannot be written: {reason_of(error)}; {self._rescue(path, document)}"
+            ) from None
 
-    def _rescue(self, document: bytes) -> str:
-        rescue = Path(tempfile.gettempdir()) / f"roofwatch-{self.run_id}.json"
+    def _rescue(self, path: Path, document: bytes) -> str:
+        ending = f".json{SUFFIX}" if path.suffix == SUFFIX else ".json"
+        rescue = Path(tempfile.gettempdir()) / f"roofwatch-{self.run_id}{ending}"
         try:
             write_whole(rescue, document)
         except OSError as error:

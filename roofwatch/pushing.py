@@ -1,0 +1,42 @@
+"""Where records are sent, and what became of them, in words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from collector.errors import SpoolError
+from collector.sending import TOKEN_VARIABLE, HttpSender
+from collector.spool import Delivery, Spool
+from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
+
+
+def sender_and_spool(url: str | None, folder: Path | None) -> tuple[HttpSender, Spool]:
+    """What is not given comes from the settings, and the token from the environment alone.
+
+    Raises:
+        SpoolError: no server is named, or its URL cannot be used.
+    """
+    if url is None or folder is None:
+        from roofwatch.settings import load_settings
+
+        settings = load_settings()
+        url = url or settings.server_url
+        folder = folder or settings.data_dir / "spool"
+    if url is None:
+        raise SpoolError("which server? Name it with --url, or by the setting server_url")
+    return HttpSender(url, os.environ.get(TOKEN_VARIABLE) or None), Spool(folder)
+
+
+def summary(delivery: Delivery, spool: Spool) -> list[str]:
+    """A line for what was sent, and one for each record that was not."""
+    lines = [f"{len(delivery.sent)} record(s) sent and acknowledged"]
+    lines += [f"refused: {spool.folder / 'refused' / name}: {reason}" for name, reason in delivery.refused]
+    lines += [f"kept for later: {spool.folder / name}: {reason}" for name, reason in delivery.left]
+    return lines
+
+
+def exit_status(delivery: Delivery) -> int:
+    if delivery.left:
+        return EXIT_CANNOT
+    return EXIT_WRONG if delivery.refused else 0

@@ -1,0 +1,290 @@
+"""Runs that are cut short and gone on with: nothing is measured twice, and nothing is lost."""
+
+import shutil
+import signal
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector import suite_run
+from collector.errors import JournalError
+from collector.journal import Journal, journal_path
+from collector.journal_header import ALONE, header_of
+from collector.measurement import Block
+from collector.nursery import Nursery
+from collector.part import Outcome
+from collector.record import RunRecord
+from collector.revision import SuiteAt
+from collector.run import collect_run, measure_pair
+from collector.sampling import SamplingPlan
+from collector.selection import Subject
+from collector.suite_run import RunPlan, SuiteRun
+from collector.suite_source import SuiteSource
+from collector.workers import Workers
+from roofwatch.unfinished import finished_record
+from tests.builders import make_commit, make_record
+from tests.roofwatch.command import SUITES, Done, roofwatch
+
+QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
+PLAN = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK)
+
+Uncut = tuple[RunRecord, list[bytes]]
+"""A run that was not cut short, and the lines of its journal."""
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def suite_in(folder: Path, name: str) -> SuiteAt:
+    """A suite outside of any repository, whose other files decide whether a run may go on."""
+    file = Path(shutil.copy(SUITES / name, folder))
+    return SuiteAt(SuiteSource(file), make_commit(), "example")
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> SuiteAt:
+    return suite_in(tmp_path_factory.mktemp("suite"), "bench_good.py")
+
+
+@pytest.fixture(scope="module")
+def uncut(nursery: Nursery, good: SuiteAt, tmp_path_factory: pytest.TempPathFactory) -> Uncut:
+    path = tmp_path_factory.mktemp("uncut") / "record.json.journal"
+    with Journal.begin(path, header_of({ALONE: good}, PLAN)) as journal:
+        record = collect_run(good, PLAN, nursery=nursery, journal=journal)
+        return record, path.read_bytes().splitlines(keepends=True)
+
+
+def without_times(record: RunRecord) -> dict[str, Any]:
+    document = record.model_dump(mode="json", exclude={"ceilings", "finished_at", "measurements", "spent_ns"})
+    return document | {"outcomes": [(m.case_id, m.implementation, m.outcome) for m in record.measurements]}
+
+
+def blocks_of(record: RunRecord) -> dict[tuple[str, str], tuple[Block, ...]]:
+    return {(m.case_id, m.implementation): m.blocks for m in record.measurements}
+
+
+@pytest.mark.parametrize("line_count", [2, 4, 8, 10, None])
+def test_a_run_that_was_killed_at_any_point_measures_what_is_missing_and_nothing_else(
+    nursery: Nursery,
+    good: SuiteAt,
+    uncut: Uncut,
+    tmp_path: Path,
+    line_count: int | None,
+) -> None:
+    record, lines = uncut
+    path = tmp_path / "record.json.journal"
+    path.write_bytes(b"".join([*lines[:line_count], *(line[:50] for line in lines[line_count or len(lines) :][:1])]))
+
+    with Journal.resume(path, header_of({ALONE: good}, PLAN)) as journal:
+        assert journal.result_count == len(lines[:line_count]) - 1
+        before = {(step.case_id, step.implementation, step.blocks_before): step.block for step in _steps(journal)}
+        resumed = collect_run(good, PLAN, nursery=nursery, journal=journal)
+        assert journal.result_count == len(lines) - 1
+
+    assert without_times(resumed) == without_times(record)
+    assert line_count == 2 or resumed.ceilings == record.ceilings
+    now = blocks_of(resumed)
+    assert all(now[case, implementation][index] == block for (case, implementation, index), block in before.items())
+    assert {key: len(blocks) for key, blocks in now.items()} == {
+        key: len(blocks) for key, blocks in blocks_of(record).items()
+    }
+    if line_count is None:
+        assert now == blocks_of(record)
+
+
+def _steps(journal: Journal, side: str = ALONE) -> list[Any]:
+    return [entry.timed for entry in journal.log(side).past if entry.timed is not None]
+
+
+def test_a_run_is_not_gone_on_with_on_another_machine(
+    nursery: Nursery, good: SuiteAt, uncut: Uncut, tmp_path: Path
+) -> None:
+    path = tmp_path / "record.json.journal"
+    path.write_bytes(b"".join(uncut[1]))
+    two_threads = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK, thread_count=2)
+    header = header_of({ALONE: good}, PLAN)
+    with (
+        Journal.resume(path, header) as journal,
+        pytest.raises(JournalError, match=r"another machine: thread_count was 1 and is 2"),
+    ):
+        collect_run(good, two_threads, nursery=nursery, journal=journal)
+
+
+def test_the_time_of_all_processes_of_a_run_is_counted_together(uncut: Uncut) -> None:
+    record, _ = uncut
+    assert list(record.spent_ns) == ["start", "ceilings", "compile", "check", "warm_up", "timing", "overhead"]
+    wall_ns = (record.finished_at - record.started_at) / timedelta(microseconds=1) * 1e3
+    assert sum(record.spent_ns.values()) <= wall_ns
+
+
+def test_a_clock_that_is_set_back_does_not_end_a_run_before_it_began(
+    nursery: Nursery, good: SuiteAt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = SuiteRun(good.source, RunPlan(kernels=("total",), device="cpu", targets=(), block_count=1, sampling=QUICK))
+    began_at = run._started_at
+    monkeypatch.setattr(suite_run, "utc_now", lambda: began_at - timedelta(days=1))
+    with Workers(nursery, good.source, device="cpu") as workers:
+        run.select(workers.start())
+        run.describe_machine(workers)
+    record = run.record(good.commit, good.project)
+    assert record.finished_at == record.started_at
+
+
+def test_a_block_that_lost_its_partner_is_forgotten_for_good(good: SuiteAt, uncut: Uncut, tmp_path: Path) -> None:
+    path = tmp_path / "record.json.journal"
+    path.write_bytes(b"".join(uncut[1]))
+    subject = Subject("scale/n=1000/float32/fwd", "eager")
+    for expected in (2, 1):
+        with Journal.resume(path, header_of({ALONE: good}, PLAN)) as journal:
+            run = SuiteRun(good.source, PLAN, journal.log())
+            run._restore()
+            assert run.block_count(subject) == expected
+            run.keep_blocks(subject, 1)
+            assert run.block_count(subject) == 1
+
+
+def cut_run(tmp_path: Path, number: signal.Signals, *options: str, language: str = "torch") -> Done:
+    if not (tmp_path / "bench_ends_run.py").exists():
+        suite_in(tmp_path, "bench_ends_run.py")
+    return roofwatch(
+        *(
+            "run",
+            tmp_path / "bench_ends_run.py",
+            "-o",
+            tmp_path / "record.json.gz",
+            "--blocks",
+            "1",
+            "--no-static",
+            "--device",
+            "cpu",
+        ),
+        *options,
+        ENDS_RUN_DONE=str(tmp_path / "done"),
+        ENDS_RUN_SIGNAL=str(int(number)),
+        ENDS_RUN_LANGUAGE=language,
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+
+
+def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    record_file = tmp_path / "record.json.gz"
+
+    killed = cut_run(tmp_path, signal.SIGKILL)
+    assert killed.status == -signal.SIGKILL
+    assert not record_file.exists()
+    done_before = Counter((tmp_path / "done").read_text().split())
+
+    refused = cut_run(tmp_path, signal.SIGKILL)
+    assert refused.status == 2
+    assert "an unfinished run with 3 results is there: --resume goes on from there, --discard" in refused.error
+    other = cut_run(tmp_path, signal.SIGKILL, "--resume", "--threads", "2")
+    assert other.status == 2
+    assert "thread_count was 1 then and is 2 now" in other.error
+
+    resumed = cut_run(tmp_path, signal.SIGKILL, "--resume")
+    assert resumed.status == 0, resumed.error
+    assert "going on with the 3 results" in resumed.error
+    record = RunRecord.read(record_file)
+    assert [str(m.outcome) for m in record.measurements] == ["ok"] * 3
+    assert not journal_path(record_file).exists()
+    done = Counter((tmp_path / "done").read_text().split())
+    assert done_before == {"first": 1, "second": 1}
+    assert done - done_before == {"first": 1, "second": 2, "third": 2}, "first was checked before: only timed"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "language"),
+    [(signal.SIGTERM, 143, "torch"), (signal.SIGINT, 130, "torch"), (signal.SIGTERM, 143, "triton")],
+    ids=["SIGTERM", "SIGINT", "SIGTERM while the interpreter checks"],
+)
+def test_a_run_that_is_stopped_says_how_to_go_on_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals, status: int, language: str
+) -> None:
+    stopped = cut_run(tmp_path, number, language=language)
+    journal = journal_path(tmp_path / "record.json.gz")
+    assert stopped.status == status, stopped.error
+    assert f"3 results are kept in {journal}: the same command with --resume goes on from there" in stopped.error
+    assert b"crashed" not in journal.read_bytes(), "that a process was ended says nothing about its kernel"
+    marked = f"ENDS_RUN_DONE={tmp_path / 'done'}".encode()
+    assert [process for process in Path("/proc").glob("[0-9]*") if marked in _environment_of(process)] == []
+
+
+def _environment_of(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_run_that_ended_between_its_record_and_its_journal_is_finished(good: SuiteAt, tmp_path: Path) -> None:
+    destination = tmp_path / "record.json.gz"
+    header = header_of({ALONE: good}, PLAN)
+    with Journal.begin(journal_path(destination), header) as journal:
+        journal.log().append({}, ceilings=())
+    assert finished_record(destination) is None
+    make_record().write(destination)
+    assert finished_record(destination) is None, "of another run: it is not written over"
+    record = make_record(run_id=header.suites[ALONE].run_id)
+    record.write(destination)
+    assert finished_record(destination) == record
+    assert not journal_path(destination).exists()
+
+
+def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(nursery: Nursery) -> None:
+    suite = SuiteAt(SuiteSource(SUITES / "bench_faults.py"), make_commit(), "example")
+    plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, block_timeout_s=3)
+
+    record = collect_run(suite, plan, nursery=nursery)
+
+    assert {m.case_id.split("/")[0]: m.outcome for m in record.measurements} == {
+        "is_killed": Outcome.CRASHED,
+        "works_first": Outcome.OK,
+        "asserts": Outcome.CRASHED,
+        "hangs": Outcome.TIMED_OUT,
+        "works_then": Outcome.OK,
+        "exhausts_memory": Outcome.OUT_OF_MEMORY,
+        "aborts": Outcome.CRASHED,
+        "works_last": Outcome.OK,
+    }
+    messages = {m.case_id.split("/")[0]: m.message or "" for m in record.measurements}
+    assert "killed by SIGKILL" in messages["is_killed"]
+    assert "AssertionError" in messages["asserts"]
+    assert "not done after 3 s" in messages["hangs"]
+    assert "killed by SIGABRT" in messages["aborts"]
+    assert {len(m.blocks) for m in record.measurements if m.outcome is Outcome.OK} == {2}
+    assert {accuracy.outcome for accuracy in record.accuracies} == {Outcome.OK}
+
+
+def test_a_pair_that_was_cut_short_keeps_its_whole_blocks_and_takes_a_half_one_again(
+    nursery: Nursery, good: SuiteAt, tmp_path: Path
+) -> None:
+    plan = RunPlan(kernels=("scale",), device="cpu", targets=(), block_count=3, sampling=QUICK)
+    header = header_of({"base": good, "head": good}, plan, pair_id=uuid.uuid4())
+    path = tmp_path / "pair.journal"
+    with Journal.begin(path, header) as journal:
+        measure_pair(good, good, plan, nursery=nursery, journal=journal)
+        lines = path.read_bytes().splitlines(keepends=True)
+    timed = [index for index, line in enumerate(lines) if b'"timed"' in line]
+    assert len(timed) == 6
+    path.write_bytes(b"".join(lines[: timed[2] + 1]))  # both sides of the first block, one side of the second
+
+    with Journal.resume(path, header) as journal:
+        before = {side: [step.block for step in _steps(journal, side)] for side in ("base", "head")}
+        records = measure_pair(good, good, plan, nursery=nursery, journal=journal)
+
+    assert sorted(len(blocks) for blocks in before.values()) == [1, 2]
+    taken = {str(record.pairing.side): record.measurements[0].blocks for record in records if record.pairing}
+    assert {side: len(blocks) for side, blocks in taken.items()} == {"base": 3, "head": 3}
+    for side, blocks in taken.items():
+        assert blocks[0] == before[side][0]
+        assert not set(before[side][1:]) & set(blocks)
+    assert {record.pairing.pair_id for record in records if record.pairing} == {header.pair_id}
+    assert [record.run_id for record in records] == [header.suites[side].run_id for side in ("base", "head")]

@@ -1,0 +1,60 @@
+from collections.abc import Iterator
+
+import pytest
+
+from collector.spent_time import Activity, SpentTime
+from roofwatch.records import time_spent
+from tests.builders import make_record
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """What the clock says next, in ns."""
+    told: list[int] = []
+    monkeypatch.setattr("collector.spent_time.time.monotonic_ns", lambda: told.pop(0))
+    yield told
+    assert told == []
+
+
+def test_time_is_added_up_by_activity_in_the_order_of_a_run(ticks: list[int]) -> None:
+    spent = SpentTime()
+    ticks += [0, 5, 10, 12, 20, 27]
+    for activity in (Activity.CHECK, Activity.COMPILE, Activity.CHECK):
+        with spent.on(activity):
+            pass
+    assert list(spent.total_ns.items()) == [("compile", 2), ("check", 12)]
+
+
+def test_what_fails_took_its_time_too(ticks: list[int]) -> None:
+    spent = SpentTime()
+    ticks += [0, 5]
+    with pytest.raises(ValueError, match="no"), spent.on(Activity.CHECK):
+        raise ValueError("no")
+    assert spent.total_ns == {"check": 5}
+
+
+def test_a_part_of_one_activity_may_have_been_another_and_the_sum_stays(ticks: list[int]) -> None:
+    spent = SpentTime()
+    ticks += [0, 10]
+    with spent.on(Activity.OVERHEAD):
+        pass
+    spent.was_in_truth(Activity.TIMING, 7, counted_as=Activity.OVERHEAD)
+    spent.was_in_truth(Activity.WARM_UP, 7, counted_as=Activity.OVERHEAD)
+    assert spent.total_ns == {"warm_up": 3, "timing": 7}
+
+
+def test_what_is_new_is_told_once_and_counts_with_what_earlier_processes_spent(ticks: list[int]) -> None:
+    spent = SpentTime()
+    spent.add_earlier({"check": 100})
+    ticks += [0, 5]
+    with spent.on(Activity.CHECK):
+        pass
+    assert spent.take_new() == {"check": 5}
+    assert spent.take_new() == {}
+    assert spent.total_ns == {"check": 105}
+
+
+def test_the_split_is_a_line() -> None:
+    record = make_record(spent_ns={"warm_up": 1_500_000_000, "timing": 8_500_000_000})
+    assert time_spent(record) == "10 s: warm-up 15%, timing 85%"
+    assert time_spent(make_record()) == "nobody noted where the time went"

@@ -1,0 +1,82 @@
+"""`roofwatch push` as a user runs it, against a real server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.spool import Spool
+from tests.builders import make_record
+from tests.door import TOKEN, Door, acknowledge, answer, open_door
+from tests.roofwatch.command import Done, roofwatch
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with open_door() as door:
+        yield door
+
+
+def push(folder: Path, *arguments: str | Path, **environment: str) -> Done:
+    return roofwatch(
+        *("push", *arguments), cwd=folder, ROOFWATCH_DATA_DIR=str(folder / "data"), ROOFWATCH_TOKEN=TOKEN, **environment
+    )
+
+
+def test_records_are_sent_with_the_token_of_the_environment_and_gone_from_the_spool(door: Door, tmp_path: Path) -> None:
+    for number in range(2):
+        make_record(number).write(tmp_path / "records" / f"{number}.json.gz")
+    door.answers = [acknowledge(), acknowledge(409)]
+
+    done = push(tmp_path, "records", "--url", door.url)
+
+    assert done.status == 0, done.error
+    assert "2 record(s) sent and acknowledged" in done.output
+    assert [request.headers["Authorization"] for request in door.requests] == [f"Bearer {TOKEN}"] * 2
+    assert Spool(tmp_path / "data" / "spool").waiting == []
+    assert len(list((tmp_path / "records").iterdir())) == 2
+
+
+def test_what_was_not_acknowledged_is_sent_by_the_next_push(door: Door, tmp_path: Path) -> None:
+    make_record().write(tmp_path / "record.json")
+    door.answers = [answer(503, b"maintenance", Retry_After="86400"), acknowledge()]
+
+    first = push(tmp_path, "record.json", ROOFWATCH_SERVER_URL=door.url)
+    assert first.status == 2
+    assert "kept for later" in first.output
+    assert "HTTP 503: maintenance" in first.output
+
+    second = push(tmp_path, "--json", ROOFWATCH_SERVER_URL=door.url)
+    assert second.status == 0
+    assert (len(second.parsed["sent"]), second.parsed["left"]) == (1, [])
+
+
+def test_a_refused_record_is_named_with_the_reason_and_where_it_is(door: Door, tmp_path: Path) -> None:
+    make_record().write(tmp_path / "record.json")
+    door.answers = [answer(422, b"no such project")]
+    done = push(tmp_path, "record.json", "--url", door.url, "--spool", tmp_path / "elsewhere")
+    assert done.status == 1
+    assert f"refused: {tmp_path / 'elsewhere' / 'refused'}" in done.output
+    assert "HTTP 422: no such project" in done.output
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [((), "which server?"), (("--url", "http://roofwatch.example"), "plain http would show records and token")],
+)
+def test_without_a_server_that_can_be_trusted_nothing_is_sent(
+    tmp_path: Path, url: tuple[str, ...], reason: str
+) -> None:
+    done = push(tmp_path, *url)
+    assert done.status == 2
+    assert reason in done.error
+
+
+def test_a_token_that_the_server_does_not_know_is_said_and_shown_nowhere(door: Door, tmp_path: Path) -> None:
+    make_record().write(tmp_path / "record.json")
+    door.answers = [answer(401, f"unknown token {TOKEN}".encode())]
+    done = push(tmp_path, "record.json", "--url", door.url)
+    assert done.status == 2
+    assert "takes no records from here: HTTP 401: unknown token ***" in done.error
+    assert TOKEN not in done.output + done.error
+    assert len(Spool(tmp_path / "data" / "spool").waiting) == 1
