@@ -14,11 +14,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from collector.profiles.intervals import Interval, length_ns, overlap_ns, union
-from collector.profiles.times import Duration, delays, longest, to_us
+from collector.profiles.times import Duration, delays, longest, nanoseconds, to_us
 
 TOP_COUNT = 10
 _KERNEL, _MEMCPY, _MEMSET = "kernel", "memcpy", "memset"
@@ -36,7 +36,7 @@ _COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Activity:
+class Activity:
     kind: str
     name: str
     start_ns: int
@@ -57,7 +57,7 @@ class _Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class Call:
     name: str
     start_ns: int
     duration_ns: int
@@ -71,8 +71,8 @@ class TraceSummary:
     events_by_phase: Counter[str] = field(default_factory=Counter)
     complete_events_by_category: Counter[str] = field(default_factory=Counter)
     without_time_count: int = 0
-    activities: list[_Activity] = field(default_factory=list)
-    calls: list[_Call] = field(default_factory=list)
+    activities: list[Activity] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _configurations: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class TraceSummary:
         if lower == "cuda_profiler_range":
             self._add_counters(event)
         elif lower in _KIND_OF_CATEGORY or lower in _CALL_CATEGORIES:
-            start_ns, duration_ns = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+            start_ns, duration_ns = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
             if start_ns is None or duration_ns is None:
                 self.without_time_count += 1
             elif lower in _CALL_CATEGORIES:
@@ -97,7 +97,7 @@ class TraceSummary:
 
     def _add_call(self, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
         correlation = _arguments(event).get("correlation")
-        self.calls.append(_Call(str(event.get("name", "")), start_ns, duration_ns, correlation))
+        self.calls.append(Call(str(event.get("name", "")), start_ns, duration_ns, correlation))
 
     def _add_activity(self, kind: str, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
         arguments = _arguments(event)
@@ -105,7 +105,7 @@ class TraceSummary:
         # most kernels are launched alike again and again: one copy of each way is kept
         launch = self._configurations.setdefault(tuple(map(repr, launch.values())), launch)
         self.activities.append(
-            _Activity(
+            Activity(
                 kind=kind,
                 name=str(event.get("name", "")),
                 start_ns=start_ns,
@@ -154,7 +154,11 @@ class TraceSummary:
             summary["cupti_profiler_ranges"] = self._counter_summary()
         return summary
 
-    def _of(self, kind: str) -> list[_Activity]:
+    def launched(self) -> list[tuple[Activity, Call]]:
+        """Kernels with the calls that launched them; those without a call are left out."""
+        return _launched((call for call in self.calls if _LAUNCH.fullmatch(call.name)), self._of(_KERNEL))
+
+    def _of(self, kind: str) -> list[Activity]:
         return [activity for activity in self.activities if activity.kind == kind]
 
     def _counter_summary(self) -> dict[str, Any]:
@@ -167,7 +171,7 @@ class TraceSummary:
         }
 
 
-def _kernel_summary(kernels: Sequence[_Activity]) -> dict[str, Any]:
+def _kernel_summary(kernels: Sequence[Activity]) -> dict[str, Any]:
     by_name = _by_name(kernels)
     return {
         "count": len(kernels),
@@ -188,17 +192,17 @@ def _kernel_summary(kernels: Sequence[_Activity]) -> dict[str, Any]:
     }
 
 
-def _shape_of(kernel: _Activity) -> tuple[str, ...]:
+def _shape_of(kernel: Activity) -> tuple[str, ...]:
     return tuple(repr(kernel.launch.get(name)) for name in ("grid", "block", "shared_memory_bytes"))
 
 
-def _first(members: Sequence[_Activity]) -> dict[str, Any]:
+def _first(members: Sequence[Activity]) -> dict[str, Any]:
     first = min(members, key=lambda member: member.start_ns)
     device = int(first.device) if first.device.isdigit() else first.device
     return {**first.launch, "stream": first.stream, "device": device}
 
 
-def _occupancy(kernels: Sequence[_Activity]) -> dict[str, Any]:
+def _occupancy(kernels: Sequence[Activity]) -> dict[str, Any]:
     """Torch's estimate, a whole number of percent: many short kernels honestly have 0."""
     known = [
         (percent, kernel.duration_ns)
@@ -217,7 +221,7 @@ def _occupancy(kernels: Sequence[_Activity]) -> dict[str, Any]:
     }
 
 
-def _transfer_summary(transfers: Sequence[_Activity]) -> dict[str, Any]:
+def _transfer_summary(transfers: Sequence[Activity]) -> dict[str, Any]:
     by_name = _by_name(transfers)
     return {
         "count": len(transfers),
@@ -230,21 +234,15 @@ def _transfer_summary(transfers: Sequence[_Activity]) -> dict[str, Any]:
     }
 
 
-def _launch_summary(calls: Sequence[_Call], kernels: Sequence[_Activity]) -> dict[str, Any]:
+def _launch_summary(calls: Sequence[Call], kernels: Sequence[Activity]) -> dict[str, Any]:
     launches = [call for call in calls if _LAUNCH.fullmatch(call.name)]
-    by_correlation: dict[Any, _Call] = {}
-    sharing = 0
-    for call in launches:
-        if call.correlation is None:
-            continue
-        sharing += call.correlation in by_correlation
-        by_correlation.setdefault(call.correlation, call)
-    pairs = [(kernel, by_correlation[kernel.correlation]) for kernel in kernels if kernel.correlation in by_correlation]
+    joined = [call.correlation for call in launches if call.correlation is not None]
+    pairs = _launched(launches, kernels)
     return {
         "kernel_launch_calls": len(launches),
         "kernel_launch_calls_by_name": dict(_most_common(Counter(call.name for call in launches))),
         "graph_launch_calls": sum(_GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
-        "launches_sharing_a_correlation_id": sharing,
+        "launches_sharing_a_correlation_id": len(joined) - len(set(joined)),
         "kernels_without_a_launch_call": len(kernels) - len(pairs),
         "delay_call_start_to_kernel_start": delays([kernel.start_ns - call.start_ns for kernel, call in pairs]),
         "delay_call_end_to_kernel_start": delays(
@@ -253,14 +251,23 @@ def _launch_summary(calls: Sequence[_Call], kernels: Sequence[_Activity]) -> dic
     }
 
 
-def _device_summaries(activities: Iterable[_Activity]) -> dict[str, Any]:
-    by_device: dict[str, list[_Activity]] = defaultdict(list)
+def _launched(launches: Iterable[Call], kernels: Iterable[Activity]) -> list[tuple[Activity, Call]]:
+    """Kernels with the calls that launched them, joined by correlation id; those without a call are left out."""
+    by_correlation: dict[Any, Call] = {}
+    for call in launches:
+        if call.correlation is not None:
+            by_correlation.setdefault(call.correlation, call)
+    return [(kernel, by_correlation[kernel.correlation]) for kernel in kernels if kernel.correlation in by_correlation]
+
+
+def _device_summaries(activities: Iterable[Activity]) -> dict[str, Any]:
+    by_device: dict[str, list[Activity]] = defaultdict(list)
     for activity in activities:
         by_device[activity.device].append(activity)
     return {device: _device_summary(members) for device, members in sorted(by_device.items())}
 
 
-def _device_summary(activities: Sequence[_Activity]) -> dict[str, Any]:
+def _device_summary(activities: Sequence[Activity]) -> dict[str, Any]:
     kernels = [activity for activity in activities if activity.kind == _KERNEL]
     summary = {
         "all_gpu_activity": _busy(activities),
@@ -273,7 +280,7 @@ def _device_summary(activities: Sequence[_Activity]) -> dict[str, Any]:
     return summary
 
 
-def _busy(activities: Sequence[_Activity]) -> dict[str, Any] | None:
+def _busy(activities: Sequence[Activity]) -> dict[str, Any] | None:
     if not activities:
         return None
     apart = union(activity.interval for activity in activities)
@@ -287,7 +294,7 @@ def _busy(activities: Sequence[_Activity]) -> dict[str, Any] | None:
     }
 
 
-def _collectives(collectives: Sequence[_Activity], others: Sequence[_Activity]) -> dict[str, Any]:
+def _collectives(collectives: Sequence[Activity], others: Sequence[Activity]) -> dict[str, Any]:
     communicating = union(kernel.interval for kernel in collectives)
     computing = union(kernel.interval for kernel in others)
     union_ns, overlapped_ns = length_ns(communicating), overlap_ns(communicating, computing)
@@ -352,30 +359,19 @@ def _arguments(event: dict[str, Any]) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {}
 
 
-def _by_name(activities: Iterable[_Activity]) -> dict[str, list[_Activity]]:
-    found: dict[str, list[_Activity]] = defaultdict(list)
+def _by_name(activities: Iterable[Activity]) -> dict[str, list[Activity]]:
+    found: dict[str, list[Activity]] = defaultdict(list)
     for activity in activities:
         found[activity.name].append(activity)
     return found
 
 
-def _durations(by_name: Mapping[str, Sequence[_Activity]]) -> dict[str, list[Duration]]:
+def _durations(by_name: Mapping[str, Sequence[Activity]]) -> dict[str, list[Duration]]:
     return {name: [member.duration_ns for member in members] for name, members in by_name.items()}
 
 
 def _most_common(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _nanoseconds(microseconds: Any) -> int | None:
-    if isinstance(microseconds, (str, float)):  # an old trace wrote text; NaN and Infinity are floats
-        try:
-            microseconds = Decimal(microseconds)
-        except InvalidOperation:
-            return None
-    if isinstance(microseconds, Decimal):
-        return round(microseconds * 1000) if microseconds.is_finite() else None
-    return microseconds * 1000 if isinstance(microseconds, int) and not isinstance(microseconds, bool) else None
 
 
 def _number(value: Any) -> float | None:

@@ -10,11 +10,14 @@ from typing import Any
 
 from collector.profiles.ncu_metrics import Metric, facts, normalised, number
 from collector.profiles.source import ProfileError
+from collector.redaction import Kind
 
 _LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
 _WIDE_COLUMNS = {"ID", "Kernel Name", "Block Size", "Grid Size"}
+COLUMNS_OF_PROCESSES = {"Process ID": Kind.ARGUMENTS, "Process Name": Kind.ARGUMENTS, "Host Name": Kind.HOSTNAME}
+"""Columns that say on which machine and by whom, with what a redacted copy takes them for."""
 _DESCRIPTION = ("ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC")
-_TOOL_LINE = "=="
+TOOL_LINE = "=="
 _MAX_HEADER_LINES = 1_000
 
 
@@ -26,11 +29,11 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
     """
     text = content.decode("utf-8-sig", errors="replace")
     lines = text.splitlines()
-    start = next((at for at, line in enumerate(lines[:_MAX_HEADER_LINES]) if line.startswith('"ID",')), None)
+    start = find_header(lines)
     if start is None:
         return None
     body = lines[start:]
-    kept = [line for line in body if not line.startswith(_TOOL_LINE)]
+    kept = [line for line in body if not line.startswith(TOOL_LINE)]
     try:
         header, *rows = csv.reader(io.StringIO("\n".join(kept)), strict=True)
     except csv.Error as error:
@@ -41,6 +44,11 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
     if set(header) >= _WIDE_COLUMNS:
         return {"lines_before_header": start, **_wide(header, [row for row in rows if row], name)}
     return None
+
+
+def find_header(lines: Sequence[str]) -> int | None:
+    """Which line has the names of the columns; None if none does. Before it stands what the program printed."""
+    return next((at for at, line in enumerate(lines[:_MAX_HEADER_LINES]) if line.startswith('"ID",')), None)
 
 
 def _long(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
@@ -90,7 +98,7 @@ def _wide(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]
     if not rows or rows[0][header.index("ID")]:
         raise ProfileError(f"{name}: the raw page has no row of units; export it again with --page raw --csv")
     units, *launches = rows
-    described = {"Process ID", "Process Name", "Host Name", *_DESCRIPTION}
+    described = {*COLUMNS_OF_PROCESSES, *_DESCRIPTION}
     measured = [at for at, column in enumerate(header) if column not in described]
     kernels = []
     for row in launches:
@@ -140,4 +148,5 @@ def _rule(cells: dict[str, str]) -> dict[str, Any]:
         "type": cells.get("Rule Type", ""),
         "message": cells.get("Rule Description", ""),
         "estimated_speedup_pct": number(cells.get("Estimated Speedup", "")),
+        "speedup_scope": cells.get("Estimated Speedup Type") or None,
     }

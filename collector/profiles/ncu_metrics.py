@@ -7,13 +7,19 @@ unit. Source: Nsight Compute documentation, metrics reference; `Kbyte` and its k
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "duration_ns": ("Duration", "gpu__time_duration.sum"),
+    "sm_clock_hz": ("SM Frequency", "gpc__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"),
     "dram_bytes": ("dram__bytes.sum",),
+    "dram_read_bytes": ("dram__bytes_read.sum",),
+    "dram_write_bytes": ("dram__bytes_write.sum",),
+    "l2_bytes": ("lts__t_bytes.sum",),
+    "l1_bytes": ("l1tex__t_bytes.sum",),
     "dram_throughput_pct": (
         "DRAM Throughput",
         "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
@@ -23,9 +29,28 @@ FACTS: Mapping[str, tuple[str, ...]] = {
         "Memory Throughput",
         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     ),
+    "l2_throughput_pct": ("L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "l1_throughput_pct": (
+        "L1/TEX Cache Throughput",
+        "l1tex__throughput.avg.pct_of_peak_sustained_active",
+        "l1tex__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    "l2_hit_rate_pct": ("L2 Hit Rate", "lts__t_sector_hit_rate.pct"),
+    "l1_hit_rate_pct": ("L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"),
     "sm_throughput_pct": ("Compute (SM) Throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "tensor_pipe_pct": (
+        # Blackwell's fifth generation of tensor cores has a pipe of its own
+        "sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_elapsed",
+        # since Ampere; Volta and Turing have one for each type of operand
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+        "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    ),
     "achieved_occupancy_pct": ("Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
     "theoretical_occupancy_pct": ("Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"),
+    "waves_per_multiprocessor": ("Waves Per SM", "launch__waves_per_multiprocessor"),
     "registers_per_thread": ("Registers Per Thread", "launch__registers_per_thread"),
     "static_shared_memory_per_block_bytes": (
         "Static Shared Memory Per Block",
@@ -35,11 +60,18 @@ FACTS: Mapping[str, tuple[str, ...]] = {
         "Dynamic Shared Memory Per Block",
         "launch__shared_mem_per_block_dynamic",
     ),
-    "l1_throughput_pct": ("l1tex__throughput.avg.pct_of_peak_sustained_elapsed",),
-    "l2_throughput_pct": ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
-    "tensor_pipe_pct": ("sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",),
 }
-"""Our name of a fact, and what the details page and the raw page call it."""
+"""Our name of a fact, its unit in it, and what the details page and the raw page call it: the first that has a number
+counts. Architectures and versions differ in their names; what one page shows as its own comes first.
+"""
+
+_STALLS = (
+    re.compile(r"smsp__average_warps_issue_stalled_(?P<reason>\w+)_per_issue_active\.ratio"),
+    re.compile(r"smsp__pcsamp_warps_issue_stalled_(?P<reason>\w+?)(?P<variant>_not_issued)?"),
+)
+"""Cycles of a warp for each instruction that is issued, by what the warp waits for; and the same from samples."""
+_ISSUING = "selected"
+"""In the list of reasons, and none: the warp issued its instruction."""
 
 _SECONDS = {
     "nsecond": 1,
@@ -107,7 +139,11 @@ def number(text: str) -> float | None:
 
 
 def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
-    """Those of `FACTS` that a kernel has a number for; where one name has a share of the peak and a rate, the share."""
+    """Those of `FACTS` that a kernel has a number for, and `stalls` where it has those.
+
+    Where one name has a share of the peak and a rate, the share counts. `dram_bytes` is the sum of what was read and
+    written where the file has the two alone.
+    """
     found: dict[str, Any] = {}
     for fact, names in FACTS.items():
         candidates = [metric for name in names for metric in metrics.get(name, ()) if metric.value is not None]
@@ -115,4 +151,29 @@ def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
             candidates = [metric for metric in candidates if metric.unit in {"%", ""}]
         if candidates:
             found[fact] = candidates[0].value
-    return found
+    parts = [found.get("dram_read_bytes"), found.get("dram_write_bytes")]
+    if "dram_bytes" not in found and None not in parts:
+        found["dram_bytes"] = sum(parts)
+    stalls = stall_shares(metrics)
+    return found | ({"stalls": stalls} if stalls else {})
+
+
+def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
+    """Share of a warp's time between two instructions that it waits for each reason, from 0 to 1, the largest first.
+
+    Issuing counts towards the whole and is no reason to wait. Counters are taken before samples.
+    """
+    for pattern in _STALLS:
+        cycles = {
+            match["reason"]: values[0].value
+            for name, values in metrics.items()
+            if (match := pattern.fullmatch(name)) is not None
+            and not match.groupdict().get("variant")
+            and values
+            and values[0].value is not None
+        }
+        whole = sum(cycles.values())
+        if whole > 0:
+            reasons = sorted(cycles, key=lambda reason: (-cycles[reason], reason))
+            return {reason: cycles[reason] / whole for reason in reasons if reason != _ISSUING and cycles[reason] > 0}
+    return {}

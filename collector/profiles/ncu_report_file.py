@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,23 @@ from collector.profiles.ncu_metrics import Metric, facts, normalised
 from collector.profiles.source import ProfileError, read_bytes
 
 MAGIC = b"NVR\x00"
+_MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
+"""What the details page calls the module's `MsgType`."""
+_SCOPES = {1: "local", 2: "global"}
+"""Likewise its `SpeedupType`: of what the rule looks at, or of the whole kernel."""
+_LINK = re.compile(r"@(?:url:([^:@]*):[^@]*|(?:section|sass):[^:@]*:([^@]*)|source:[^@]*:([^@:]*))@")
+"""To what the tool would open: a page by its words, a section or address by its name, a line of a file likewise."""
 _PAYLOAD_SIZE_FIELD = 5
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
+
+
+def is_report_readable() -> bool:
+    """Whether NVIDIA's module is installed."""
+    try:
+        import ncu_report
+    except ImportError:
+        return False
+    return bool(ncu_report)
 
 
 def read_ncu_report(path: Path) -> dict[str, Any]:
@@ -73,12 +90,32 @@ def _kernel(number: int, range_index: int, action: Any) -> dict[str, Any]:
         "device": None if name_of_device is None else name_of_device.as_string(),
         "compute_capability": None if major is None else f"{major:.0f}.{minor:.0f}",
         **facts(metrics),
+        "findings": [_finding(rule) for rule in action.rule_results_as_dicts()],
     }
+
+
+def _finding(rule: dict[str, Any]) -> dict[str, Any]:
+    """The same of a rule as the details page has."""
+    message, estimate = rule.get("rule_message", {}), rule.get("speedup_estimation", {})
+    scope = _SCOPES.get(int(estimate.get("type", 0)))
+    return {
+        "rule": rule["rule_identifier"],
+        "type": _MESSAGE_TYPES.get(int(message.get("type", 0)), ""),
+        "title": message.get("title", ""),
+        "message": _LINK.sub(_words_of, message.get("message", "")),
+        "estimated_speedup_pct": None if scope is None else estimate["speedup"],
+        "speedup_scope": scope,
+    }
+
+
+def _words_of(link: re.Match[str]) -> str:
+    return next(filter(None, link.groups()), "")
 
 
 def _metric(metric: Any) -> Metric:
     value = metric.value()
-    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    number = value if is_number else None
     return normalised(number, metric.unit() or "")
 
 

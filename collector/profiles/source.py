@@ -25,14 +25,22 @@ def read_bytes(path: Path) -> bytes:
         ProfileError: it is not there, cannot be read, is empty, is cut short, or unpacks to more than `MAX_BYTES`.
     """
     try:
-        with path.open("rb") as file:
-            is_packed = file.read(2) == _GZIP_MAGIC
-        content = _unpacked(path) if is_packed else _whole(path)
+        content = _unpacked(path) if is_packed(path) else _whole(path)
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not content:
         raise ProfileError(f"{path}: is empty; record the profile again")
     return content
+
+
+def is_packed(path: Path) -> bool:
+    """Whether the file is gzip, whatever its name.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP_MAGIC
 
 
 def head_of(path: Path, count: int = 16) -> bytes:

@@ -1,13 +1,26 @@
-"""Durations as the summaries of profiler files write them: microseconds, from whole nanoseconds."""
+"""Times as profiler files have them, in microseconds; they are counted in whole nanoseconds."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 Duration = int
 """In ns."""
+
+
+def nanoseconds(microseconds: Any) -> int | None:
+    """A time of a trace in whole ns; None where it has no usable one."""
+    if isinstance(microseconds, (str, float)):  # an old trace wrote text; NaN and Infinity are floats
+        try:
+            microseconds = Decimal(microseconds)
+        except InvalidOperation:
+            return None
+    if isinstance(microseconds, Decimal):
+        return round(microseconds * 1000) if microseconds.is_finite() else None
+    return microseconds * 1000 if isinstance(microseconds, int) and not isinstance(microseconds, bool) else None
 
 
 def to_us(nanoseconds: float) -> float:

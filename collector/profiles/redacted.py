@@ -1,0 +1,212 @@
+"""Profiler files without what must not leave the machine. What `roofwatch read` says of them stays the same.
+
+A trace is copied text by text: numbers and order are those of the original. What a program or a tool may have put
+anywhere is taken out by what is known to be harmless, not by what is known to be secret.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from collector.compressed import SUFFIX, compress
+from collector.profiles import ncu_report_file, nsys, redacted_export
+from collector.profiles.chrome_events import find_fields
+from collector.profiles.ncu_csv import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
+from collector.profiles.source import ProfileError, head_of, read_bytes
+from collector.redaction import Kind, Redaction, RedactionError
+from collector.whole_file import reason_of, write_whole
+
+_HARMLESS_FIELDS = frozenset(
+    {
+        *(
+            "schemaVersion",
+            "deviceProperties",
+            "distributedInfo",
+            "displayTimeUnit",
+            "baseTimeNanoseconds",
+            "traceName",
+        ),
+        *("cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "hip_driver_version"),
+        *("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules", "trace_id"),
+        *("DISABLE_CUPTI_LAZY_REINIT", "PT_PROFILER_JOB_NAME", "PT_PROFILER_JOB_VERSION", "is_cuda_profiling"),
+    }
+)
+"""Fields beside the events that Kineto and torch.profiler write themselves."""
+_HOST_FIELDS = frozenset({"host_name", "hostname"})
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SEEN_TEXTS = 2**16
+
+
+@dataclass(frozen=True)
+class Redacted:
+    """What was done to a file."""
+
+    format: str
+    texts_changed: int
+    removed: tuple[str, ...]
+    """Fields, columns or tables that were emptied."""
+
+
+def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted:
+    """Write a profiler's file anew without what is not kept; text is packed where the new name ends in `.gz`.
+
+    Raises:
+        ProfileError: the file cannot be read, is cut short, or is none that is known.
+        RedactionError: nothing can be taken out of its kind, or the copy cannot be written.
+    """
+    head = head_of(source)
+    if head.startswith(ncu_report_file.MAGIC):
+        raise RedactionError(
+            f"{source}: a report of Nsight Compute cannot be redacted: it holds paths, the command and maybe source in "
+            "a format of NVIDIA's own; export it with ncu --import FILE --page raw --csv, and redact that"
+        )
+    if head.startswith(nsys.MAGIC):
+        texts_changed, removed = redacted_export.redact_export(source, target, redaction)
+        return Redacted("nsys-sqlite", texts_changed, removed)
+    content = read_bytes(source)
+    done = redact_trace(content, str(source), redaction)
+    if done is None:
+        done = _redact_csv(content, redaction)
+    if done is None:
+        raise ProfileError(
+            f"{source}: nothing that is known here; what can be redacted is a record, a trace of torch.profiler, a CSV "
+            "of Nsight Compute, or an sqlite export of Nsight Systems"
+        )
+    document, said = done
+    _write(target, compress(document) if target.suffix == SUFFIX else document)
+    return said
+
+
+def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes, Redacted] | None:
+    """The document anew, and what was done; None if it is no trace.
+
+    Raises:
+        ProfileError: it is a trace, and cut short.
+    """
+    text = content.decode("utf-8", errors="replace").lstrip("\ufeff")
+    fields = find_fields(text, name)
+    if fields is None:
+        return None
+    between = [text[field.start : field.end] for field in fields if field.name != "traceEvents"]
+    rewrite = _Texts(redaction.knowing("\n".join((*between, *set(_TEXT.findall(text))))))
+    if not fields:  # the array of events by itself
+        return _encoded(rewrite.all_in(text)), Redacted("kineto-chrome-trace", rewrite.changed, ())
+    parts: list[str] = []
+    removed: list[str] = []
+    at = 0
+    for field in fields:
+        parts.append(text[at : field.start])
+        value = text[field.start : field.end]
+        if _is_removed(field.name, value, redaction):
+            removed.append(field.name)
+            value = {"{": "{}", "[": "[]"}.get(value[0], '"<removed>"')
+        else:
+            value = rewrite.all_in(value)
+        parts.append(value)
+        at = field.end
+    parts.append(text[at:])
+    return _encoded("".join(parts)), Redacted("kineto-chrome-trace", rewrite.changed, tuple(removed))
+
+
+def _is_removed(name: str, value: str, redaction: Redaction) -> bool:
+    if name in _HOST_FIELDS:
+        return not redaction.keeps(Kind.HOSTNAME)
+    if name in _HARMLESS_FIELDS or name == "traceEvents" or redaction.keeps(Kind.METADATA):
+        return False
+    # a number that a program added is none of the machine's secrets, and is in what `roofwatch read` says
+    return value.startswith(("{", "[", '"'))
+
+
+class _Texts:
+    """Rewrites the texts of a JSON document where they stand, so that all else stays as it was."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self.changed = 0
+        self._told: Callable[[str], str] = lru_cache(maxsize=_SEEN_TEXTS)(lambda text: _literal(text, redaction))
+
+    def all_in(self, document: str) -> str:
+        return _TEXT.sub(self._rewritten, document)
+
+    def _rewritten(self, found: re.Match[str]) -> str:
+        before = found[0]
+        after = self._told(before)
+        self.changed += after != before
+        return after
+
+
+def _literal(literal: str, redaction: Redaction) -> str:
+    try:
+        text: str = json.loads(literal, strict=False)
+    except ValueError:
+        text = literal[1:-1]
+    told = redaction.text(text)
+    return literal if told == text else json.dumps(told, ensure_ascii=False)
+
+
+def _redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] | None:
+    """Nsight Compute's CSV: columns of the process are emptied, and so is what a program printed before the table."""
+    text = content.decode("utf-8-sig", errors="replace")
+    lines = text.splitlines()
+    start = find_header(lines)
+    if start is None:
+        return None
+    redaction = redaction.knowing(text)
+    header = next(csv.reader([lines[start]]))
+    before = [
+        redaction.text(line) if line.startswith(TOOL_LINE) or redaction.keeps(Kind.METADATA) else ""
+        for line in lines[:start]
+    ]
+    rows = list(_rows(lines[start + 1 :]))
+    told = [
+        redaction.text(row) if row.startswith(TOOL_LINE) or not row else _row(header, row, redaction) for row in rows
+    ]
+    changed = sum(old != new for old, new in zip((*lines[:start], *rows), (*before, *told), strict=True))
+    emptied = tuple(
+        name for name in header if name in COLUMNS_OF_PROCESSES and not redaction.keeps(COLUMNS_OF_PROCESSES[name])
+    )
+    document = "\n".join((*before, lines[start], *told)) + "\n"
+    return _encoded(document), Redacted("ncu-csv", changed, emptied)
+
+
+def _rows(lines: list[str]) -> Iterator[str]:
+    """Lines, where a row that a cell breaks counts as one."""
+    pending = ""
+    for line in lines:
+        pending = f"{pending}\n{line}" if pending else line
+        if pending.count('"') % 2 == 0:
+            yield pending
+            pending = ""
+    if pending:
+        yield pending
+
+
+def _row(header: list[str], line: str, redaction: Redaction) -> str:
+    cells = next(csv.reader(io.StringIO(line)))
+    told = []
+    for column, cell in zip(header, cells, strict=False):
+        kind = COLUMNS_OF_PROCESSES.get(column)
+        told.append("" if kind is not None and not redaction.keeps(kind) else redaction.text(cell))
+    if told == cells:
+        return line
+    row = io.StringIO()
+    csv.writer(row, quoting=csv.QUOTE_ALL, lineterminator="").writerow(told)
+    return row.getvalue()
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", errors="replace")
+
+
+def _write(path: Path, document: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, document)
+    except OSError as error:
+        raise RedactionError(f"{path}: cannot be written: {reason_of(error)}") from None

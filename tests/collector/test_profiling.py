@@ -1,0 +1,228 @@
+"""Programs as people write them, run under the profiler: real processes, real traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.profiles.source import read_bytes
+from collector.profiling import Capture, ProfilingError, Window, profile_program
+from collector.redaction import EVERYTHING, Redaction
+
+MULTIPLY = """
+import torch
+x = torch.ones(64, 64)
+for _ in range(7):
+    x @ x
+"""
+WITH_WORKERS = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+print("to standard output")
+print("to standard error", file=sys.stderr)
+for (batch,) in DataLoader(TensorDataset(torch.ones(32, 8)), batch_size=4, num_workers=2):
+    torch.cumsum(batch, 0)
+"""
+OPTIMIZED = """
+import torch
+layer = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(10):
+    layer(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
+TRITON = """
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+
+@triton.jit
+def double(x_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs) * 2)
+
+source = triton.compiler.ASTSource(double, {"x_ptr": "*fp32", "BLOCK": "constexpr"}, {(1,): 128})
+for target in (GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)):
+    triton.compile(source, target=target, options={"num_warps": 2})
+"""
+
+
+def profiled(
+    folder: Path, script: str, *arguments: str, window: Window | None = None, redaction: Redaction | None = None
+) -> Capture:
+    (folder / "program.py").write_text(script)
+    return profile_program(
+        [sys.executable, str(folder / "program.py"), *arguments],
+        folder / "profile",
+        window=window or Window(),
+        redaction=redaction or Redaction(),
+    )
+
+
+def trace_of(folder: Path, capture: Capture) -> dict[str, Any]:
+    (trace,) = [trace for process in capture.processes for trace in process.traces]
+    document: dict[str, Any] = json.loads(read_bytes(folder / "profile" / trace.file))
+    return document
+
+
+def operators(document: dict[str, Any]) -> Counter[str]:
+    return Counter(event["name"] for event in document["traceEvents"] if event.get("cat") == "cpu_op")
+
+
+def test_a_program_with_workers_is_recorded_and_prints_what_it_prints_without_us(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    capture = profiled(tmp_path, WITH_WORKERS)
+
+    assert capture.exit_status == 0
+    assert capfd.readouterr() == ("to standard output\n", "to standard error\n")
+    assert operators(trace_of(tmp_path, capture))["aten::cumsum"] == 8
+    (process,) = capture.processes
+    assert (process.forked_count, process.troubles) == (2, ())
+    assert [path.name for path in (tmp_path / "profile").iterdir()] == ["trace.json.gz"], "nothing unredacted is left"
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_status", "because"),
+    [
+        ("raise ValueError", 1, "the program ended"),
+        ("import os; os._exit(5)", 5, "the program ended at once"),
+        ("import os; os.kill(os.getpid(), 15)", 143, "the program was terminated"),
+    ],
+)
+def test_however_a_program_ends_its_trace_is_written_and_its_status_is_its_own(
+    end: str, exit_status: int, because: str, tmp_path: Path
+) -> None:
+    capture = profiled(tmp_path, MULTIPLY + end)
+
+    assert capture.exit_status == exit_status
+    assert operators(trace_of(tmp_path, capture))["aten::mm"] == 7
+    assert capture.processes[0].traces[0].because == because
+
+
+def test_a_program_that_is_killed_loses_its_recording_and_it_shows(tmp_path: Path) -> None:
+    capture = profiled(tmp_path, MULTIPLY + f"import os; os.kill(os.getpid(), {signal.SIGKILL:d})")
+
+    assert capture.exit_status == 128 + signal.SIGKILL
+    (process,) = capture.processes
+    assert process.has_recorded
+    assert process.traces == ()
+
+
+def test_a_program_without_torch_runs_as_ever_and_is_known_to_have_none(tmp_path: Path) -> None:
+    capture = profiled(tmp_path, "import sys; sys.exit(7)")
+
+    assert capture.exit_status == 7
+    (process,) = capture.processes
+    assert process.torch_version is None
+    assert process.traces == ()
+
+
+def test_the_program_s_own_profiler_goes_first(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    own = "\nwith torch.profiler.profile() as own:\n    x + x\nprint(sorted(row.key for row in own.key_averages()))"
+    capture = profiled(tmp_path, MULTIPLY + own)
+
+    assert capture.exit_status == 0
+    assert capfd.readouterr().out == "['aten::add']\n"
+    assert operators(trace_of(tmp_path, capture))["aten::mm"] == 7
+    assert capture.processes[0].traces[0].because == "the program started a profiler of its own"
+
+
+def test_a_window_of_optimizer_steps_holds_those_steps_and_no_other(tmp_path: Path) -> None:
+    capture = profiled(tmp_path, OPTIMIZED, window=Window(warmup_steps=3, steps=4))
+
+    assert operators(trace_of(tmp_path, capture))["aten::addmm"] == 4
+
+
+def test_a_child_that_imports_torch_is_recorded_too(tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(MULTIPLY)
+    capture = profiled(
+        tmp_path,
+        "import runpy, subprocess, sys\nsubprocess.run([sys.executable, '-m', 'child'], cwd=sys.argv[1])",
+        str(tmp_path),
+    )
+
+    parent, child = capture.processes
+    assert (parent.torch_version, child.parent) == (None, parent.pid)
+    assert operators(trace_of(tmp_path, capture))["aten::mm"] == 7
+
+
+def test_the_program_sees_its_own_path_and_its_own_sitecustomize(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("loaded_as = __name__")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    profiled(
+        tmp_path,
+        "import sys, sitecustomize\nprint(sitecustomize.loaded_as, any('injection' in entry for entry in sys.path))",
+    )
+
+    assert capfd.readouterr().out == "sitecustomize False\n"
+
+
+def test_a_python_in_isolation_is_not_reached_and_runs(tmp_path: Path) -> None:
+    capture = profile_program(
+        [sys.executable, "-I", "-c", "raise SystemExit(3)"], tmp_path, window=Window(), redaction=Redaction()
+    )
+
+    assert (capture.exit_status, capture.processes) == (3, ())
+
+
+def test_a_command_that_is_not_there_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ProfilingError, match=r"no-such-program: cannot be started: .* -- python train.py"):
+        profile_program(["no-such-program"], tmp_path, window=Window(), redaction=Redaction())
+
+
+def test_a_program_is_ended_when_its_time_is_up(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("while True: pass")
+    capture = profile_program(
+        [str(tmp_path / "program.py")], tmp_path / "profile", window=Window(), redaction=Redaction(), max_seconds=1
+    )
+
+    assert (capture.was_ended, capture.exit_status) == (True, 128 + signal.SIGTERM)
+
+
+def test_every_triton_kernel_is_listed_with_what_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    capture = profiled(tmp_path, TRITON)
+
+    by_backend = {kernel.backend: kernel for kernel in capture.kernels}
+    assert by_backend.keys() == {"cuda", "hip"}
+    for kernel in capture.kernels:
+        assert (kernel.name, kernel.warps, kernel.spill_bytes, kernel.was_cached) == ("double", 2, 0, False)
+        assert kernel.registers
+        assert kernel.compile_ns["ttir"] > 0
+    written = (tmp_path / "profile" / "kernels.jsonl").read_text().splitlines()
+    assert [json.loads(line)["hash"] for line in written] == [kernel.hash for kernel in capture.kernels]
+
+
+def test_a_trace_tells_no_host_and_no_folder_unless_it_is_kept(tmp_path: Path) -> None:
+    redacted = trace_of(tmp_path, profiled(tmp_path, MULTIPLY))
+    kept = trace_of(tmp_path, profiled(tmp_path, MULTIPLY, redaction=Redaction(kept=EVERYTHING)))
+
+    assert kept["host_name"] == os.uname().nodename
+    assert str(tmp_path) in json.dumps(kept)
+    assert redacted["host_name"] == "<removed>"
+    assert str(tmp_path) not in json.dumps(redacted)
+    assert operators(redacted) == operators(kept)
+
+
+@pytest.mark.gpu
+def test_a_program_that_uses_the_gpu_has_its_kernels_and_launches(tmp_path: Path) -> None:
+    script = (
+        MULTIPLY + "\ny = torch.ones(64, 64, device='cuda')\nfor _ in range(5):\n    y @ y\ntorch.cuda.synchronize()"
+    )
+    capture = profiled(tmp_path, script)
+
+    on_gpu = [trace for trace in capture.processes[0].traces if trace.device == "cuda"]
+    document = json.loads(read_bytes(tmp_path / "profile" / on_gpu[0].file))
+    assert sum(event.get("cat") == "kernel" for event in document["traceEvents"]) >= 5

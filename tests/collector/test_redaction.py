@@ -1,0 +1,128 @@
+"""What is taken out of text, and what analysis needs and stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collector.part import Outcome
+from collector.redacted_record import redact_record, without_author
+from collector.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
+from tests.builders import make_environment, make_measurement, make_record
+
+HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/home/alice/env/lib/python3.11/site-packages/torch/nn/a.py(4): run", "site-packages/torch/nn/a.py(4): run"),
+        ("/opt/conda/lib/python3.11/threading.py(3): wait", "python3.11/threading.py(3): wait"),
+        ("/srv/team/project/kernels/swiglu.py:7", "kernels/swiglu.py:7"),
+        ('File "/home/alice/x/y.py", line 3', 'File "<path>/y.py", line 3'),
+        ("/tmp/torchinductor_alice/qa/cqa.py", "<path>/cqa.py"),
+        ("cwd is /root", "cwd is <home>"),
+        ("/app/.venv/bin:/data/sets", "<path>/bin:<path>/sets"),
+        (r"C:\Users\bob\train.py", r"<path>\train.py"),
+        ("written by alice on node17", "written by <user> on <host>"),
+        ("mail a.b@example.org", "mail <mail>"),
+        ("train.py --token=abc --api-key xyz --lr 1", "train.py --token=<secret> --api-key <secret> --lr 1"),
+        ("https://bob:pw@example.org/x", "https://<secret>@example.org/x"),
+        ("key hf_abcdefghijklmnopqrstuvwxyz", "key <secret>"),
+        ("HOME=/root PATH=/a/b:/c X=1", "<environment>"),
+        ("tcp://10.2.3.4:29500", "tcp://<address>"),
+        ("GPU-5c9a5380-d76d-414b-3975-82bcaebbab73", "<uuid>"),
+    ],
+)  # fmt: skip
+def test_what_names_a_person_a_machine_a_folder_or_a_secret_is_taken_out(text: str, told: str) -> None:
+    assert HERE.text(text) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, char*>(int)",
+        "triton_per_fused_auth_token_native_layer_norm_0",
+        "token_dispatch::permute<float>",
+        "Memcpy HtoD (Pageable -> Device)",
+        "memory bandwidth (GB/s)",
+        "[[4, 512], [512, 64]]",
+        "grid(100,)",
+        "driver 550.54.15, NCCL 2.22.3.1",
+        "BLOCK_M=64 BLOCK_N=128 GROUP=8",
+        "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#roofline",
+        "/usr/lib/x86_64-linux-gnu/libc.so.6",
+        "torch/profiler/profiler.py(821): step",
+    ],
+)
+def test_what_analysis_needs_stays_letter_by_letter(text: str) -> None:
+    assert HERE.text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Kind.PATHS, "/data/sets/a.bin"),
+        (Kind.USER, "by alice"),
+        (Kind.HOSTNAME, "on node17"),
+        (Kind.ARGUMENTS, "--token=abc"),
+        (Kind.ENVIRONMENT, "USER=bob PATH=x SHELL=y"),
+    ],
+)
+def test_each_kind_can_be_kept_by_its_name_alone(kind: Kind, text: str) -> None:
+    assert HERE.text(text) != text
+    assert (
+        Redaction(kept=frozenset({kind}), project=HERE.project, users=HERE.users, hosts=HERE.hosts).text(text) == text
+    )
+
+
+def test_all_keeps_everything_and_a_name_that_is_not_known_is_refused_with_those_that_are() -> None:
+    assert parse_kept(["all"]) == EVERYTHING
+    assert parse_kept(["paths", "user"]) == {Kind.PATHS, Kind.USER}
+    with pytest.raises(RedactionError, match=r"--keep colour: not known; .*hostname, user, paths"):
+        parse_kept(["colour"])
+
+
+def test_a_secret_of_the_environment_is_taken_out_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse")
+    assert Redaction.of_this_machine().text("login with correct-horse failed") == "login with <secret> failed"
+
+
+def test_a_document_gives_away_names_that_are_then_taken_out_everywhere() -> None:
+    knowing = Redaction().knowing('"path": "/home/carol/x" HOSTNAME=frontend-3')
+    assert knowing.text("carol was on frontend-3") == "<user> was on <host>"
+
+
+def test_what_is_kept_can_be_said_for_all_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
+    assert Redaction.of_this_machine().kept == {Kind.PATHS, Kind.USER}
+
+
+def test_the_word_after_a_secret_s_option_is_taken_out_of_a_command_line() -> None:
+    assert HERE.arguments(["train.py", "--auth-token", "abc", "--lr", "1"]) == [
+        *("train.py", "--auth-token", "<secret>", "--lr", "1")
+    ]
+
+
+def test_variables_keep_their_names_and_few_their_values() -> None:
+    told = HERE.environment({"OMP_NUM_THREADS": "2", "HOME": "/root"})
+    assert told == {"OMP_NUM_THREADS": "2", "HOME": "<removed>"}
+
+
+def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() -> None:
+    failed = make_measurement(outcome=Outcome.CRASHED, message='File "/home/alice/k.py", line 3')
+    knobs = {"CUBLAS_LOGDEST_DBG": "/home/alice/log", "TRITON_REDIS_HOST": "cache.example.org", "OMP_PLACES": "cores"}
+    record = make_record(measurements=(failed,), environment=make_environment(compile_knobs=knobs))
+
+    told = redact_record(record, HERE)
+
+    assert told.measurements[0].message == 'File "<path>/k.py", line 3'
+    assert told.environment.compile_knobs == {
+        "CUBLAS_LOGDEST_DBG": "<path>/log",
+        "TRITON_REDIS_HOST": "<removed>",
+        "OMP_PLACES": "cores",
+    }
+    assert told.model_copy(update={"measurements": record.measurements, "environment": record.environment}) == record
+    assert without_author(told, HERE).commit.author == ""
+    assert without_author(told, Redaction(kept=EVERYTHING)) == told
