@@ -1,0 +1,168 @@
+"""What is kept of the choices of Triton's own autotuner, which here measures with given times and launches nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from collector.autotune import AutotuneRecorder, merged
+from collector.launches import _TargetDriver
+from collector.measurement import AutotuneTiming, Autotuning
+from tests.suites.tuned_function import scale
+
+SMALL, LARGE = (
+    {"BLOCK": block, "num_warps": warps, "num_ctas": 1, "num_stages": 3} for block, warps in ((32, 4), (128, 8))
+)
+Tune = Callable[..., None]
+
+
+@pytest.fixture
+def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
+    """Call the tuned function with what each configuration takes, in ms."""
+    monkeypatch.setattr(JITFunction, "run", lambda *_, **__: None)
+    monkeypatch.setattr(driver, "_active", _TargetDriver(GPUTarget("cuda", 90, 32)))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(scale, "cache", {})
+
+    def call(*times_ms: float, count: int = 256) -> None:
+        left = list(times_ms)
+
+        def bench(_call: Callable[[], object], quantiles: object) -> list[float]:
+            return [left.pop(0), 0.0, 9.0]
+
+        monkeypatch.setattr(scale, "_do_bench", bench)
+        scale.__dict__.pop("do_bench", None)  # cached of the call before
+        scale[(1,)](torch.zeros(count), count)
+
+    return call
+
+
+def test_every_configuration_s_time_is_kept_with_the_choice(tune: Tune) -> None:
+    with AutotuneRecorder().watching() as tuned:
+        tune(0.004, 0.003)
+
+    (choice,) = tuned
+    assert (choice.function, choice.key) == ("scale", "256, torch.float32")
+    assert choice.chosen == LARGE
+    assert [timing.configuration for timing in choice.timings] == [SMALL, LARGE]
+    assert [timing.time_ns for timing in choice.timings] == [pytest.approx(4_000), pytest.approx(3_000)]
+    assert not choice.is_cached
+
+
+def test_a_configuration_that_cannot_run_has_no_time(tune: Tune) -> None:
+    with AutotuneRecorder().watching() as tuned:
+        tune(0.004, float("inf"))
+
+    assert [timing.time_ns for timing in tuned[0].timings] == [pytest.approx(4_000), None]
+    assert tuned[0].chosen == SMALL
+
+
+def test_a_choice_that_another_case_made_is_told_with_its_times_where_it_is_used_again(tune: Tune) -> None:
+    recorder = AutotuneRecorder()
+    with recorder.watching() as first:
+        tune(0.004, 0.003)
+    with recorder.watching() as second:
+        tune()
+        tune(0.003, 0.004, count=512)
+
+    assert second[0] == first[0]
+    assert [choice.key for choice in second] == ["256, torch.float32", "512, torch.float32"]
+    assert second[1].chosen == SMALL
+
+
+def test_a_choice_made_before_anybody_watched_has_no_times_and_came_from_a_cache(tune: Tune) -> None:
+    tune(0.004, 0.003)
+    with AutotuneRecorder().watching() as tuned:
+        tune()
+
+    assert (tuned[0].chosen, tuned[0].timings, tuned[0].is_cached) == (LARGE, (), True)
+
+
+def test_a_choice_from_the_disk_is_one_from_a_cache_and_keeps_its_times(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale, "cache_results", True)
+    with AutotuneRecorder().watching() as measured:
+        tune(0.004, 0.003)
+    monkeypatch.setattr(scale, "cache", {})
+    with AutotuneRecorder().watching() as read:
+        tune()
+
+    assert (measured[0].is_cached, read[0].is_cached) == (False, True)
+    assert (read[0].chosen, read[0].timings) == (LARGE, measured[0].timings)
+    assert read[0].duration_ns == 0
+
+
+def test_afterwards_nothing_of_triton_is_changed(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listener(**_: Any) -> None: ...
+
+    monkeypatch.setattr(triton.knobs.autotuning, "listener", listener, raising=False)
+    original, cache = Autotuner.run, scale.cache
+    recorder = AutotuneRecorder()
+    with recorder.watching() as tuned:
+        heard_by = triton.knobs.autotuning.listener
+        with pytest.raises(IndexError):  # there is no time for the second configuration
+            tune(0.004)
+
+    assert heard_by == recorder.listen
+    assert tuned == []
+    assert Autotuner.run is original
+    assert triton.knobs.autotuning.listener is listener
+    assert scale.cache is cache
+    assert type(cache) is dict
+
+
+def test_what_triton_tells_its_listener_is_kept_and_not_read_again(tune: Tune) -> None:
+    """The signature is that of Triton 3.8's `knobs.autotuning.listener`."""
+    recorder = AutotuneRecorder()
+    told = {config: [0.002 * (1 + at), 0.0, 9.0] for at, config in enumerate(scale.configs)}
+    recorder.listen(
+        fn=scale.fn,
+        key=(256, "torch.float32"),
+        best_config=scale.configs[0],
+        configs_timings=told,
+        duration=0.25,
+        cache_hit=False,
+    )
+    with recorder.watching() as tuned:
+        tune(0.004, 0.003)
+
+    assert tuned[0].chosen == SMALL
+    assert tuned[0].duration_ns == 250_000_000
+    assert [timing.time_ns for timing in tuned[0].timings] == [pytest.approx(2_000), pytest.approx(4_000)]
+
+
+def make_choice(block: int, *, times_ns: tuple[float, ...] = (), key: str = "256") -> Autotuning:
+    timings = tuple(AutotuneTiming(configuration={"BLOCK": 32 * (1 + at)}, time_ns=t) for at, t in enumerate(times_ns))
+    return Autotuning(function="scale", key=key, chosen={"BLOCK": block}, timings=timings, is_cached=not timings)
+
+
+def test_processes_that_agree_are_one_entry_and_one_that_does_not_is_another() -> None:
+    same, timed, other = make_choice(32), make_choice(32, times_ns=(1.0, 2.0)), make_choice(64, times_ns=(2.0, 1.0))
+
+    assert merged((), (same, timed)) == (timed,)
+    assert merged((timed,), (same,)) == (timed,)
+    assert merged((timed,), (other, make_choice(32, key="512"))) == (timed, other, make_choice(32, key="512"))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_measurement_says_what_was_tuned(tmp_path: Path) -> None:
+    from tests.roofwatch.command import SUITES, roofwatch
+
+    done = roofwatch("run", SUITES / "bench_tuned.py", "--no-static", "--json", "-o", tmp_path / "record.json")
+
+    assert done.status == 0, done.error
+    (measured,) = done.parsed["measurements"]
+    (choice, *others) = measured["autotuning"]
+    assert choice["function"] == "_double_kernel"
+    assert len(choice["timings"]) == 2
+    assert all(timing["time_ns"] > 0 for timing in choice["timings"])
+    assert choice["chosen"]["BLOCK"] in {32, 1024}
+    assert all(other["key"] == choice["key"] for other in others)
