@@ -1,21 +1,39 @@
-"""Measure the ceilings of the device in the same run as the kernels: datasheets mislead (meta-pytorch/MSLK#513)."""
+"""Measure the ceilings of the device in the same run as the kernels: datasheets mislead (meta-pytorch/MSLK#513).
+
+The datasheet's stand beside them where the device is known, and judge nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
+import pynvml
 import torch
 
+from collector.cache_copy import ITEM_BYTES, copy_in_rounds, whole_blocks
+from collector.caches import last_level_cache_bytes
+from collector.datasheets import datasheet_ceilings
+from collector.errors import TimerError
 from collector.machine import Ceiling
+from collector.roofline import HOLDERS, TF32
 from collector.sampling import SamplingPlan
 from collector.timing import sample_launches
 
-_DRAM_WORKING_SET_BYTES = 128 * 2**20
+_CPU_WORKING_SET_BYTES = 128 * 2**20
+_GPU_WORKING_SET_BYTES = 4 * 2**30
+"""Far more than any cache, AMD's Infinity Cache of 256 MiB among them. Source: triton_kernels/roofline.py."""
 _CACHE_WORKING_SET_BYTES = (2**17, 2**20, 2**22)
 _UNKNOWN_CACHE_BYTES = 32 * 2**20
+_SHARES_OF_L2 = (8, 4)
+"""Small enough that each half of a divided L2 can hold its own copy of what both read."""
+_ROUNDS = 64
+"""The first one comes from memory: a percent or two of the time."""
+_COPIES = 20
 _MATMUL_SIZE = {"cpu": 768, "cuda": 8192}
-_MATMUL_DTYPES = ("float32", "float16", "bfloat16")
+_CPU_DTYPES = ("float32", "float16", "bfloat16", "int8")
+_GPU_DTYPES = ("float64", "float32", TF32, "float16", "bfloat16", "float8_e4m3fn", "int8")
+_ALIASES = {"float8_e5m2": "float8_e4m3fn"}
+"""Multiplied at the same rate."""
 
 
 def measure_ceilings(device: str, dtypes: Sequence[str]) -> list[Ceiling]:
@@ -23,51 +41,107 @@ def measure_ceilings(device: str, dtypes: Sequence[str]) -> list[Ceiling]:
 
     Args:
         device: `cpu` or `cuda`.
-        dtypes: Those of the suite; others are not measured. float32 always is: it also bounds what has no matmul.
+        dtypes: Those of the suite, and with each those that its products may be computed in; others are not measured.
+            float32 always is: it also bounds what has no matmul.
+
+    Returns:
+        Those that were measured, then the datasheet's. A dtype that the device cannot multiply has none.
     """
-    kind = "cuda" if device.startswith("cuda") else "cpu"
-    ceilings = [
-        Ceiling(
-            resource="memory",
-            level="dram",
-            per_s=_copy_bytes_per_s(device, _DRAM_WORKING_SET_BYTES),
-            method=f"torch copy, {_DRAM_WORKING_SET_BYTES // 2**20} MiB read and written, best of 5",
-        )
-    ]
-    if kind == "cpu":
-        ceilings.append(
-            Ceiling(
-                resource="memory",
-                level="cache",
-                per_s=max(_copy_bytes_per_s(device, size) for size in _CACHE_WORKING_SET_BYTES),
-                up_to_bytes=_last_level_cache_bytes(),
-                method="torch copy of 128 KiB to 4 MiB read and written, the fastest, best of 5",
-            )
-        )
-    size = _MATMUL_SIZE[kind]
-    ceilings += [
-        Ceiling(
-            resource="compute",
-            dtype=dtype,
-            per_s=_matmul_flop_per_s(device, dtype, size),
-            method=f"torch matmul {size}x{size}x{size}, best of 5",
-        )
-        for dtype in _MATMUL_DTYPES
-        if dtype in {"float32", *dtypes}
-    ]
+    is_gpu = device.startswith("cuda")
+    wanted = _wanted(dtypes, is_gpu=is_gpu)
+    ceilings = list(_gpu_memory(device) if is_gpu else _cpu_memory(device))
+    ceilings += [ceiling for dtype in wanted if (ceiling := _matmul_ceiling(device, dtype)) is not None]
+    if is_gpu:
+        ceilings += datasheet_ceilings(torch.cuda.get_device_properties(device).name, wanted)
+        torch.cuda.empty_cache()  # what is timed next shall not find gigabytes set aside
     return ceilings
 
 
-def _last_level_cache_bytes() -> int:
-    """Of the largest cache that the first CPU sees. On a shared host it is an upper bound: neighbours use it too."""
-    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    return max((int(size[:-1]) * units[size[-1]] for size in sizes), default=_UNKNOWN_CACHE_BYTES)
+def _wanted(dtypes: Sequence[str], *, is_gpu: bool) -> list[str]:
+    named = {_ALIASES.get(dtype, dtype) for dtype in dtypes}
+    wanted = {"float32", TF32, *named, *(holder for dtype in named for holder in HOLDERS.get(dtype, ()))}
+    return [dtype for dtype in (_GPU_DTYPES if is_gpu else _CPU_DTYPES) if dtype in wanted]
 
 
 def _best_ns(device: str, launch: Callable[[], object]) -> float:
     plan = SamplingPlan(warmup_ms=5, budget_ms=20, min_samples=5, max_samples=50, relative_width=0.0)
     return min(sample_launches(launch, plan, device=device).samples_ns)
+
+
+# --- memory
+
+
+def _cpu_memory(device: str) -> Iterator[Ceiling]:
+    yield Ceiling(
+        resource="memory",
+        level="dram",
+        per_s=_copy_bytes_per_s(device, _CPU_WORKING_SET_BYTES),
+        method=f"torch copy, {_CPU_WORKING_SET_BYTES // 2**20} MiB read and written, best of 5",
+    )
+    yield Ceiling(
+        resource="memory",
+        level="cache",
+        per_s=max(_copy_bytes_per_s(device, size) for size in _CACHE_WORKING_SET_BYTES),
+        up_to_bytes=_last_level_cache_bytes(device),
+        method="torch copy of 128 KiB to 4 MiB read and written, the fastest, best of 5",
+    )
+
+
+def _gpu_memory(device: str) -> Iterator[Ceiling]:
+    """Of a GPU's memory the fastest of copying, reading and filling: which one is differs by device, and a roof must
+    lie above all kernels, those that only read too.
+    """
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    size = min(_GPU_WORKING_SET_BYTES, free_bytes // 4) // 8 * 8
+    ways = {
+        "copy": _copy_bytes_per_s(device, size),
+        "sum": _sum_bytes_per_s(device, size),
+        "fill": _fill_bytes_per_s(device, size),
+    }
+    fastest = max(ways, key=lambda way: ways[way])
+    yield Ceiling(
+        resource="memory",
+        level="dram",
+        per_s=ways[fastest],
+        method=f"torch {fastest} of {size / 2**30:.2g} GiB, the fastest of {', '.join(ways)}, best of 5 each",
+    )
+    cache_bytes = _last_level_cache_bytes(device)
+    if torch.version.hip:
+        yield _infinity_cache(device, cache_bytes)
+        return
+    yield Ceiling(
+        resource="memory",
+        level="cache",
+        per_s=max(_l2_bytes_per_s(device, cache_bytes // share) for share in _SHARES_OF_L2),
+        up_to_bytes=cache_bytes,
+        method=f"copy of 1/{_SHARES_OF_L2[0]} and 1/{_SHARES_OF_L2[1]} of the L2, {_ROUNDS} rounds in one launch, best",
+    )
+
+
+def _infinity_cache(device: str, cache_bytes: int) -> Ceiling:
+    """That of AMD's memory side. Its L2 is divided over chiplets, so that no kernel has it as one."""
+    size = cache_bytes // 4
+    source = torch.ones(size // 2, dtype=torch.int8, device=device)
+    target = torch.empty_like(source)
+
+    def copy_again() -> None:
+        for _ in range(_COPIES):
+            target.copy_(source)
+
+    return Ceiling(
+        resource="memory",
+        level="cache",
+        per_s=_COPIES * size / _best_ns(device, copy_again) * 1e9,
+        up_to_bytes=cache_bytes,
+        method=f"torch copy, {size // 2**20} MiB read and written {_COPIES} times in a row, best of 5",
+    )
+
+
+def _last_level_cache_bytes(device: str) -> int:
+    try:
+        return last_level_cache_bytes(device)
+    except TimerError:
+        return _UNKNOWN_CACHE_BYTES
 
 
 def _copy_bytes_per_s(device: str, working_set_bytes: int) -> float:
@@ -76,8 +150,75 @@ def _copy_bytes_per_s(device: str, working_set_bytes: int) -> float:
     return working_set_bytes / _best_ns(device, lambda: target.copy_(source)) * 1e9
 
 
-def _matmul_flop_per_s(device: str, dtype: str, size: int) -> float:
-    generator = torch.Generator().manual_seed(0)
-    left, right = (torch.randn(size, size, generator=generator).to(device, getattr(torch, dtype)) for _ in range(2))
+def _sum_bytes_per_s(device: str, working_set_bytes: int) -> float:
+    source = torch.ones(working_set_bytes // 4, dtype=torch.float32, device=device)
+    return working_set_bytes / _best_ns(device, source.sum) * 1e9
+
+
+def _fill_bytes_per_s(device: str, working_set_bytes: int) -> float:
+    target = torch.empty(working_set_bytes // 4, dtype=torch.float32, device=device)
+    return working_set_bytes / _best_ns(device, target.zero_) * 1e9
+
+
+def _l2_bytes_per_s(device: str, working_set_bytes: int) -> float:
+    source = torch.ones(whole_blocks(working_set_bytes // 2 // ITEM_BYTES), dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    moved = 2 * source.numel() * ITEM_BYTES * _ROUNDS
+    return moved / _best_ns(device, lambda: copy_in_rounds(source, target, rounds=_ROUNDS)) * 1e9
+
+
+# --- arithmetic
+
+
+def _matmul_ceiling(device: str, dtype: str) -> Ceiling | None:
+    """That of the vendor's matmul; None where the device or torch has none for the dtype."""
+    size = _MATMUL_SIZE["cuda" if device.startswith("cuda") else "cpu"]
+    try:
+        per_s = 2.0 * size**3 / _best_ns(device, _matmul(device, dtype, size)) * 1e9
+    except (RuntimeError, ValueError):  # what torch raises where it has no kernel
+        if dtype == "float32":
+            raise
+        return None
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    return Ceiling(
+        resource="compute",
+        dtype=dtype,
+        per_s=per_s,
+        method=f"torch {_NAMES.get(dtype, 'matmul')} {size}x{size}x{size}, best of 5{_clock_in_words(device)}",
+    )
+
+
+_NAMES = {"int8": "_int_mm", "float8_e4m3fn": "_scaled_mm", TF32: "matmul with TF32 allowed"}
+
+
+def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
+    """A product of matrices of random numbers: of zeros, a device that is held by its power would do more
+    (NVIDIA/cutlass#2004).
+    """
+    generator = torch.Generator(device=device).manual_seed(0)
+    if dtype == "int8":
+        left, right = (
+            torch.randint(-128, 128, (size, size), generator=generator, device=device, dtype=torch.int8)
+            for _ in range(2)
+        )
+        return lambda: torch._int_mm(left, right.t())
+    if dtype == TF32:
+        torch.backends.cuda.matmul.allow_tf32 = True
+    held = torch.float32 if dtype == TF32 else getattr(torch, dtype)
+    left, right = (torch.randn(size, size, generator=generator, device=device).to(held) for _ in range(2))
+    if dtype == "float8_e4m3fn":
+        scale = torch.ones((), device=device)
+        return lambda: torch._scaled_mm(left, right.t(), scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
     product = torch.empty_like(left)
-    return 2.0 * size**3 / _best_ns(device, lambda: torch.matmul(left, right, out=product)) * 1e9
+    return lambda: torch.matmul(left, right, out=product)
+
+
+def _clock_in_words(device: str) -> str:
+    """What the multiprocessors run at right after a matmul; nothing where that cannot be asked."""
+    if not device.startswith("cuda") or torch.version.hip:
+        return ""
+    try:
+        return f", at {torch.cuda.clock_rate()} MHz"
+    except (RuntimeError, pynvml.NVMLError):
+        return ""

@@ -1,0 +1,73 @@
+"""The ceilings of a device as they are measured."""
+
+import pytest
+import torch
+
+from collector.cache_copy import copy_in_rounds, whole_blocks
+from collector.ceilings import measure_ceilings
+from collector.disassembly import sass
+from collector.launches import compiling_for
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its ceilings cannot be measured")
+
+
+def test_the_ceilings_of_this_machine_are_measured_for_the_dtypes_of_the_suite() -> None:
+    ceilings = measure_ceilings("cpu", ["bfloat16", "int32"])
+    kinds = [(ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source) for ceiling in ceilings]
+    assert kinds == [
+        ("memory", "dram", None, "measured"),
+        ("memory", "cache", None, "measured"),
+        ("compute", None, "float32", "measured"),
+        ("compute", None, "bfloat16", "measured"),
+    ]
+    assert ceilings[1].up_to_bytes
+    assert ceilings[1].up_to_bytes >= 2**18
+    # any machine that runs torch moves more than 1 MB/s and computes more than 1 MFLOP/s
+    assert all(1e6 < ceiling.per_s < 1e16 for ceiling in ceilings)
+
+
+def test_a_narrow_dtype_brings_the_ceilings_of_those_that_can_hold_it() -> None:
+    compute = [each.dtype for each in measure_ceilings("cpu", ["int8"]) if each.resource == "compute"]
+    assert compute == ["float32", "float16", "bfloat16", "int8"]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_the_copy_that_measures_the_l2_reads_past_the_l1_in_full_width(target: str) -> None:
+    with compiling_for(target) as launches:
+        source = torch.empty(whole_blocks(100_000))
+        copy_in_rounds(source, torch.empty_like(source), rounds=4)
+    [launch] = launches
+    assert launch.compiled is not None, launch.error
+    code = sass(launch.compiled.binary)
+    loads = [line for line in code.splitlines() if " LDG." in line]
+    assert loads
+    assert all(".128" in line and ".STRONG.GPU" in line for line in loads), loads
+
+
+def test_a_copy_takes_whole_blocks_and_one_at_least() -> None:
+    assert [whole_blocks(count) for count in (1, 4096, 10_000)] == [4096, 4096, 8192]
+
+
+@pytest.mark.gpu
+@GPU
+def test_the_rounds_copy_everything() -> None:
+    source = torch.randn(whole_blocks(300_000), device="cuda")
+    target = torch.full_like(source, float("nan"))
+    copy_in_rounds(source, target, rounds=3)
+    assert torch.equal(source, target)
+
+
+@pytest.mark.gpu
+@GPU
+def test_the_ceilings_of_a_gpu_are_measured_beside_the_datasheets() -> None:
+    dtypes = ["float32", "bfloat16", "float8_e4m3fn", "int8"]
+    ceilings = measure_ceilings("cuda", dtypes)
+    measured = {each.level or each.dtype: each.per_s for each in ceilings if each.source == "measured"}
+    assert {"dram", "cache", "float32", "bfloat16"} <= measured.keys()
+    assert measured["cache"] > measured["dram"]
+    assert measured["bfloat16"] > measured["float32"]
+    published = {each.level or each.dtype: each.per_s for each in ceilings if each.source == "datasheet"}
+    for kind in measured.keys() & published.keys():
+        # below a third of what the vendor says, something else than the device was measured
+        assert published[kind] / 3 < measured[kind], kind
+    assert torch.backends.cuda.matmul.allow_tf32 is False

@@ -1,0 +1,88 @@
+"""What vendors say of their devices, and that it holds together."""
+
+import pytest
+
+from collector.datasheets import DATASHEETS, Datasheet, beside_datasheet, datasheet_ceilings, datasheet_of
+from tests.builders import make_ceiling
+
+H200 = "NVIDIA H200"
+
+
+@pytest.mark.parametrize("sheet", DATASHEETS, ids=lambda sheet: sheet.names[0])
+def test_all_peaks_of_a_device_hold_at_clocks_that_it_can_have(sheet: Datasheet) -> None:
+    """A peak that was copied wrongly, or counts the zeros of a sparse operand, needs a clock far from the others."""
+    clocks = {dtype: sheet.clock_mhz(dtype) for dtype in sheet.flop_per_s}
+    arithmetic = [clock for dtype, clock in clocks.items() if dtype != "float32"]
+    assert max(arithmetic) / min(arithmetic) < 1.04, clocks
+    # the vector units may be stated at a higher clock than the tensor cores
+    assert 0.97 < clocks["float32"] / clocks["float16"] < 1.1, clocks
+    assert 1_400 < min(clocks.values()) < 2_600
+
+
+@pytest.mark.parametrize(
+    ("name", "terabytes_per_s", "half_teraflops"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1.555, 312),
+        ("NVIDIA A100-SXM4-80GB", 2.039, 312),
+        ("NVIDIA A100 80GB PCIe", 1.935, 312),
+        ("NVIDIA H100 80GB HBM3", 3.35, 989.5),
+        ("NVIDIA H100 PCIe", 2.0, 756.5),
+        (H200, 4.8, 989.5),
+        ("NVIDIA B200", 7.7, 2250),
+        ("AMD Instinct MI300X", 5.3, 1307.4),
+        ("AMD Instinct MI355X", 8.0, 2516.6),
+    ],
+)
+def test_known_devices_have_their_vendors_figures(name: str, terabytes_per_s: float, half_teraflops: float) -> None:
+    memory, half = datasheet_ceilings(name, ["bfloat16"])
+    assert [memory.per_s, half.per_s] == pytest.approx([terabytes_per_s * 1e12, half_teraflops * 1e12])
+    assert {memory.source, half.source} == {"datasheet"}
+    assert half.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "Example CPU", ""])
+def test_a_slice_a_sibling_and_an_unknown_device_have_none(name: str) -> None:
+    assert datasheet_of(name) is None
+    assert datasheet_ceilings(name, ["bfloat16"]) == []
+
+
+def test_a_name_is_that_of_one_device() -> None:
+    names = [name for sheet in DATASHEETS for name in sheet.names]
+    assert len(set(names)) == len(names)
+
+
+def test_what_the_document_leaves_out_has_no_ceiling() -> None:
+    found = datasheet_ceilings("NVIDIA A100-SXM4-40GB", ["float8_e4m3fn", "float64"])
+    assert [ceiling.resource for ceiling in found] == ["memory"]
+
+
+def test_arithmetic_scales_with_the_clock_that_was_seen_and_memory_does_not() -> None:
+    measured = [
+        make_ceiling(per_s=4.0e12),
+        make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=600e12),
+        make_ceiling(resource="memory", level="cache", per_s=9e12),
+        make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet"),
+    ]
+    memory, half = beside_datasheet(measured, H200, sm_clock_mhz=915)
+    assert [memory.share, memory.at_clock_per_s] == pytest.approx([4.0 / 4.8, 4.8e12])
+    assert half.published_per_s == pytest.approx(989.5e12)
+    # stated at 1830 MHz
+    assert half.at_clock_per_s == pytest.approx(989.5e12 / 2, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("per_s", "sm_clock_mhz", "is_suspicious"),
+    [
+        (989.5e12, None, False),
+        (1030e12, None, False),  # 4 % above
+        (1060e12, None, True),  # 7 % above
+        (1060e12, 1_980, False),  # at 8 % more than the stated clock
+        (1060e12, 1_200, True),  # a lower clock excuses nothing
+    ],
+)
+def test_a_measured_ceiling_above_the_datasheet_is_suspicious_unless_the_clock_explains_it(
+    per_s: float, sm_clock_mhz: float | None, is_suspicious: bool
+) -> None:
+    measured = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=per_s)
+    [found] = beside_datasheet([measured], H200, sm_clock_mhz=sm_clock_mhz)
+    assert found.is_suspicious is is_suspicious

@@ -1,0 +1,93 @@
+"""`roofwatch diagnose`, as a user runs it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collector.record import RunRecord
+from tests.ci.ailments import AILMENTS, NORM
+from tests.roofwatch.command import SUITES, roofwatch
+
+WriteRecord = Callable[[str], Path]
+
+
+@pytest.fixture
+def record_of(tmp_path: Path) -> WriteRecord:
+    def write(ailment: str) -> Path:
+        path = tmp_path / "record.json"
+        AILMENTS[ailment]().write(path)
+        return path
+
+    return write
+
+
+def test_a_record_is_diagnosed_in_sentences(record_of: WriteRecord) -> None:
+    done = roofwatch("diagnose", NORM, "--record", record_of("host"))
+    assert done.status == 0, done.error
+    assert "host: 110 µs: the program issues work more slowly than the device does it" in done.output
+    assert "1. the program is slower than the device (at most 4 times as fast)" in done.output
+    assert "Try: Issue less" in done.output
+
+
+def test_a_record_is_diagnosed_for_machines(record_of: WriteRecord) -> None:
+    path = record_of("a ceiling above the datasheet")
+    parsed = roofwatch("diagnose", "rms_norm", "--record", path, "--json").parsed
+    assert (parsed["record"], parsed["exit_status"]) == (str(path), 0)
+    [diagnosis] = parsed["diagnoses"]
+    assert (diagnosis["case_id"], diagnosis["implementation"], diagnosis["limit"]) == (NORM, "triton", "memory")
+    assert diagnosis["timing"]["median_ns"] == 80_000
+    assert diagnosis["roof"]["bound"] == "memory"
+    assert [level["level"] for level in diagnosis["roof"]["levels"]] == ["dram"]
+    memory = next(each for each in diagnosis["ceilings"] if each["resource"] == "memory")
+    assert (memory["measured_per_s"], memory["datasheet_per_s"]) == (5.5e12, 4.8e12)
+    first = diagnosis["findings"][0]
+    assert (first["rule"], first["weight"]) == ("unbelievable_ceilings", "doubt")
+    assert all(first[key] for key in ("title", "evidence", "advice"))
+
+
+@pytest.mark.parametrize(
+    ("ailment", "status"), [("wrong", 1), ("no room", 1), ("nothing is known", 2), ("not timed", 0)]
+)
+def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(
+    record_of: WriteRecord, ailment: str, status: int
+) -> None:
+    path = record_of(ailment)
+    assert roofwatch("diagnose", "rms_norm/*", "--record", path).status == status
+
+
+def test_what_a_record_does_not_hold_is_said_with_what_it_holds(record_of: WriteRecord) -> None:
+    done = roofwatch("diagnose", "softmax", "-i", "cuda", "--record", record_of("host"))
+    assert done.status == 2
+    assert f"record.json: holds nothing of softmax by cuda; it has {NORM}" in done.error
+
+
+def test_a_record_and_a_suite_at_once_are_refused(record_of: WriteRecord) -> None:
+    done = roofwatch("diagnose", NORM, SUITES / "bench_good.py", "--record", record_of("host"))
+    assert done.status == 2
+    assert "neither a suite nor --output" in done.error
+
+
+def test_a_case_is_measured_and_diagnosed_where_there_is_no_gpu(tmp_path: Path) -> None:
+    output = tmp_path / "out" / "record.json"
+    done = roofwatch(
+        *("diagnose", "scale/n=1000/*", SUITES / "bench_good.py", "--json", "--device", "cpu"),
+        *("--targets", "sm_90,gfx942", "-o", output),
+    )
+    assert done.status == 0, done.error
+    eager, triton = done.parsed["diagnoses"]
+    assert (eager["implementation"], triton["implementation"]) == ("eager", "triton")
+    # a thousand elements are nothing to any machine: the call is what takes time
+    assert eager["limit"] == "launch overhead"
+    assert triton["timing"] is None
+    assert "compiled for sm_90 and gfx942: nothing spills" in triton["headline"]
+    assert any("on a machine with a GPU" in each["how"] for each in triton["missing"])
+    record = RunRecord.read(output)
+    assert {case.case_id for case in record.cases} == {"scale/n=1000/float32/fwd"}
+
+
+def test_a_case_that_no_suite_has_is_an_error() -> None:
+    done = roofwatch("diagnose", "scale/n=7/*", SUITES / "bench_good.py", "--device", "cpu")
+    assert done.status == 2
+    assert "no kernel matches scale" in done.error
+    assert "a case that matches scale/n=7/*" in done.error
