@@ -1,15 +1,12 @@
-"""Change points of one series: where its level steps, robust to outliers, heavy tails and gaps. Pure; offline.
+"""Change points of one series: where its level steps, whatever its noise does. Pure; offline.
 
 Method (docs/analysis.md has the arguments and the simulated error rates):
 
 1. Logarithms, so that a factor is a factor at every level; the plain scale where a value is 0 or below.
-2. Noise from the median absolute first difference, which a step or an outlier does not move; where successive values
-   hang together, the lag-2 differences tell how much (Chakar, Lebarbier, Lévy-Leduc and Robin 2017).
-3. Exact penalised segmentation by optimal partitioning (Jackson et al. 2005) under the biweight loss, which an outlier
-   can pay only a bounded share of (Fearnhead and Rigaill 2019). Ours searches levels among the series' own values
-   rather than on the continuum, and enforces a shortest segment.
-4. Backward elimination: the weakest step goes until every step left stands out of the spread around it and reaches
-   `min_relative_change`.
+2. Levels and noise are learnt together (`ci.levels`): optimal partitioning (Jackson et al. 2005) under a bounded cost
+   (Fearnhead and Rigaill 2019) which, other than theirs, is learnt from the series: its shape, how its outliers follow
+   each other, its autocorrelation, its drift. Spells that are no longer than its bursts are taken out (`ci.bursts`).
+3. Steps smaller than `min_relative_change` go, the smallest first, and boundaries move to where they cost least.
 """
 
 from __future__ import annotations
@@ -17,29 +14,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ci.levels import Fit, fit_levels, penalty
+from ci.noise import MAD_TO_DEVIATION, Values, bins_of, median
+
 MIN_SEGMENT = 3
 """Values in the shortest level: one or two values that differ are outliers until a third agrees."""
 
-_LOSS_CAP = 9.0
-"""Most that one value costs, in squared noise units: beyond 3 standard deviations it is an outlier."""
-_MIN_STANDARD_ERRORS = 3.7
-"""A step must stand out by so many standard errors of the difference of the two levels."""
 _PLAUSIBLE_COST = 6.0
 """A position that costs so much more than the best is excluded: a likelihood-ratio set, which holds the true position
 in about 99 of 100 cases."""
-_MAD_TO_DEVIATION = 1.4826
-"""Standard deviation / median absolute deviation of a normal distribution."""
-_MAX_AUTOCORRELATION = 0.9
-_MAX_ROUNDS = 5
-"""Of moving boundaries; nearly always one is enough."""
-_MIN_FOR_AUTOCORRELATION = 80
-"""Of fewer values the estimate is too wild: it would hide more steps than it spares false alarms."""
-
-Values = NDArray[np.float64]
+_TIE_BREAK = 0.01
+"""Cost of a standard deviation of distance beside what the noise says: decides only where that is silent."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +51,23 @@ class ChangePoint:
 
 
 @dataclass(frozen=True)
-class _Noise:
+class NoiseFloor:
+    """What a series can show, on top of where it steps."""
+
     deviation: float
-    """Standard deviation of a value around its level."""
-    inflation: float
-    """How much more than independent values the mean of a level varies, as a factor on its variance."""
+    """Standard deviation of a value around its level, as a fraction of the level."""
+    minimum_detectable_change: float
+    """Smallest relative change that is found in 9 of 10 cases, between two levels of `count` values."""
+    count: int
+    """Values on either side that it takes."""
 
 
 def find_change_points(
-    values: Sequence[float] | Values, *, min_relative_change: float = 0.03, min_segment: int = MIN_SEGMENT
+    values: Sequence[float] | Values,
+    *,
+    min_relative_change: float = 0.03,
+    min_segment: int = MIN_SEGMENT,
+    relative_errors: Sequence[float] | Values | None = None,
 ) -> list[ChangePoint]:
     """Find where the level of a series steps.
 
@@ -80,30 +78,62 @@ def find_change_points(
         min_relative_change: Steps smaller than this are not told; a rise by this much and the fall back count the
             same.
         min_segment: Values in the shortest level.
+        relative_errors: Standard error of each value as a fraction of it, such as half the width of its interval over
+            its median. A value that is less certain than most weighs less; one that is not finite is as certain as
+            most.
 
     Returns:
         Steps in order; none if there are fewer than two shortest levels of values.
 
     Raises:
-        ValueError: `min_relative_change` is not above 0, or `min_segment` is below 2.
+        ValueError: `min_relative_change` is not above 0, `min_segment` is below 2, or there are more or fewer errors
+        than
+            values.
     """
-    if not min_relative_change > 0:
-        raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
-    if min_segment < 2:
-        raise ValueError(f"min_segment={min_segment}: give 2 or more; one value cannot tell a level from an outlier")
+    _check(min_relative_change, min_segment)
     given = np.asarray(values, dtype=np.float64).ravel()
     positions = np.flatnonzero(np.isfinite(given))
     raw = given[positions]
     if len(raw) < 2 * min_segment:
         return []
     scale = _Scale.of(raw, min_relative_change)
-    noise = _estimate_noise(scale.values, floor=scale.smallest_noise)
-    starts = _segment(scale.values, noise, min_segment)
-    starts = _drop_weak_steps(scale, starts, noise, min_segment)
-    return [
-        _describe(raw, scale, noise, positions, bounds, min_segment)
-        for bounds in zip([0, *starts], starts, [*starts[1:], len(raw)], strict=False)
-    ]
+    widths = _widths(relative_errors, positions, len(given), scale) if relative_errors is not None else None
+    fit = fit_levels(scale.values, floor=scale.smallest_noise, min_segment=min_segment, widths=widths)
+    if not fit.starts:
+        return []
+    return _Steps(raw, scale, fit, positions, min_segment).told()
+
+
+def noise_floor(values: Sequence[float] | Values, *, count: int = 10, min_relative_change: float = 0.03) -> NoiseFloor:
+    """How noisy a series is, and how small a change it can show.
+
+    Args:
+        values: As for `find_change_points`; at least two that are finite and above 0.
+        count: Values on either side of the change.
+        min_relative_change: Smallest change that is told however quiet the series.
+
+    Raises:
+        ValueError: Fewer than two finite values, or one at or below 0: there is no fraction of such a level.
+    """
+    given = np.asarray(values, dtype=np.float64).ravel()
+    raw = given[np.isfinite(given)]
+    if len(raw) < 2 or np.any(raw <= 0):
+        raise ValueError(
+            f"{len(raw)} finite values, the least {raw.min() if len(raw) else None}: give 2 or more above 0"
+        )
+    fit = fit_levels(np.log(raw), floor=1e-9, min_segment=MIN_SEGMENT)
+    # a step is told once twice its log likelihood ratio exceeds the penalty; two standard errors more make that 9 of 10
+    # times: 1.28, and what learning the noise from the same values costs
+    needed = math.sqrt(penalty(len(raw))) + 2.0
+    smallest = needed * fit.noise.deviation * math.sqrt(2 * fit.noise.mean_inflation / count)
+    return NoiseFloor(math.expm1(fit.noise.deviation), max(math.expm1(smallest), min_relative_change), count)
+
+
+def _check(min_relative_change: float, min_segment: int) -> None:
+    if not min_relative_change > 0:
+        raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
+    if min_segment < 2:
+        raise ValueError(f"min_segment={min_segment}: give 2 or more; one value cannot tell a level from an outlier")
 
 
 @dataclass(frozen=True)
@@ -116,7 +146,7 @@ class _Scale:
 
     @classmethod
     def of(cls, raw: Values, min_relative_change: float) -> _Scale:
-        if np.all(raw > 0):
+        if raw.min() > 0:
             return cls(np.log(raw), True, min_relative_change)
         largest = float(np.max(np.abs(raw)))
         return cls(raw / largest if largest > 0 else raw, False, min_relative_change)
@@ -126,168 +156,129 @@ class _Scale:
         """A third of the smallest step that is told: finer noise would only matter to steps that are not."""
         if self.is_log:
             return math.log1p(self.min_relative_change) / 3
-        typical = float(np.median(np.abs(self.values)))
-        return max(typical * self.min_relative_change / 3, 1e-9)
+        return max(median(np.abs(self.values)) * self.min_relative_change / 3, 1e-9)
 
     def is_relevant(self, before: float, after: float) -> bool:
         """Whether the rise between the two levels, in whichever order, reaches the smallest relative change."""
         if self.is_log:
             return abs(after - before) >= math.log1p(self.min_relative_change)
         larger = max(abs(before), abs(after))
-        return abs(after - before) >= larger * self.min_relative_change / (1 + self.min_relative_change)
+        return before != after and abs(after - before) >= larger * self.min_relative_change / (
+            1 + self.min_relative_change
+        )
 
 
-def _estimate_noise(values: Values, *, floor: float) -> _Noise:
-    first = float(np.median(np.abs(np.diff(values))))
-    second = float(np.median(np.abs(values[2:] - values[:-2])))
-    believed = 0.0
-    if len(values) >= _MIN_FOR_AUTOCORRELATION and first > 0:
-        # of an AR(1) series, (second / first)² − 1 estimates the autocorrelation φ, and the differences have
-        # 2 (1 − φ) times its variance; only what the length of the series proves is believed
-        estimate = (second / first) ** 2 - 1
-        believed = min(max(estimate - 3 / math.sqrt(len(values)), 0.0), _MAX_AUTOCORRELATION)
-    deviation = _MAD_TO_DEVIATION * first / math.sqrt(2 * (1 - believed))
-    return _Noise(max(deviation, floor), (1 + believed) / (1 - believed))
+def _widths(
+    relative_errors: Sequence[float] | Values, positions: NDArray[np.intp], count: int, scale: _Scale
+) -> Values | None:
+    """How much wider each value spreads than one that is as certain as most, as a factor."""
+    errors = np.asarray(relative_errors, dtype=np.float64).ravel()
+    if len(errors) != count:
+        raise ValueError(f"{len(errors)} errors of {count} values: give one of each")
+    errors = np.abs(errors[positions])
+    if not scale.is_log:
+        errors = errors * np.abs(scale.values)
+    known = np.isfinite(errors)
+    if not known.any():
+        return None
+    typical = median(errors[known])
+    beyond = np.where(known, np.maximum(errors**2 - typical**2, 0.0), 0.0)
+    # the noise of the series holds the typical error already: what exceeds it comes on top
+    noise = max(MAD_TO_DEVIATION * median(np.abs(np.diff(scale.values))) / math.sqrt(2), scale.smallest_noise)
+    return np.sqrt(1 + beyond / noise**2)
 
 
-def _losses(values: Values, levels: Values, noise: _Noise) -> Values:
-    """Biweight loss of each value at each level, shape [values, levels]."""
-    return _biweight((values[:, None] - levels) / noise.deviation)
+class _Steps:
+    """The steps of a fitted series on their way to being told."""
 
+    def __init__(self, raw: Values, scale: _Scale, fit: Fit, positions: NDArray[np.intp], min_segment: int) -> None:
+        self._raw = raw
+        self._scale = scale
+        self._fit = fit
+        self._positions = positions
+        self._min_segment = min_segment
+        drift = fit.slope * (np.arange(len(raw)) - (len(raw) - 1) / 2)
+        self._values = scale.values - drift
 
-def _penalty(count: int, noise: _Noise) -> float:
-    return (8 + 2 * math.log(count)) * noise.inflation
+    def told(self) -> list[ChangePoint]:
+        starts = self._settle(list(self._fit.starts))
+        while starts:
+            levels = self._levels(starts)
+            sizes = [abs(after - before) for before, after in pairwise(levels)]
+            weakest = int(np.argmin(sizes))
+            if self._scale.is_relevant(levels[weakest], levels[weakest + 1]):
+                break
+            del starts[weakest]
+            starts = self._settle(starts)
+        bounds = zip([0, *starts], starts, [*starts[1:], len(self._raw)], strict=False)
+        return [self._describe(*one) for one in bounds]
 
+    def _level(self, start: int, end: int) -> float:
+        free = ~self._fit.masked[start:end]
+        own = self._values[start:end]
+        return median(own[free] if free.any() else own)
 
-def _segment(values: Values, noise: _Noise, min_segment: int) -> list[int]:
-    """First positions of all segments but the first, at the least total of losses and penalties."""
-    count = len(values)
-    levels = np.unique(values)
-    losses = _losses(values, levels, noise)
-    penalty = _penalty(count, noise)
-    # best[t, level]: least cost of the first t values whose last segment lies at that level
-    cumulated = np.vstack([np.zeros(len(levels)), np.cumsum(losses, axis=0)])
-    least = np.full(count + 1, math.inf)
-    best = np.full(len(levels), math.inf)
-    start_of_last = np.zeros(len(levels), dtype=np.intp)
-    start_at_least = np.zeros(count + 1, dtype=np.intp)
-    least[0] = -penalty
-    for end in range(min_segment, count + 1):
-        start = end - min_segment
-        best = best + losses[end - 1]
-        fresh = least[start] + penalty + cumulated[end] - cumulated[start]
-        is_fresh = fresh < best
-        best = np.where(is_fresh, fresh, best)
-        start_of_last = np.where(is_fresh, start, start_of_last)
-        winner = int(np.argmin(best))
-        least[end] = best[winner]
-        start_at_least[end] = start_of_last[winner]
-    starts: list[int] = []
-    end = count
-    while (start := int(start_at_least[end])) > 0:
-        starts.append(start)
-        end = start
-    return starts[::-1]
+    def _levels(self, starts: list[int]) -> list[float]:
+        edges = [0, *starts, len(self._values)]
+        return [self._level(start, end) for start, end in pairwise(edges)]
 
+    def _settle(self, starts: list[int]) -> list[int]:
+        """Move the boundaries to their cheapest positions between their neighbours, all at once.
 
-def _boundary_costs(
-    values: Values, noise: _Noise, bounds: tuple[int, int, int], min_segment: int, loss: Callable[[Values], Values]
-) -> Values:
-    """Cost of putting the boundary of two neighbouring levels at each position that leaves both long enough."""
-    start, boundary, end = bounds
-    to_before, to_after = (
-        np.concatenate([[0.0], np.cumsum(loss((values[start:end] - np.median(level)) / noise.deviation))])
-        for level in (values[start:boundary], values[boundary:end])
-    )
-    costs: Values = (to_before + to_after[-1] - to_after)[min_segment : end - start - min_segment + 1]
-    return costs
+        A value halfway belongs to the higher level, so that a mirrored series gives mirrored positions.
+        """
+        edges = [0, *starts, len(self._values)]
+        moved = [self._cheapest(*bounds) for bounds in zip(edges, edges[1:], edges[2:], strict=False)]
+        if min(np.diff([0, *moved, len(self._values)]), default=0) < self._min_segment:
+            return starts
+        return moved
 
+    def _cheapest(self, start: int, boundary: int, end: int) -> int:
+        if self._fit.noise.autocorrelation:
+            return boundary  # the values around it say less than the jump between them, which the fit has weighed
+        costs = self._position_costs(start, boundary, end, self._learnt_loss)
+        ties = np.flatnonzero(costs <= costs.min() + 1e-9)
+        rises = self._level(boundary, end) > self._level(start, boundary)
+        return start + self._min_segment + int(ties[0] if rises else ties[-1])
 
-def _biweight(distances: Values) -> Values:
-    """Bounded: says how little an outlier tells of the level it belongs to."""
-    loss: Values = np.minimum(distances**2, _LOSS_CAP)
-    return loss
+    def _position_costs(self, start: int, boundary: int, end: int, loss: Callable[[Values], Values]) -> Values:
+        """Cost of putting the boundary of two neighbouring levels at each position that leaves both long enough."""
+        own = self._values[start:end]
+        to_before, to_after = (
+            loss((own - level) / self._fit.noise.deviation)
+            for level in (self._level(start, boundary), self._level(boundary, end))
+        )
+        gained = np.where(self._fit.masked[start:end], 0.0, to_before - to_after)
+        costs = np.concatenate([[0.0], np.cumsum(gained)])
+        kept: Values = costs[self._min_segment : end - start - self._min_segment + 1]
+        return kept
 
+    def _learnt_loss(self, distances: Values) -> Values:
+        """What the noise says, and a little that grows without end: an outlier goes to the nearer level."""
+        loss: Values = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(distances)
+        return loss
 
-def _huber(distances: Values) -> Values:
-    """Grows without end: an outlier goes to the nearer level."""
-    cap = math.sqrt(_LOSS_CAP)
-    size = np.abs(distances)
-    loss: Values = np.where(size <= cap, size**2, cap * (2 * size - cap))
-    return loss
+    def _describe(self, start: int, boundary: int, end: int) -> ChangePoint:
+        noise = self._fit.noise
+        costs = self._position_costs(start, boundary, end, self._learnt_loss)
+        tolerated = _PLAUSIBLE_COST * noise.mean_inflation
+        plausible = {boundary, *(np.flatnonzero(costs <= costs.min() + tolerated) + start + self._min_segment)}
+        return ChangePoint(
+            index=int(self._positions[boundary]),
+            before=float(np.median(self._raw[start:boundary])),
+            after=float(np.median(self._raw[boundary:end])),
+            count_before=boundary - start,
+            count_after=end - boundary,
+            standard_errors=self._standard_errors(start, boundary, end),
+            candidates=tuple(int(self._positions[place]) for place in sorted(plausible)),
+        )
 
-
-def _settle(values: Values, starts: list[int], noise: _Noise, min_segment: int) -> list[int]:
-    """Move the boundaries to their cheapest positions between their neighbours, all at once until none moves.
-
-    A value halfway belongs to the higher level, so that a mirrored series gives mirrored positions.
-    """
-    settled = starts
-    for _ in range(_MAX_ROUNDS):
-        edges = [0, *settled, len(values)]
-        moved = [
-            _cheapest_boundary(values, noise, bounds, min_segment)
-            for bounds in zip(edges, edges[1:], edges[2:], strict=False)
-        ]
-        if moved == settled or min(np.diff([0, *moved, len(values)]), default=0) < min_segment:
-            break
-        settled = moved
-    return settled
-
-
-def _cheapest_boundary(values: Values, noise: _Noise, bounds: tuple[int, int, int], min_segment: int) -> int:
-    start, boundary, end = bounds
-    costs = _boundary_costs(values, noise, bounds, min_segment, _huber)
-    ties = np.flatnonzero(costs <= costs.min() + 1e-9)
-    rises = np.median(values[boundary:end]) > np.median(values[start:boundary])
-    return start + min_segment + int(ties[0] if rises else ties[-1])
-
-
-def _drop_weak_steps(scale: _Scale, starts: list[int], noise: _Noise, min_segment: int) -> list[int]:
-    values = scale.values
-    kept = _settle(values, starts, noise, min_segment)
-    while kept:
-        edges = [0, *kept, len(values)]
-        strengths = []
-        for start, boundary, end in zip(edges, edges[1:], edges[2:], strict=False):
-            left, right = values[start:boundary], values[boundary:end]
-            is_relevant = scale.is_relevant(float(np.median(left)), float(np.median(right)))
-            strengths.append(_standard_errors(left, right, noise) if is_relevant else 0.0)
-        weakest = int(np.argmin(strengths))
-        if strengths[weakest] >= _MIN_STANDARD_ERRORS:
-            break
-        del kept[weakest]
-        kept = _settle(values, kept, noise, min_segment)
-    return kept
-
-
-def _standard_errors(left: Values, right: Values, noise: _Noise) -> float:
-    residuals = np.concatenate([left - np.median(left), right - np.median(right)])
-    # two medians were fitted to so few values, which makes their residuals too small
-    correction = math.sqrt(len(residuals) / (len(residuals) - 2))
-    local = _MAD_TO_DEVIATION * float(np.median(np.abs(residuals))) * correction
-    deviation = max(local, noise.deviation)
-    error = deviation * math.sqrt((1 / len(left) + 1 / len(right)) * noise.inflation)
-    return float(abs(np.median(right) - np.median(left))) / error
-
-
-def _describe(
-    raw: Values,
-    scale: _Scale,
-    noise: _Noise,
-    positions: NDArray[np.intp],
-    bounds: tuple[int, int, int],
-    min_segment: int,
-) -> ChangePoint:
-    start, boundary, end = bounds
-    costs = _boundary_costs(scale.values, noise, bounds, min_segment, _biweight)
-    plausible = {boundary, *(np.flatnonzero(costs <= costs.min() + _PLAUSIBLE_COST) + start + min_segment)}
-    return ChangePoint(
-        index=int(positions[boundary]),
-        before=float(np.median(raw[start:boundary])),
-        after=float(np.median(raw[boundary:end])),
-        count_before=boundary - start,
-        count_after=end - boundary,
-        standard_errors=_standard_errors(scale.values[start:boundary], scale.values[boundary:end], noise),
-        candidates=tuple(int(positions[place]) for place in sorted(plausible)),
-    )
+    def _standard_errors(self, start: int, boundary: int, end: int) -> float:
+        before, after = self._level(start, boundary), self._level(boundary, end)
+        residuals = np.concatenate([self._values[start:boundary] - before, self._values[boundary:end] - after])
+        # two medians were fitted to so few values, which makes their residuals too small
+        correction = math.sqrt(len(residuals) / (len(residuals) - 2))
+        local = MAD_TO_DEVIATION * median(np.abs(residuals)) * correction
+        deviation = max(local, self._fit.noise.deviation)
+        share = 1 / (boundary - start) + 1 / (end - boundary)
+        return abs(after - before) / (deviation * math.sqrt(share * self._fit.noise.mean_inflation))

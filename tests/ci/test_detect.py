@@ -1,5 +1,4 @@
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ci.detect import ChangePoint, find_change_points
+from ci.detect import ChangePoint, find_change_points, noise_floor
 
 Values = NDArray[np.float64]
 
@@ -258,43 +257,56 @@ def test_whole_numbers_that_never_move_but_once_are_two_levels() -> None:
     assert indices([0.0] * 6 + [48.0] * 6) == [6]
 
 
-# --- against a slow, obvious twin
+# --- how certain each value is
 
 
-def least_cost(values: Values, deviation: float, penalty: float, min_segment: int) -> float:
-    """Least biweight cost over all segmentations, by trying every one."""
+def test_a_value_that_is_known_to_be_uncertain_weighs_less() -> None:
+    values = noisy(0, count=40, noise=0.01)
+    values[30:34] *= 1.2
+    errors = np.full(40, 0.002)
 
-    def segment_cost(segment: Values) -> float:
-        costs = np.minimum(((values[:, None] - segment) / deviation) ** 2, 9.0).sum(axis=1)
-        return float(costs.min())
+    assert indices(values[:34]) == [30]
 
-    def best(start: int) -> float:
-        rest = len(values) - start
-        options = [segment_cost(values[start:])] if rest >= min_segment else []
-        options += [
-            segment_cost(values[start:end]) + penalty + best(end)
-            for end in range(start + min_segment, len(values) - min_segment + 1)
-        ]
-        return min(options)
-
-    return best(0)
+    errors[30:34] = 0.3
+    assert find_change_points(values[:34], relative_errors=errors[:34]) == []
 
 
-def test_the_segmentation_costs_no_more_than_the_best_of_all() -> None:
-    from ci.detect import _Noise, _penalty, _segment
+def test_equal_uncertainty_of_all_values_changes_nothing() -> None:
+    for seed in range(30):
+        values = noisy(seed, steps={20: 1.08})
+        weighed = find_change_points(values, relative_errors=np.full(40, 0.01))
+        assert [change.index for change in weighed] == indices(values)
 
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        values = rng.standard_normal(11) + np.repeat(rng.normal(0, 5, size=3), [4, 3, 4])
-        noise = _Noise(deviation=1.0, inflation=1.0)
-        penalty = _penalty(len(values), noise)
 
-        edges = [0, *_segment(values, noise, 3), len(values)]
-        cost = penalty * (len(edges) - 2)
-        for start, end in pairwise(edges):
-            cost += float(np.minimum((values[:, None] - values[start:end]) ** 2, 9.0).sum(axis=1).min())
+def test_errors_that_nobody_knows_change_nothing() -> None:
+    values = noisy(1, steps={20: 1.2})
 
-        assert cost == pytest.approx(least_cost(values, 1.0, penalty, 3))
+    assert find_change_points(values, relative_errors=[math.nan] * 40) == find_change_points(values)
+
+
+# --- what a series can show
+
+
+@pytest.mark.parametrize("width", [0.01, 0.03])
+def test_the_noise_floor_of_a_series_is_its_noise_whatever_steps_it_has(width: float) -> None:
+    floor = noise_floor(noisy(5, count=200, noise=width, steps={80: 1.3}))
+
+    assert floor.deviation == pytest.approx(width, rel=0.2)
+
+
+def test_a_step_as_large_as_the_minimum_detectable_change_is_found_in_nine_of_ten_series() -> None:
+    smallest = noise_floor(noisy(7, count=60, noise=0.02), count=30, min_relative_change=0.001)
+    found = 0
+    for seed in range(100):
+        series = noisy(seed, count=60, noise=0.02, steps={30: 1 + smallest.minimum_detectable_change})
+        found += bool(find_change_points(series, min_relative_change=0.001))
+
+    assert found >= 86
+
+
+def test_a_series_at_zero_has_no_relative_noise_floor() -> None:
+    with pytest.raises(ValueError, match="2 or more above 0"):
+        noise_floor([0.0, 1.0, 2.0])
 
 
 # --- bad arguments
@@ -309,3 +321,8 @@ def test_a_smallest_change_that_is_no_fraction_is_refused(change: float) -> None
 def test_levels_of_one_value_are_refused() -> None:
     with pytest.raises(ValueError, match="2 or more"):
         find_change_points([1.0] * 10, min_segment=1)
+
+
+def test_errors_of_another_number_than_the_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 errors of 10 values"):
+        find_change_points([1.0] * 10, relative_errors=[0.1] * 3)
