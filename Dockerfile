@@ -1,4 +1,4 @@
-# The service: migrations, ingest and the dashboard. Nothing is measured in here.
+# The service: migrations, the API, ingest and the dashboard. Nothing is measured in here.
 # The steps are the verbs that everybody runs (Makefile), with the versions that everybody gets (constraints.txt).
 
 FROM python:3.11.16-slim-trixie AS build
@@ -21,6 +21,6 @@ ENV PATH=/opt/roofwatch/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /home/roofwatch
-EXPOSE 8501
+EXPOSE 8501 8700
 ENTRYPOINT ["roofwatch"]
 CMD ["--help"]

@@ -7,3 +7,7 @@ class StoreError(Exception):
 
 class IngestError(StoreError):
     """A record cannot be stored."""
+
+
+class ConflictError(IngestError):
+    """The run is stored with other content."""

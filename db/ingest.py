@@ -19,7 +19,7 @@ from collector.measurement import Measurement, measured_values
 from collector.part import Part
 from collector.record import RunRecord
 from collector.results import Accuracy, StaticFacts
-from db.errors import IngestError, StoreError
+from db.errors import ConflictError, IngestError, StoreError
 from db.models import (
     AccuracyRow,
     Base,
@@ -35,21 +35,24 @@ from db.models import (
     StaticFactRow,
     TensorErrorRow,
 )
+from db.projects import quarantine_name
 from db.values import IngestResult
 
 _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""
 
 
-def ingest_record(engine: Engine, record: RunRecord) -> IngestResult:
+def ingest_record(engine: Engine, record: RunRecord, *, is_quarantined: bool = False) -> IngestResult:
     """Store a record; one that is stored already changes nothing.
 
     Args:
         engine: Of a store with a current schema.
         record: Of which `load_record` will give an equal one, its times in UTC.
+        is_quarantined: Nobody vouches for it: keep it beside the project, where nothing counts it.
 
     Raises:
-        IngestError: the run is stored with other content, or the record has a value that cannot be stored.
+        ConflictError: the run is stored with other content.
+        IngestError: the record has a value that cannot be stored.
         StoreError: the database failed. In every case nothing of the record was stored, or all of it.
     """
     try:
@@ -58,7 +61,7 @@ def ingest_record(engine: Engine, record: RunRecord) -> IngestResult:
         if b"\\u0000" in document:
             _refuse_nul(record)
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
-            was_new = _store(connection, record, content_hash)
+            was_new = store_record(connection, record, content_hash, is_quarantined=is_quarantined)
     except (orjson.JSONEncodeError, OverflowError) as error:
         raise IngestError(f"{_name(record)}: a number or time is out of range: {error}; measure again") from None
     except DBAPIError as error:
@@ -66,13 +69,15 @@ def ingest_record(engine: Engine, record: RunRecord) -> IngestResult:
     return IngestResult(run_id=str(record.run_id), project=record.project, was_new=was_new)
 
 
-def _store(connection: Connection, record: RunRecord, content_hash: str) -> bool:
-    """Insert the record. What runs share comes first and always in one order, so that two at once may wait for each
-    other but never both.
+def store_record(connection: Connection, record: RunRecord, content_hash: str, *, is_quarantined: bool = False) -> bool:
+    """Insert the record in a transaction of the caller's; False where it is stored already.
+
+    What runs share comes first and always in one order, so that two at once may wait for each other but never both.
     """
     if _is_stored(connection, record, content_hash):
         return False
-    project_id = _project_id(connection, record.project)
+    name = quarantine_name(record.project) if is_quarantined else record.project
+    project_id = _project_id(connection, name)
     environment_id = _environment_id(connection, record.environment)
     commit_id = _commit_id(connection, project_id, record)
     case_ids = _case_ids(connection, project_id, record)
@@ -110,7 +115,7 @@ def _store(connection: Connection, record: RunRecord, content_hash: str) -> bool
 def _is_stored(connection: Connection, record: RunRecord, content_hash: str) -> bool:
     stored = connection.scalar(select(RunRow.content_hash).where(RunRow.run_id == record.run_id))
     if stored is not None and stored != content_hash:
-        raise IngestError(
+        raise ConflictError(
             f"{_name(record)}: a run with this id is stored with other content (sha256 {stored[:12]}…, this one "
             f"{content_hash[:12]}…); the stored one was kept. Measure again for a run with an id of its own"
         )

@@ -1,4 +1,6 @@
-"""Whole projects."""
+"""Whole projects. Records that nobody vouches for are kept in a project of their own beside the one that they speak of,
+its quarantine: they share no commit or case with it, so nothing that they say can move or block what is trusted.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,26 @@ from sqlalchemy.orm import Session
 
 from db.models import ProjectRow
 
+# no project of a record can have such a name
+_QUARANTINE = "?quarantine"
+
 
 def delete_project(engine: Engine, name: str) -> None:
-    """Remove a project with all its runs and judgements; does nothing if there is none of that name."""
+    """Remove a project with all its runs and judgements and its quarantine; does nothing if there is none."""
     with Session(engine) as session, session.begin():
-        session.execute(delete(ProjectRow).where(ProjectRow.name == name))  # the foreign keys take the rest along
+        both = ProjectRow.name.in_([name, quarantine_name(name)])
+        session.execute(delete(ProjectRow).where(both))  # the foreign keys take the rest along
+
+
+def quarantine_name(project: str) -> str:
+    """What a project's quarantine is called in the database."""
+    return project + _QUARANTINE
+
+
+def is_quarantine(name: str) -> bool:
+    return name.endswith(_QUARANTINE)
+
+
+def record_name(name: str) -> str:
+    """The project that records speak of: for a quarantine that of which it is."""
+    return name.removesuffix(_QUARANTINE)

@@ -30,6 +30,7 @@ from db.models import (
     StaticFactRow,
     TensorErrorRow,
 )
+from db.projects import record_name
 
 
 def load_record(session: Session, run_id: UUID) -> RunRecord:
@@ -48,7 +49,7 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
-        "project": session.get_one(ProjectRow, commit.project_id).name,
+        "project": record_name(session.get_one(ProjectRow, commit.project_id).name),
         "commit": {
             "sha": commit.sha,
             "parents": commit.parents,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
@@ -22,12 +23,14 @@ from db.models import (
     StaticFactRow,
     TensorErrorRow,
 )
+from db.projects import is_quarantine, quarantine_name, record_name
 from db.values import CeilingValue, CommitRef, MeasuredCase, RunDetail, RunSummary, StaticRow
 
 
 def list_projects(session: Session) -> list[str]:
-    """Names of all projects, in alphabetical order."""
-    return list(session.scalars(select(ProjectRow.name).order_by(ProjectRow.name)))
+    """Names of all projects, in alphabetical order; their quarantines are none."""
+    names = session.scalars(select(ProjectRow.name).order_by(ProjectRow.name))
+    return [name for name in names if not is_quarantine(name)]
 
 
 def list_commits(session: Session, project: str) -> list[CommitRef]:
@@ -36,9 +39,28 @@ def list_commits(session: Session, project: str) -> list[CommitRef]:
     return sorted(commit.to_ref() for commit in session.scalars(query))
 
 
-def list_runs(session: Session, project: str, limit: int = 50) -> list[RunSummary]:
-    """The runs that started last, newest first, of any kind: dirty ones and sides of a pair too."""
-    query = _runs().where(ProjectRow.name == project).order_by(RunRow.started_at.desc(), RunRow.run_id).limit(limit)
+def list_runs(
+    session: Session,
+    project: str,
+    limit: int = 50,
+    *,
+    after: tuple[datetime, UUID] | None = None,
+    is_quarantined: bool = False,
+) -> list[RunSummary]:
+    """The runs that started last, newest first, of any kind: dirty ones and sides of a pair too.
+
+    Args:
+        session: Of the store.
+        project: Its name.
+        limit: So many.
+        after: When the last run that is known already started, and its id.
+        is_quarantined: Those in the project's quarantine instead.
+    """
+    name = quarantine_name(project) if is_quarantined else project
+    query = _runs().where(ProjectRow.name == name).order_by(RunRow.started_at.desc(), RunRow.run_id).limit(limit)
+    if after is not None:
+        time, run_id = after
+        query = query.where(or_(RunRow.started_at < time, and_(RunRow.started_at == time, RunRow.run_id > run_id)))
     return _summaries(session, query)
 
 
@@ -98,7 +120,8 @@ def _summaries(session: Session, query: Select[RunRow, CommitRow, str, str, str]
     return [
         RunSummary(
             run_id=str(run.run_id),
-            project=project,
+            project=record_name(name),
+            is_quarantined=is_quarantine(name),
             commit=commit.to_ref(),
             runner_class=runner_class,
             device_name=device_name,
@@ -108,12 +131,17 @@ def _summaries(session: Session, query: Select[RunRow, CommitRow, str, str, str]
             is_dirty=run.is_dirty,
             outcome_counts=counts[run.run_id],
         )
-        for run, commit, project, runner_class, device_name in rows
+        for run, commit, name, runner_class, device_name in rows
     ]
 
 
 def _ceilings(session: Session, run_id: UUID) -> tuple[CeilingValue, ...]:
-    query = select(CeilingRow).where(CeilingRow.run_id == run_id).order_by(CeilingRow.position)
+    """Those that were measured: the datasheet's are no roof of what was measured beside them."""
+    query = (
+        select(CeilingRow)
+        .where(CeilingRow.run_id == run_id, CeilingRow.source == "measured")
+        .order_by(CeilingRow.position)
+    )
     return tuple(
         CeilingValue(resource=row.resource, level=row.level, dtype=row.dtype, per_s=row.per_s)
         for row in session.scalars(query)

@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import Connection
 
-from db.models import Base
+from db.access_models import Base
 
 
 def run_on(connection: Connection) -> None:

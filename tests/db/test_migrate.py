@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 
 from collector.measurement import Timer
 from db import migrate
+from db.access_models import Base
 from db.errors import StoreError
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
-from db.models import Base
 from db.queries import load_record
 from tests.builders import make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
@@ -164,7 +164,7 @@ def test_an_older_schema_is_refused_with_the_way_out(store: Engine) -> None:
     with store.begin() as connection:
         command.downgrade(migrate.configuration(connection), "0001")
 
-    with pytest.raises(StoreError, match=r"is at revision 0001, .* needs 0003; run: roofwatch db upgrade"):
+    with pytest.raises(StoreError, match=r"is at revision 0001, .* needs 0004; run: roofwatch db upgrade"):
         migrate.ensure_current(store)
 
     migrate.upgrade(store)

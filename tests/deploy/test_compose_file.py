@@ -38,9 +38,9 @@ def test_a_file_that_does_not_keep_to_it_would_be_noticed(tmp_path: Path) -> Non
     assert check_against_the_specification(broken).returncode == 1
 
 
-def test_the_services_are_postgres_its_migration_and_the_dashboard() -> None:
-    assert list(SERVICES) == ["postgres", "migrate", "dashboard"]
-    assert OURS == ["migrate", "dashboard"]
+def test_the_services_are_postgres_its_migration_the_api_and_the_dashboard() -> None:
+    assert list(SERVICES) == ["postgres", "migrate", "api", "dashboard"]
+    assert OURS == ["migrate", "api", "dashboard"]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -92,23 +92,26 @@ def test_the_database_url_holds_no_password(service: str) -> None:
     assert ":" not in SERVICES[service]["environment"]["ROOFWATCH_DATABASE_URL"].split("//")[1].split("@")[0]
 
 
-@pytest.mark.parametrize("service", ["postgres", "dashboard"])
+@pytest.mark.parametrize("service", ["postgres", "api", "dashboard"])
 def test_what_stays_up_says_whether_it_is_healthy_and_comes_back(service: str) -> None:
     assert SERVICES[service]["healthcheck"]["test"][0] == "CMD"
     assert SERVICES[service]["restart"] == "unless-stopped"
 
 
-def test_the_migration_waits_for_postgres_and_the_dashboard_for_the_migration() -> None:
+def test_the_migration_waits_for_postgres_and_what_serves_for_the_migration() -> None:
     # `up --wait` takes a service that ends for a failure unless another one waits for just that
     assert SERVICES["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
-    assert SERVICES["dashboard"]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+    for service in ("api", "dashboard"):
+        assert SERVICES[service]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
 
 
-def test_only_the_dashboard_can_be_reached_and_only_from_this_machine() -> None:
+def test_only_the_api_and_the_dashboard_can_be_reached_and_only_from_this_machine() -> None:
     ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
 
-    assert list(ports) == ["dashboard"]
-    assert [substitute(port, {}) for port in ports["dashboard"]] == ["127.0.0.1:8501:8501"]
+    assert {name: [substitute(port, {}) for port in given] for name, given in ports.items()} == {
+        "api": ["127.0.0.1:8700:8700"],
+        "dashboard": ["127.0.0.1:8501:8501"],
+    }
     assert read_compose()["networks"]["store"]["internal"] is True
     assert SERVICES["postgres"]["networks"] == ["store"]
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -20,8 +21,7 @@ from db.session import open_server
 from tests.deploy.compose import ROOT, read_services, substitute
 
 SERVICES = read_services()
-HEALTH_CHECK: list[str] = SERVICES["dashboard"]["healthcheck"]["test"]
-IN_CONTAINER = "http://127.0.0.1:8501"
+IN_CONTAINER = re.compile(r"http://127\.0\.0\.1:\d+")
 PASSWORD = """p@ss:/%w#rd ?&='"\\$x"""
 
 
@@ -95,37 +95,41 @@ def test_a_wrong_password_is_refused_and_not_shown(owned_database: URL, tmp_path
     assert "hunter2" not in done.stderr
 
 
-def test_the_health_check_passes_while_the_dashboard_serves_and_fails_once_it_does_not(
-    owned_database: URL, tmp_path: Path
+@pytest.mark.parametrize(("name", "healthy"), [("dashboard", b"ok"), ("api", b'{"status":"ok"}')])
+def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does_not(
+    owned_database: URL, tmp_path: Path, name: str, healthy: bytes
 ) -> None:
-    environment = environment_of(SERVICES["dashboard"], owned_database, tmp_path)
+    service = SERVICES[name]
+    environment = environment_of(service, owned_database, tmp_path)
     subprocess.run(command_of(SERVICES["migrate"]), env=environment, cwd=tmp_path, capture_output=True, check=True)
-    command = command_of(SERVICES["dashboard"])
-    port = command.index("--port")
-    del command[port : port + 2]  # a free one instead of the one that the container has to itself
+    command = command_of(service)
+    with socket.create_server(("127.0.0.1", 0)) as free:  # instead of the one that the container has to itself
+        command[command.index("--port") + 1] = str(free.getsockname()[1])
 
     with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             address = next(line for line in process.stdout if "http://" in line).split()[1]
-            while_serving, answer = health_check(address), health_answer(address)
+            address = address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104  the command listens everywhere
+            check: list[str] = service["healthcheck"]["test"]
+            while_serving, answer = health_check(check, address), health_answer(check, address)
         finally:
             process.terminate()
 
     assert while_serving == 0
-    assert answer == b"ok", "any other path gets a page too"
-    assert health_check(address) != 0
+    assert answer == healthy, "any other path of the dashboard gets a page too"
+    assert health_check(check, address) != 0
 
 
-def health_check(address: str) -> int:
-    kind, program, *arguments = HEALTH_CHECK
+def health_check(check: list[str], address: str) -> int:
+    kind, program, *arguments = check
     assert (kind, program) == ("CMD", "python")
-    arguments = [argument.replace(IN_CONTAINER, address) for argument in arguments]
+    arguments = [IN_CONTAINER.sub(address, argument) for argument in arguments]
     return subprocess.run([sys.executable, *arguments], capture_output=True, check=False).returncode
 
 
-def health_answer(address: str) -> bytes:
-    path = re.search(rf'{IN_CONTAINER}(/[^"]*)"', HEALTH_CHECK[-1])
+def health_answer(check: list[str], address: str) -> bytes:
+    path = re.search(rf'{IN_CONTAINER.pattern}(/[^"]*)"', check[-1])
     assert path is not None
     with urllib.request.urlopen(address + path[1], timeout=30) as response:  # noqa: S310  our own http address
         body: bytes = response.read()

@@ -69,8 +69,24 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_counters_case_id"), "counters", ["case_id"])
 
+    # judged anew from the runs whenever a project is judged
+    for column, kind, default in (
+        ("suspects", sa.JSON(), "[]"),
+        ("family", sa.Text(), ""),
+        ("is_alert", sa.Boolean(), "false"),
+    ):
+        op.add_column("regression", sa.Column(column, kind, nullable=False, server_default=default))
+        op.alter_column("regression", column, server_default=None)
+    for column in ("typical_change", "change_spread"):
+        op.add_column("regression", sa.Column(column, sa.Double(), nullable=True))
+    op.add_column("change_point", sa.Column("is_gradual", sa.Boolean(), nullable=False, server_default="false"))
+    op.alter_column("change_point", "is_gradual", server_default=None)
+
 
 def downgrade() -> None:
+    op.drop_column("change_point", "is_gradual")
+    for column in ("suspects", "family", "typical_change", "change_spread", "is_alert"):
+        op.drop_column("regression", column)
     op.drop_table("counters")
     op.drop_column("run", "spent_ns")
     op.drop_column("run", "telemetry")

@@ -1,0 +1,135 @@
+"""Who is asking, and what for: every route but the health checks asks for a scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy import Engine
+
+from api.oidc import Workflows, is_json_web_token
+from api.problems import ProblemError
+from api.rate import RateLimiter
+from db.access import Scope, Token
+from db.tokens import check_token
+
+_bearer = HTTPBearer(
+    auto_error=False,
+    bearerFormat="rw_<id>_<secret>, or an OIDC token of GitHub Actions",
+    description="`roofwatch token create` makes one. It goes into this header and nowhere else.",
+)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who was let in."""
+
+    actor: str
+    """As the audit trail and the log name it."""
+    scopes: frozenset[Scope]
+    projects: Mapping[str, bool] | None
+    """Whether what comes from here lands in quarantine, by project; None for all projects."""
+    is_quarantined: bool = False
+    """It does in each."""
+
+    def may_see(self, project: str) -> bool:
+        return self.projects is None or project in self.projects
+
+    def check_project(self, project: str) -> None:
+        """Raise ProblemError unless this one is for the project."""
+        if not self.may_see(project):
+            ours = ", ".join(sorted(self.projects or ())) or "no project"
+            raise ProblemError(
+                403, "forbidden", f"this token is for {ours}; ask for one of the project: roofwatch token create"
+            )
+
+    def must_quarantine(self, project: str) -> bool:
+        return self.is_quarantined or (self.projects or {}).get(project, False)
+
+
+@dataclass(frozen=True)
+class Gatekeeper:
+    """Lets in who has a token."""
+
+    engine: Engine
+    limiter: RateLimiter
+    workflows: Workflows | None
+    """None where no workflow is let in."""
+    now: Callable[[], datetime]
+
+    def admit(self, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> Principal:
+        """Who shows these credentials, if that one may do what the scope says.
+
+        Raises:
+            ProblemError: nobody known, the wrong scope, or too often.
+        """
+        if credentials is None:
+            raise _unauthenticated(
+                "this needs a token: Authorization: Bearer rw_…; make one: roofwatch token create", ""
+            )
+        principal = self._principal(credentials.credentials)
+        wait_s = self.limiter.take(principal.actor)
+        if wait_s > 0:
+            detail = "this token asks too often; wait as long as Retry-After says"
+            raise ProblemError(429, "rate-limited", detail, {"Retry-After": str(math.ceil(wait_s))})
+        if not principal.scopes & {scope, Scope.ADMIN}:
+            raise ProblemError(
+                403,
+                "forbidden",
+                f"this needs the scope {scope}, the token has {' '.join(sorted(principal.scopes))}; "
+                "ask for one that has it: roofwatch token create",
+                {"WWW-Authenticate": f'Bearer realm="roofwatch", error="insufficient_scope", scope="{scope}"'},
+            )
+        return principal
+
+    def _principal(self, text: str) -> Principal:
+        if self.workflows is not None and is_json_web_token(text):
+            workflow = self.workflows.check(text)
+            if workflow is None:
+                raise _invalid_token()
+            return Principal(workflow.actor, frozenset({Scope.INGEST}), workflow.quarantined_by_project)
+        token = check_token(self.engine, text, self.now())
+        if token is None:
+            raise _invalid_token()
+        return _principal_of(token)
+
+
+def _principal_of(token: Token) -> Principal:
+    return Principal(
+        actor=f"token {token.token_id}",
+        scopes=frozenset(token.scopes),
+        projects=None if token.project is None else {token.project: token.is_quarantined},
+        is_quarantined=token.is_quarantined,
+    )
+
+
+def _unauthenticated(detail: str, error: str) -> ProblemError:
+    return ProblemError(401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="roofwatch"{error}'})
+
+
+def _invalid_token() -> ProblemError:
+    detail = "this token is not known, or expired or revoked; make another: roofwatch token create"
+    return _unauthenticated(detail, ', error="invalid_token"')
+
+
+def _admitting(scope: Scope) -> Callable[..., Principal]:
+    def admit(
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    ) -> Principal:
+        gatekeeper: Gatekeeper = request.app.state.gatekeeper
+        principal = gatekeeper.admit(credentials, scope)
+        request.state.actor = principal.actor
+        return principal
+
+    return admit
+
+
+Sender = Annotated[Principal, Depends(_admitting(Scope.INGEST))]
+Reader = Annotated[Principal, Depends(_admitting(Scope.READ))]
+Triager = Annotated[Principal, Depends(_admitting(Scope.TRIAGE))]
+Administrator = Annotated[Principal, Depends(_admitting(Scope.ADMIN))]

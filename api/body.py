@@ -1,0 +1,118 @@
+"""Read a request's body and unpack it: what is too long, too slow or a bomb costs no more than its limit."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import zlib
+from collections.abc import AsyncIterator
+from typing import IO
+
+import zstandard
+from fastapi import Request
+
+from api.limits import Limits
+from api.problems import ProblemError, unavailable
+
+_CHUNK_BYTES = 2**20
+# what a frame may ask for, whatever its size: 2^27 is the most that the format's own tools take unasked
+_ZSTD_WINDOW_BYTES = 2**27
+_ENCODINGS = ("gzip", "zstd", "identity")
+_RETRY_S = 5
+
+
+class Uploads:
+    """Bodies that are being read in this process, all bounded together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held_bytes = 0
+
+    async def read(self, request: Request) -> bytes:
+        """The body as it was sent.
+
+        Raises:
+            ProblemError: it is too long, too slow, or too many are being read.
+        """
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced[:20]) > self._limits.body_bytes:
+            raise self._too_large()
+        parts: list[bytes] = []
+        size_bytes = 0
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                chunks = request.stream()
+                while (chunk := await self._next(chunks)) is not None:
+                    size_bytes += len(chunk)
+                    self._held_bytes += len(chunk)
+                    parts.append(chunk)
+                    if size_bytes > self._limits.body_bytes:
+                        raise self._too_large()
+                    if self._held_bytes > self._limits.upload_bytes:
+                        raise unavailable("too many bodies are being read at once; try again in a moment", _RETRY_S)
+        except TimeoutError:
+            detail = f"the body did not come within {self._limits.body_s:g} s; send it again, compressed"
+            raise ProblemError(408, "timed-out", detail, {"Connection": "close"}) from None
+        finally:
+            self._held_bytes -= size_bytes
+        return b"".join(parts)
+
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            async with asyncio.timeout(self._limits.silence_s):
+                return await anext(chunks, None)
+        except TimeoutError:
+            detail = f"nothing of the body came for {self._limits.silence_s:g} s; send it again"
+            raise ProblemError(408, "timed-out", detail, {"Connection": "close"}) from None
+
+    def _too_large(self) -> ProblemError:
+        limit = self._limits.body_bytes
+        return ProblemError(413, "too-large", f"a body has at most {limit} bytes; compress it, or split the run")
+
+
+def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
+    """The document in a body.
+
+    Args:
+        body: As it was sent.
+        encoding: The header Content-Encoding.
+        limits: Of which no more than `document_bytes` is ever held.
+
+    Raises:
+        ProblemError: an encoding that is not known, a body that is damaged, or more than may be in it.
+    """
+    kind = encoding.strip().lower() or "identity"
+    if kind not in _ENCODINGS:
+        raise ProblemError(
+            415,
+            "unsupported-media",
+            f"this Content-Encoding is not known here; send one of {', '.join(_ENCODINGS)}",
+            {"Accept-Encoding": ", ".join(_ENCODINGS)},
+        )
+    packed = io.BytesIO(body)
+    try:
+        if kind == "gzip":
+            with gzip.GzipFile(fileobj=packed, mode="rb") as inside:
+                return _read_at_most(inside, limits.document_bytes)
+        if kind == "zstd":
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+            with decompressor.stream_reader(packed, read_across_frames=True) as unpacked:
+                return _read_at_most(unpacked, limits.document_bytes)
+    except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError):
+        raise ProblemError(
+            400, "bad-request", f"the body is not whole {kind}, as its Content-Encoding says; send it again"
+        ) from None
+    return body
+
+
+def _read_at_most(file: IO[bytes] | gzip.GzipFile | zstandard.ZstdDecompressionReader, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size_bytes = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        size_bytes += len(chunk)
+        if size_bytes > limit:
+            detail = f"the body unpacks to more than {limit} bytes, the most that a record has; split the run"
+            raise ProblemError(413, "too-large", detail)
+        parts.append(chunk)
+    return b"".join(parts)

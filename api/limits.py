@@ -1,0 +1,46 @@
+"""How much the door takes from anybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is beyond one of these is refused before it costs more than reading it so far."""
+
+    body_bytes: int = 64 * _MIB
+    """Of a request as it is sent."""
+    document_bytes: int = 256 * _MIB
+    """Of a record once it is unpacked."""
+    upload_bytes: int = 512 * _MIB
+    """Of all requests that are being read at once, in this process."""
+    depth: int = 32
+    """Of JSON: arrays and objects in each other. A record has seven."""
+    containers: int = 2_000_000
+    """Arrays and objects of a document."""
+    values: int = 16_000_000
+    """Commas in a document, which bound its values."""
+    entries: int = 200_000
+    """Results of one kind in a record."""
+    cases: int = 20_000
+    string_characters: int = 100_000
+    ingests: int = 4
+    """Records that are unpacked and stored at once, in this process."""
+    silence_s: float = 20.0
+    """Without a byte of a body that is not whole."""
+    body_s: float = 300.0
+    """For a whole body."""
+    head_s: float = 10.0
+    """For the head of a request."""
+    idle_s: int = 30
+    """Between two requests on a connection."""
+    connections: int = 500
+    requests_per_s: float = 50.0
+    """Of one token, in the long run."""
+    request_burst: int = 500
+    """Of one token, at once."""
+    query_s: float = 30.0
+    """For one question to the database."""

@@ -1,0 +1,57 @@
+"""Lists in pages. A cursor says after which entry the next page begins: entries that come in between shift nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Annotated, Any, Generic, TypeVar
+
+import orjson
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from api.problems import ProblemError
+
+T = TypeVar("T")
+
+Limit = Annotated[int, Query(ge=1, le=1_000, description="Entries of a page.")]
+Cursor = Annotated[
+    str | None, Query(max_length=8_000, description="`next` of the page before; left out for the first page.")
+]
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+    next: str | None = Field(description="The cursor of the next page; null on the last one.")
+
+
+def page_of(found: list[T], limit: int, key: Callable[[T], list[str | int]]) -> tuple[list[T], str | None]:
+    """Cut a page.
+
+    Args:
+        found: From the first entry of the page on, one more than fits where there are more.
+        limit: Entries that fit.
+        key: What the cursor says of an entry.
+    """
+    items = found[:limit]
+    return items, _encode(key(items[-1])) if len(found) > limit else None
+
+
+def decode(cursor: str, kinds: tuple[Callable[[Any], Any], ...]) -> tuple[Any, ...]:
+    """What a cursor says, its parts made by the kinds.
+
+    Raises:
+        ProblemError: it is not one of ours.
+    """
+    try:
+        parts = orjson.loads(base64.urlsafe_b64decode(cursor.encode()))
+        if not isinstance(parts, list) or "\0" in "".join(map(str, parts)):
+            raise ValueError("not a key")
+        return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
+    except (ValueError, TypeError, AttributeError, OverflowError, binascii.Error):
+        raise ProblemError(400, "bad-request", "the cursor is none of this list; begin without one") from None
+
+
+def _encode(key: list[str | int]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(key)).decode()

@@ -1,0 +1,55 @@
+"""Whether the server lives, whether it can work, and what it has done."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.access import Reader
+from api.answers import Health
+from api.documents import PROBLEMS
+from api.problems import unavailable
+from api.state import state_of
+from db.errors import StoreError
+from db.migrate import ensure_current
+
+_RETRY_S = 10
+
+_log = logging.getLogger("roofwatch.api")
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Is it alive?", response_model=Health)
+async def healthz() -> Health:
+    """Answers as long as the process does, whatever the database does. Needs no token."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", summary="Can it work?", response_model=Health, responses={503: PROBLEMS[503]})
+def readyz(request: Request) -> Health:
+    """Whether the database is there and has the schema of this version. Needs no token, and says no more than that."""
+    try:
+        ensure_current(state_of(request).engine)
+    except (StoreError, SQLAlchemyError) as error:
+        _log.warning("not ready: %s", type(error).__name__)
+        detail = "the database cannot be reached, or its schema is not that of this version; see the server's log"
+        raise unavailable(detail, _RETRY_S) from None
+    return Health(status="ok")
+
+
+@router.get(
+    "/metrics",
+    summary="Counts for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **PROBLEMS},
+)
+def metrics(request: Request, reader: Reader) -> Response:
+    """Of this process, in Prometheus's text format. No count names a project."""
+    del reader
+    return Response(generate_latest(state_of(request).metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,0 +1,90 @@
+"""The door of records."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from api.access import Principal, Sender
+from api.answers import Stored
+from api.body import unpack
+from api.documents import PROBLEMS, RECORD_BODY
+from api.problems import ProblemError
+from api.shape import check_shape
+from api.state import state_of
+from collector.record import RunRecord
+from db.ingest import ingest_record
+from db.judging import ask_for_judgement, read_run_state
+
+router = APIRouter(tags=["records"])
+
+
+@router.post(
+    "/v1/records",
+    status_code=201,
+    summary="Send a record",
+    response_model=Stored,
+    responses={200: {"model": Stored, "description": "It was stored before."}, **PROBLEMS},
+    openapi_extra=RECORD_BODY,
+)
+async def post_record(
+    request: Request,
+    sender: Sender,
+    *,
+    quarantine: Annotated[bool, Query(description="Keep it where nothing counts it.")] = False,
+    idempotency_key: Annotated[UUID | None, Header(description="The record's run_id, if it is sent.")] = None,
+) -> Response:
+    """Store a record: all of it or nothing, once however often it is sent. Once this is answered it is on disk.
+
+    The body is the record's JSON; `Content-Encoding` may be `gzip` or `zstd`. The same run with other content is
+    refused with 409. Records sent with a token in quarantine, by a workflow on a pull request, or with
+    `quarantine=true` are kept beside the project: to be looked at, never part of a baseline.
+    """
+    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise ProblemError(415, "unsupported-media", "a record is application/json; say so in Content-Type")
+    encoding = request.headers.get("content-encoding", "")
+    state = state_of(request)
+    body = await state.uploads.read(request)
+    state.metrics.record_bytes.inc(len(body))
+    async with state.ingests:
+        stored = await run_in_threadpool(
+            _store, request, sender, body, encoding, quarantine=quarantine, run_id=idempotency_key
+        )
+    return Response(stored.model_dump_json(), 201 if stored.was_new else 200, media_type="application/json")
+
+
+def _store(
+    request: Request, sender: Principal, body: bytes, encoding: str, *, quarantine: bool, run_id: UUID | None
+) -> Stored:
+    state = state_of(request)
+    document = unpack(body, encoding, state.limits)
+    check_shape(document, state.limits)
+    record = RunRecord.from_json(document, name="the record")
+    sender.check_project(record.project)
+    if run_id is not None and run_id != record.run_id:
+        detail = f"Idempotency-Key says {run_id}, the record is run {record.run_id}; leave it out, or send the run_id"
+        raise ProblemError(422, "invalid", detail)
+    is_quarantined = quarantine or sender.must_quarantine(record.project)
+    result = ingest_record(state.engine, record, is_quarantined=is_quarantined)
+    if not result.was_new:
+        # it may have come in otherwise the first time
+        with state.reading() as session:
+            known = read_run_state(session, record.run_id)
+        is_quarantined = known is not None and known.is_quarantined
+    if not is_quarantined:
+        ask_for_judgement(state.engine, record.project)
+        state.wake_judge()
+    kind = "known" if not result.was_new else "quarantined" if is_quarantined else "new"
+    state.metrics.records.labels(kind).inc()
+    return Stored(
+        run_id=result.run_id,
+        content_hash=record.content_hash,
+        project=record.project,
+        was_new=result.was_new,
+        is_quarantined=is_quarantined,
+    )

@@ -1,0 +1,126 @@
+"""Runs: which there are, what each found, how far it has come."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import TypeAdapter
+
+from api.access import Administrator, Principal, Reader
+from api.answers import Project, Release
+from api.caching import respond
+from api.documents import NOT_MODIFIED, PROBLEMS
+from api.paging import Cursor, Limit, Page, decode, page_of
+from api.problems import ProblemError, not_found
+from api.state import State, state_of
+from db.judging import RunState, ask_for_judgement, read_run_state
+from db.quarantine import release_run
+from db.queries import list_runs, load_record, run_detail
+from db.values import RunDetail, RunSummary
+
+router = APIRouter(tags=["runs"])
+
+_DETAIL = TypeAdapter(RunDetail)
+_STATE = TypeAdapter(RunState)
+
+
+@router.get("/v1/runs", summary="List runs", response_model=Page[RunSummary], responses={**NOT_MODIFIED, **PROBLEMS})
+def get_runs(
+    request: Request,
+    reader: Reader,
+    project: Project,
+    *,
+    quarantined: Annotated[bool, Query(description="Those in quarantine instead.")] = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """The runs of a project, the last one to start first."""
+    reader.check_project(project)
+    after = None if cursor is None else decode(cursor, (_aware_time, UUID))
+    with state_of(request).reading() as session:
+        found = list_runs(session, project, limit + 1, after=after, is_quarantined=quarantined)
+    items, following = page_of(found, limit, lambda run: [run.started_at.isoformat(), run.run_id])
+    return respond(request, Page[RunSummary](items=items, next=following).model_dump_json().encode())
+
+
+@router.get("/v1/runs/{run_id}", summary="A run", response_model=RunDetail, responses={**NOT_MODIFIED, **PROBLEMS})
+def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
+    """Everything that one run found."""
+    state = state_of(request)
+    _seen(state, reader, run_id)
+    with state.reading() as session:
+        detail = run_detail(session, str(run_id))
+    if detail is None:
+        raise _no_run(run_id)
+    return respond(request, _DETAIL.dump_json(detail))
+
+
+@router.get(
+    "/v1/runs/{run_id}/status",
+    summary="How far a run has come",
+    response_model=RunState,
+    responses={**NOT_MODIFIED, **PROBLEMS},
+)
+def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
+    """Stored, and judged or not yet."""
+    return respond(request, _STATE.dump_json(_seen(state_of(request), reader, run_id)))
+
+
+@router.get(
+    "/v1/runs/{run_id}/record",
+    summary="A run's record",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/json": {"schema": {"type": "object"}}}},
+        **NOT_MODIFIED,
+        **PROBLEMS,
+    },
+)
+def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
+    """The record that was sent, its times in UTC: docs/record.md."""
+    state = state_of(request)
+    _seen(state, reader, run_id)
+    with state.reading() as session:
+        record = load_record(session, run_id)
+    return respond(request, record.to_json())
+
+
+@router.post(
+    "/v1/runs/{run_id}/release",
+    summary="Let a run out of quarantine",
+    response_model=RunState,
+    responses=PROBLEMS,
+)
+def post_release(request: Request, administrator: Administrator, run_id: UUID, release: Release) -> Response:
+    """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why."""
+    state = state_of(request)
+    before = _seen(state, administrator, run_id)
+    if not release_run(state.engine, run_id, actor=administrator.actor, person=release.person, reason=release.reason):
+        raise ProblemError(409, "conflict", f"run {run_id} is not in quarantine; it counts already")
+    ask_for_judgement(state.engine, before.project)
+    state.wake_judge()
+    return Response(_STATE.dump_json(_seen(state, administrator, run_id)), media_type="application/json")
+
+
+def _seen(state: State, reader: Principal, run_id: UUID) -> RunState:
+    """The run, if the reader may see it. One of another project looks as if there were none."""
+    with state.reading() as session:
+        found = read_run_state(session, run_id)
+    if found is None or not reader.may_see(found.project):
+        raise _no_run(run_id)
+    return found
+
+
+def _no_run(run_id: UUID) -> ProblemError:
+    return not_found(f"run {run_id}", "GET /v1/runs lists those of a project")
+
+
+def _aware_time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return time

@@ -1,0 +1,59 @@
+"""Let a run out of quarantine, once somebody vouches for it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.orm import Session
+
+from db.audit import add_entry
+from db.errors import StoreError
+from db.ingest import store_record
+from db.models import CommitRow, ProjectRow, RunRow
+from db.projects import is_quarantine, record_name
+from db.records import load_record
+
+
+def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> bool:
+    """Make a run one of its project; False where it is already.
+
+    Args:
+        engine: Of the store.
+        run_id: Of a run that is stored.
+        actor: Who was let in.
+        person: Who vouches for the record.
+        reason: Why.
+
+    Raises:
+        IngestError: the project knows a case of it by another meaning.
+        StoreError: no such run.
+    """
+    with engine.begin() as connection, Session(connection) as session:
+        run = session.get(RunRow, run_id, with_for_update=True)
+        if run is None:
+            raise StoreError(f"run {run_id}: not in this database")
+        name = session.scalars(
+            select(ProjectRow.name)
+            .join(CommitRow, CommitRow.project_id == ProjectRow.id)
+            .where(CommitRow.id == run.commit_id)
+        ).one()
+        if not is_quarantine(name):
+            return False
+        record, content_hash = load_record(session, run_id), run.content_hash
+        session.execute(delete(RunRow).where(RunRow.run_id == run_id))
+        store_record(connection, record, content_hash)
+        project = record_name(name)
+        add_entry(
+            session,
+            actor=actor,
+            person=person,
+            action="run.release",
+            project=project,
+            subject=str(run_id),
+            before="quarantined",
+            after="counted",
+            reason=reason,
+        )
+        session.flush()
+    return True

@@ -1,0 +1,56 @@
+"""The app on a fresh store, asked without a network, and tokens for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.limits import Limits
+from db.access import NewToken, Scope
+from db.tokens import create_token
+from tests.builders import PROJECT
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+MakeToken = Callable[..., NewToken]
+UNHURRIED = Limits(request_burst=1_000_000)
+"""Nobody asks too often, though the clock stands still."""
+
+
+@pytest.fixture
+def make_token(store: Engine) -> MakeToken:
+    def make(*scopes: Scope, project: str | None = PROJECT, days: float = 30, **fields: bool) -> NewToken:
+        return create_token(
+            store,
+            name="of a test",
+            project=project,
+            scopes=scopes or tuple(Scope),
+            now=NOW,
+            validity=timedelta(days=days),
+            actor="test",
+            **fields,
+        )
+
+    return make
+
+
+def headers_of(token: NewToken | str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token if isinstance(token, str) else token.text}"}
+
+
+def make_app(store: Engine, limits: Limits | None = None, *, judges: bool = False, **fields: object) -> FastAPI:
+    clock: dict[str, object] = {"now": lambda: NOW, "now_s": lambda: 0.0}
+    return create_app(store, version="1", limits=limits, judges=judges, **clock | fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def client(store: Engine, make_token: MakeToken) -> Iterator[TestClient]:
+    """May do everything in the usual project."""
+    with TestClient(make_app(store, UNHURRIED), headers=headers_of(make_token())) as client:
+        yield client

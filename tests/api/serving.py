@@ -1,0 +1,31 @@
+"""The app behind a real socket, in a thread of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from sqlalchemy import Engine
+
+from api.limits import Limits
+from api.serve import configure
+from tests.api.conftest import make_app
+
+
+@contextmanager
+def served(store: Engine, limits: Limits | None = None) -> Iterator[tuple[str, int]]:
+    """Its address."""
+    chosen = limits or Limits()
+    server = uvicorn.Server(configure(make_app(store, chosen), chosen))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            # whoever connects before it is ready waits in the socket's queue
+            yield listening.getsockname()[:2]
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,180 @@
+"""Who gets in where: every route, every scope, other projects, and tokens that are none."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+from api.limits import Limits
+from db.access import Scope
+from db.ingest import ingest_record
+from db.judgements import replace_regressions
+from db.tokens import revoke_token
+from db.triage import regression_id
+from tests.api.conftest import NOW, MakeToken, headers_of, make_app
+from tests.builders import PROJECT, make_record, make_regression, sha_of
+
+OTHER = "other/project"
+RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
+SECOND_RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a12")
+OPEN = {("get", "/healthz"), ("get", "/readyz")}
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    scope: Scope
+    query: dict[str, str] = field(default_factory=dict)
+    body: dict[str, Any] | None = None
+    refusal_elsewhere: int | None = 403
+    """What a token of another project gets; None where the answer is merely another one."""
+
+    def ask(self, client: TestClient, headers: Any) -> Any:
+        path = self.path.format(run_id=RUN_ID, regression=regression_id(make_regression(1)))
+        return client.request(self.method, path, params=self.query, json=self.body, headers=headers)
+
+
+SAID = {"person": "Example Engineer", "reason": "because"}
+OF_PROJECT = {"project": PROJECT}
+ROUTES = [
+    Route("post", "/v1/records", Scope.INGEST, body=make_record(run_id=RUN_ID).model_dump(mode="json")),
+    Route("get", "/v1/projects", Scope.READ, refusal_elsewhere=None),
+    Route("get", "/v1/runs", Scope.READ, OF_PROJECT),
+    Route("get", "/v1/runs/{run_id}", Scope.READ, refusal_elsewhere=404),
+    Route("get", "/v1/runs/{run_id}/status", Scope.READ, refusal_elsewhere=404),
+    Route("get", "/v1/runs/{run_id}/record", Scope.READ, refusal_elsewhere=404),
+    Route("post", "/v1/runs/{run_id}/release", Scope.ADMIN, body=SAID, refusal_elsewhere=404),
+    Route("get", "/v1/series", Scope.READ, OF_PROJECT),
+    Route("get", "/v1/series/points", Scope.READ, OF_PROJECT),
+    Route("get", "/v1/comparison", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
+    Route("get", "/v1/regressions", Scope.READ, OF_PROJECT),
+    Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, SAID | {"state": "accepted"}),
+    Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
+    Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
+]
+
+
+@pytest.fixture
+def filled(store: Engine) -> Engine:
+    first, second = make_record(0, run_id=RUN_ID), make_record(1, run_id=SECOND_RUN_ID)
+    ingest_record(store, first, is_quarantined=True)
+    for record in (make_record(0), second):
+        ingest_record(store, record)
+    replace_regressions(store, PROJECT, [make_regression(1)])
+    return store
+
+
+@pytest.fixture
+def anybody(filled: Engine) -> TestClient:
+    return TestClient(make_app(filled))
+
+
+def test_every_route_is_in_the_matrix(anybody: TestClient) -> None:
+    documented = {
+        (method, path)
+        for path, methods in anybody.get("/v1/openapi.json").json()["paths"].items()
+        for method in methods
+    }
+
+    assert {(route.method, route.path) for route in ROUTES} | OPEN == documented
+
+
+def test_each_scope_opens_its_own_routes_and_admin_all(anybody: TestClient, make_token: MakeToken) -> None:
+    for scope in Scope:
+        headers = headers_of(make_token(scope))
+        for route in ROUTES:
+            answer = route.ask(anybody, headers)
+
+            if scope in (route.scope, Scope.ADMIN):
+                assert answer.status_code < 300 or answer.status_code == 409, (route, scope, answer.text)
+            else:
+                assert answer.status_code == 403, (route, scope, answer.text)
+                assert f'scope="{route.scope}"' in answer.headers["WWW-Authenticate"]
+
+
+def test_a_token_of_another_project_opens_nothing_of_this_one(anybody: TestClient, make_token: MakeToken) -> None:
+    headers = headers_of(make_token(*Scope, project=OTHER))
+    for route in ROUTES:
+        answer = route.ask(anybody, headers)
+
+        assert answer.status_code == (route.refusal_elsewhere or 200), route
+        assert PROJECT not in answer.text, route
+        assert str(SECOND_RUN_ID) not in answer.text, route
+
+
+def test_a_token_of_all_projects_opens_each(anybody: TestClient, make_token: MakeToken) -> None:
+    headers = headers_of(make_token(*Scope, project=None))
+    for route in ROUTES:
+        answer = route.ask(anybody, headers)
+
+        assert answer.status_code < 300 or answer.status_code == 409, (route, answer.text)
+
+
+def test_who_has_no_good_token_gets_nowhere_and_is_not_told_why(
+    anybody: TestClient, filled: Engine, make_token: MakeToken
+) -> None:
+    good, revoked, expired = make_token(), make_token(), make_token(days=1e-9)
+    revoke_token(filled, revoked.token.token_id, now=NOW, actor="test")
+    later = TestClient(make_app(filled, now=lambda: NOW + timedelta(seconds=1)))
+    other_secret = good.text[:-1] + ("A" if good.text[-1] != "A" else "B")
+    other_id = f"rw_{'0' * 12}_{good.text[16:]}"
+    unknown = [revoked.text, other_secret, other_id, good.text + "x", "rw_", "garbage", "e.y.J"]
+    no_bearer: list[dict[str, str]] = [
+        {},
+        {"Authorization": f"Basic {good.text}"},
+        {"Authorization": good.text},
+    ]
+
+    for route in ROUTES:
+        refused = [route.ask(anybody, headers_of(text)) for text in unknown]
+        refused.append(route.ask(later, headers_of(expired)))
+        refused.append(route.ask(anybody, {b"Authorization": b"Bearer \xff\xfe"}))
+        unnamed = [route.ask(anybody, headers) for headers in no_bearer]
+
+        assert {answer.status_code for answer in refused + unnamed} == {401}, route
+        assert len({answer.json()["detail"] for answer in refused}) == 1
+        assert all('error="invalid_token"' in answer.headers["WWW-Authenticate"] for answer in refused)
+        assert all(answer.headers["WWW-Authenticate"] == 'Bearer realm="roofwatch"' for answer in unnamed)
+
+
+def test_a_token_in_the_url_lets_nobody_in(anybody: TestClient, make_token: MakeToken) -> None:
+    token = make_token().text
+
+    assert anybody.get("/v1/projects", params={"token": token, "access_token": token}).status_code == 401
+
+
+def test_a_token_that_asks_too_often_waits_and_others_do_not(filled: Engine, make_token: MakeToken) -> None:
+    seconds = [0.0]
+    limits = Limits(requests_per_s=0.5, request_burst=2)
+    hasty, other = headers_of(make_token(Scope.READ)), headers_of(make_token(Scope.READ))
+    client = TestClient(make_app(filled, limits, now_s=lambda: seconds[0]))
+
+    said = [client.get("/v1/projects", headers=hasty) for _ in range(3)]
+
+    assert [answer.status_code for answer in said] == [200, 200, 429]
+    assert said[-1].headers["Retry-After"] == "2"
+    assert client.get("/v1/projects", headers=other).status_code == 200
+    seconds[0] = 2.0
+    assert client.get("/v1/projects", headers=hasty).status_code == 200
+
+
+def test_no_log_line_has_a_token_or_what_a_client_wrote(
+    anybody: TestClient, make_token: MakeToken, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = make_token()
+    with caplog.at_level("DEBUG"):
+        anybody.get("/v1/runs", params={"project": "a\nforged line", "token": token.text}, headers=headers_of(token))
+        anybody.get(f"/v1/{token.text}%0aforged", headers=headers_of(token))
+        anybody.get("/v1/projects", headers=headers_of(token.text + "x"))
+
+    ours = [record.getMessage() for record in caplog.records if record.name == "roofwatch.api"]
+    assert len(ours) == 3
+    assert all(token.text[16:] not in line and "forged" not in line and "\n" not in line for line in ours)
+    assert f"token {token.token.token_id}" in ours[0]

@@ -1,0 +1,155 @@
+"""Whatever is sent, the server is never at a loss: no status of 500 or above."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import schemathesis
+import zstandard
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+from db.ingest import ingest_record
+from db.judgements import replace_regressions
+from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
+from tests.builders import (
+    PROJECT,
+    make_accuracy,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_static_facts,
+)
+
+
+def repeatable(examples: int) -> settings:
+    """The same examples each time, however slow the machine."""
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+
+
+RECORD: dict[str, Any] = make_record(
+    measurements=[make_measurement()], accuracies=[make_accuracy()], static_facts=[make_static_facts()]
+).model_dump(mode="json")
+
+odd_text = st.sampled_from(["", "\0", "\ud800", "\u202e", "'", '"', "a" * 600, "a" * 5_000, "é" * 500, "NaN", "${x}"])
+odd_number = st.sampled_from([0, -1, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, 1e-320, 1e308, -0.0, True])
+odd_time = st.sampled_from(
+    ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30T00:00:00Z", 1e18, "Z"]
+)
+values = st.recursive(
+    st.none() | odd_text | odd_number | odd_time | st.text(max_size=20) | st.integers() | st.floats(),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=10), children, max_size=3),
+    max_leaves=8,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path to every value of a document."""
+    found = [path] if path else []
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, child in children:
+        found += places(child, (*path, step))
+    return found
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy with another value at a path."""
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = replaced(value[path[0]], path[1:], new)
+    return copy
+
+
+@pytest.fixture
+def filled(store: Engine) -> Engine:
+    for number in range(2):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+    return store
+
+
+@repeatable(150)
+@given(
+    path=st.sampled_from(places(RECORD)), new=values, unknown=st.dictionaries(st.text(max_size=5), values, max_size=1)
+)
+def test_a_record_with_anything_anywhere_is_taken_or_refused(
+    client: TestClient, path: tuple[Any, ...], new: Any, unknown: dict[str, Any]
+) -> None:
+    body = json.dumps(replaced(RECORD, path, new) | unknown).encode(errors="surrogatepass")
+
+    answer = client.post("/v1/records", content=body)
+
+    assert answer.status_code < 500, answer.text
+    if answer.status_code >= 300:
+        assert answer.json()["detail"]
+
+
+@repeatable(150)
+@given(
+    body=st.binary(max_size=200),
+    pack=st.sampled_from([bytes, gzip.compress, zstandard.ZstdCompressor().compress]),
+    encoding=st.sampled_from(["identity", "gzip", "zstd", "br", "gzip, gzip", ""]),
+    cut=st.integers(0, 30),
+)
+def test_a_body_of_any_bytes_is_refused(client: TestClient, body: bytes, pack: Any, encoding: str, cut: int) -> None:
+    packed = pack(body)[: len(body) + 30 - cut]
+
+    answer = client.post("/v1/records", content=packed, headers={"Content-Encoding": encoding})
+
+    assert 400 <= answer.status_code < 500
+
+
+# what a test of the description's truth asks of an answer
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.mark.parametrize("mode", GenerationMode)
+def test_what_the_description_allows_or_forbids_is_answered_as_it_says(
+    filled: Engine, make_token: MakeToken, mode: GenerationMode
+) -> None:
+    app = make_app(filled, UNHURRIED)
+    schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)
+    headers = headers_of(make_token(project=None))
+    asked = set()
+
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
+        operation = found.ok()
+        cases = operation.as_strategy(generation_mode=mode)
+
+        @repeatable(12)
+        @given(case=cases)
+        def ask(case: Case[Any]) -> None:
+            asked.add(case.operation.label)
+            if mode.is_positive and "project" in case.query:
+                case.query["project"] = PROJECT  # one that has something to tell
+            response = case.call(headers=headers)
+            case.validate_response(response, checks=CHECKS)
+
+        with suppress(Unsatisfiable):  # what takes nothing can be given nothing wrong
+            ask()
+
+    assert len(asked) > 10

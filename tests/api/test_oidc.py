@@ -1,0 +1,218 @@
+"""Workflows of GitHub Actions: real RSA keys, and an issuer on this machine that shows the public ones."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from jwt.algorithms import RSAAlgorithm
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+from api.oidc import Workflows
+from db.trust import distrust_repository, trust_repository
+from tests.api.conftest import headers_of, make_app
+from tests.builders import PROJECT, make_record
+
+AUDIENCE = "https://roofwatch.example"
+REPOSITORY = "example/kernels"
+MAIN = "refs/heads/main"
+
+
+@dataclass
+class Issuer:
+    url: str = ""
+    keys: dict[str, RSAPrivateKey] = field(default_factory=dict)
+    fetches: int = 0
+
+    def add_key(self, kid: str) -> None:
+        self.keys[kid] = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+
+    def shown(self) -> bytes:
+        public = [
+            RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": kid, "use": "sig", "alg": "RS256"}
+            for kid, key in self.keys.items()
+        ]
+        return json.dumps({"keys": public}).encode()
+
+    def token(self, kid: str = "first", *, key: Any = None, algorithm: str = "RS256", **claims: Any) -> str:
+        """A token as a push to main gets it; a claim of None is left out."""
+        now = datetime.now(UTC)
+        usual = {
+            "iss": self.url,
+            "aud": AUDIENCE,
+            "sub": f"repo:{REPOSITORY}:ref:{MAIN}",
+            "iat": now,
+            "nbf": now,
+            "exp": now + timedelta(minutes=5),
+            "repository": REPOSITORY,
+            "repository_id": "4711",
+            "ref": MAIN,
+            "event_name": "push",
+        }
+        said = {name: value for name, value in (usual | claims).items() if value is not None}
+        return jwt.encode(said, self.keys[kid] if key is None else key, algorithm=algorithm, headers={"kid": kid})
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    issuer = Issuer()
+    issuer.add_key("first")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            issuer.fetches += 1
+            body = issuer.shown() if self.path == "/.well-known/jwks" else b"{}"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        issuer.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield issuer
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(store: Engine, issuer: Issuer) -> TestClient:
+    trust_repository(store, REPOSITORY, PROJECT, [MAIN, "refs/heads/release/*"], actor="test")
+    return TestClient(make_app(store, audience=AUDIENCE, issuer=issuer.url))
+
+
+def send(client: TestClient, token: str, project: str = PROJECT) -> Any:
+    return client.post("/v1/records", content=make_record(project=project).to_json(), headers=headers_of(token))
+
+
+def test_a_push_to_a_trusted_ref_sends_records_that_count(client: TestClient, issuer: Issuer) -> None:
+    for ref in (MAIN, "refs/heads/release/2.1"):
+        answer = send(client, issuer.token(ref=ref))
+
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["is_quarantined"] is False
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"event_name": "pull_request", "ref": "refs/pull/7/merge"},
+        {"event_name": "pull_request_target", "ref": MAIN},
+        {"event_name": "workflow_run", "ref": MAIN},
+        {"event_name": "issue_comment", "ref": MAIN},
+        {"event_name": "push", "ref": "refs/heads/anything"},
+        {"event_name": "push", "ref": "refs/heads/mainly"},
+        {"event_name": "push", "ref": "refs/tags/refs/heads/main"},
+    ],
+)
+def test_what_runs_on_somebody_else_s_code_or_another_ref_lands_in_quarantine(
+    client: TestClient, issuer: Issuer, claims: dict[str, str]
+) -> None:
+    answer = send(client, issuer.token(**claims))
+
+    assert (answer.status_code, answer.json()["is_quarantined"]) == (201, True)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"aud": "https://elsewhere.example"},
+        {"aud": None},
+        {"iss": "https://token.actions.githubusercontent.com"},
+        {"exp": datetime(2020, 1, 1, tzinfo=UTC)},
+        {"exp": None},
+        {"nbf": datetime(2999, 1, 1, tzinfo=UTC)},
+        {"repository": "example/other", "repository_id": "1"},
+        {"repository": None},
+        {"repository": ["example/kernels"]},
+        {"ref": None},
+        {"ref": f"{MAIN}\nforged"},
+        {"event_name": None},
+    ],
+)
+def test_a_token_with_a_claim_that_is_not_right_lets_nobody_in(
+    client: TestClient, issuer: Issuer, claims: dict[str, Any]
+) -> None:
+    assert send(client, issuer.token(**claims)).status_code == 401
+
+
+def test_a_token_that_the_issuer_did_not_sign_lets_nobody_in(client: TestClient, issuer: Issuer) -> None:
+    stranger = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    good = issuer.token()
+    head, _, signature = good.split(".")
+    public = issuer.shown().decode()
+    forged = [
+        issuer.token(key=stranger),
+        issuer.token(key=public * 2, algorithm="HS256"),
+        issuer.token(key="", algorithm="none"),
+        f"{head}.{issuer.token(repository='example/other').split('.')[1]}.{signature}",
+        f"{good[:-4]}AAAA",
+        "ey.ey.ey",
+        f"ey{'a' * 20_000}.a.a",
+    ]
+
+    assert [send(client, token).status_code for token in forged] == [401] * len(forged)
+
+
+def test_a_workflow_may_send_and_nothing_else(client: TestClient, issuer: Issuer) -> None:
+    headers = headers_of(issuer.token())
+
+    assert client.get("/v1/projects", headers=headers).status_code == 403
+    assert send(client, issuer.token(), project="other/project").status_code == 403
+
+
+def test_a_repository_may_be_known_by_its_number_and_forgotten(
+    store: Engine, client: TestClient, issuer: Issuer
+) -> None:
+    trust_repository(store, "4711", "by/number", [MAIN], actor="test")
+    assert send(client, issuer.token(repository="renamed/kernels"), "by/number").status_code == 201
+
+    distrust_repository(store, "4711", "by/number", actor="test")
+    assert send(client, issuer.token(repository="renamed/kernels"), "by/number").status_code == 401
+
+
+def test_keys_are_kept_and_unknown_ones_do_not_make_us_ask_each_time(client: TestClient, issuer: Issuer) -> None:
+    before = issuer.fetches
+    for _ in range(5):
+        assert send(client, issuer.token()).status_code == 201
+    assert issuer.fetches == before + 1
+
+    unknown = issuer.token(key=issuer.keys["first"], kid="second")
+    assert [send(client, unknown).status_code for _ in range(5)] == [401] * 5
+    assert issuer.fetches == before + 1
+
+
+def test_an_issuer_that_is_down_is_said_and_to_be_tried_again(store: Engine, issuer: Issuer) -> None:
+    trust_repository(store, REPOSITORY, PROJECT, [MAIN], actor="test")
+    nobody = "http://127.0.0.1:1"
+    client = TestClient(make_app(store, audience=AUDIENCE, issuer=nobody))
+
+    answer = send(client, issuer.token(iss=nobody))
+
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_without_an_audience_no_workflow_is_let_in(store: Engine, issuer: Issuer) -> None:
+    trust_repository(store, REPOSITORY, PROJECT, [MAIN], actor="test")
+
+    assert send(TestClient(make_app(store)), issuer.token()).status_code == 401
+
+
+def test_keys_never_come_over_an_open_line() -> None:
+    with pytest.raises(ValueError, match="must be https"):
+        Workflows(AUDIENCE, lambda _: [], issuer="http://issuer.example")

@@ -1,0 +1,45 @@
+"""docs/api.md says what is."""
+
+from api.limits import Limits
+from db.access import Scope, TriageState
+from tests.api.test_access import OPEN, ROUTES
+from tests.docs.markdown import ROOT, code_spans, table_under
+
+PAGE = ROOT / "docs" / "api.md"
+MIB = 2**20
+
+
+def test_every_route_is_listed_with_its_scope() -> None:
+    listed = {(route, scope) for route, scope, _ in table_under(PAGE, "Routes")}
+
+    needing = {(f"{route.method.upper()} {route.path}", str(route.scope)) for route in ROUTES}
+    assert listed == needing | {(f"{method.upper()} {path}", "none") for method, path in OPEN}
+
+
+def test_every_scope_and_state_is_named() -> None:
+    assert [row[0] for row in table_under(PAGE, "Tokens")] == [scope.value for scope in Scope]
+    assert {state.value for state in TriageState} <= set(code_spans(PAGE))
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits = Limits()
+    said = dict(table_under(PAGE, "Limits"))
+
+    assert said == {
+        "a body as it is sent": f"{limits.body_bytes // MIB} MiB",
+        "a record once it is unpacked": f"{limits.document_bytes // MIB} MiB",
+        "all bodies that are being read at once": f"{limits.upload_bytes // MIB} MiB",
+        "arrays and objects in each other": f"{limits.depth}",
+        "arrays and objects in a record": f"{limits.containers:,}",
+        "values in a record": f"{limits.values:,}",
+        "cases of a record": f"{limits.cases:,}",
+        "results of one kind": f"{limits.entries:,}",
+        "one string": f"{limits.string_characters:,} characters",
+        "records that are stored at once": f"{limits.ingests}",
+        "requests of one token": f"{limits.requests_per_s:g} a second, {limits.request_burst} at once",
+        "connections": f"{limits.connections}",
+        "the head of a request": f"{limits.head_s:g} s",
+        "silence within a body": f"{limits.silence_s:g} s",
+        "a whole body": f"{limits.body_s:g} s",
+        "one question to the database": f"{limits.query_s:g} s",
+    }

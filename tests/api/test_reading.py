@@ -1,0 +1,284 @@
+"""What was found, as clients read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+from starlette.testclient import TestClient
+
+from api.judging import judge_waiting
+from collector.record import RunRecord
+from db.ingest import ingest_record
+from db.judgements import replace_regressions
+from db.judging import ask_for_judgement, list_waiting
+from db.queries import list_regressions, list_series_keys, read_series
+from db.triage import regression_id
+from tests.builders import (
+    CASE_ID,
+    PROJECT,
+    make_measurement,
+    make_pair_of_records,
+    make_record,
+    make_regression,
+    make_static_facts,
+    sha_of,
+)
+
+
+def pages(client: TestClient, path: str, **query: Any) -> list[list[Any]]:
+    """All pages of a list, each with its entries."""
+    found = []
+    cursor = None
+    while True:
+        answer = client.get(path, params={**query, **({} if cursor is None else {"cursor": cursor})})
+        assert answer.status_code == 200, answer.text
+        found.append(answer.json()["items"])
+        cursor = answer.json()["next"]
+        if cursor is None:
+            return found
+
+
+def flat(found: list[list[Any]]) -> list[Any]:
+    return [item for page in found for item in page]
+
+
+def test_runs_come_in_pages_the_last_first_and_one_that_comes_in_between_shifts_nothing(
+    client: TestClient, store: Engine
+) -> None:
+    records = [make_record(number // 2) for number in range(7)]  # two at a time started at once
+    for record in records:
+        ingest_record(store, record)
+    first = client.get("/v1/runs", params={"project": PROJECT, "limit": 3}).json()
+    ingest_record(store, make_record(99))
+    rest = pages(client, "/v1/runs", project=PROJECT, limit=3, cursor=first["next"])[0]
+    following = client.get("/v1/runs", params={"project": PROJECT, "limit": 3, "cursor": first["next"]}).json()
+    last = client.get("/v1/runs", params={"project": PROJECT, "limit": 3, "cursor": following["next"]}).json()
+
+    listed = [run["run_id"] for run in (*first["items"], *rest, *last["items"])]
+
+    assert listed == [
+        str(one.run_id) for one in sorted(records, key=lambda one: (-one.started_at.timestamp(), one.run_id.int))
+    ]
+    assert last["next"] is None
+
+
+@pytest.mark.parametrize("cursor", ["x", "W10=", "WyJhIiwgImIiXQ==", "bnVsbA==", "WyJcdTAwMDAiXQ==", "é"])
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/series", "/v1/regressions", "/v1/audit", "/v1/projects"])
+def test_a_cursor_of_somebody_s_own_is_refused(client: TestClient, path: str, cursor: str) -> None:
+    answer = client.get(path, params={"project": PROJECT, "cursor": cursor})
+
+    # a name is all that a cursor of projects says
+    assert answer.status_code == 400 or path == "/v1/projects"
+
+
+def test_an_answer_that_the_client_has_is_not_sent_again(client: TestClient, store: Engine) -> None:
+    ingest_record(store, make_record())
+    query = {"project": PROJECT}
+    tag = client.get("/v1/runs", params=query).headers["ETag"]
+
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = client.get("/v1/runs", params=query, headers={"If-None-Match": known})
+        assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
+    assert client.get("/v1/runs", params=query, headers={"If-None-Match": '"other"'}).status_code == 200
+
+    ingest_record(store, make_record(1))
+    changed = client.get("/v1/runs", params=query, headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["ETag"] != tag
+    assert "private" in changed.headers["Cache-Control"]
+
+
+def test_a_run_tells_everything_and_its_record_reads_back(client: TestClient, store: Engine) -> None:
+    record = make_record()
+    ingest_record(store, record)
+
+    detail = client.get(f"/v1/runs/{record.run_id}").json()
+    read = client.get(f"/v1/runs/{record.run_id}/record")
+
+    assert detail["summary"]["commit"]["sha"] == record.commit.sha
+    assert detail["cases"][0]["median_ns"] == 10_000.0
+    assert RunRecord.from_json(read.content, name="answer") == record
+
+
+def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine) -> None:
+    record = make_record()
+    client.post("/v1/records", content=record.to_json())
+    path = f"/v1/runs/{record.run_id}/status"
+    before = client.get(path).json()
+
+    assert judge_waiting(store) == [PROJECT]
+
+    assert (before["is_judged"], client.get(path).json()["is_judged"]) == (False, True)
+    assert before["content_hash"] == record.content_hash
+
+
+def test_a_wish_that_comes_while_a_project_is_judged_is_kept(store: Engine) -> None:
+    from db.judging import note_judgement
+
+    ingest_record(store, make_record())
+    ask_for_judgement(store, PROJECT)
+    with Session(store) as session:
+        ((_, asked_at),) = list_waiting(session)
+    ask_for_judgement(store, PROJECT)
+    note_judgement(store, PROJECT, asked_at)
+
+    with Session(store) as session:
+        assert [name for name, _ in list_waiting(session)] == [PROJECT]
+    assert judge_waiting(store) == [PROJECT]
+    with Session(store) as session:
+        assert list_waiting(session) == []
+
+
+def test_series_come_in_pages_with_and_without_points(client: TestClient, store: Engine) -> None:
+    for number in range(3):
+        ingest_record(store, make_record(number, measurements=[make_measurement()], static_facts=[make_static_facts()]))
+    with Session(store) as session:
+        keys = list_series_keys(session, PROJECT)
+        series = read_series(session, PROJECT)
+
+    listed = flat(pages(client, "/v1/series", project=PROJECT, limit=3))
+    read = flat(pages(client, "/v1/series/points", project=PROJECT, limit=3))
+
+    assert len(keys) > 3
+    assert [tuple(item.values()) for item in listed] == [
+        (
+            key.project,
+            key.case_id,
+            key.implementation,
+            key.metric,
+            key.runner_class,
+            key.function,
+            key.target,
+            key.tensor,
+        )
+        for key in keys
+    ]
+    assert [[point["value"] for point in one["points"]] for one in read] == [
+        [point.value for point in one.points] for one in series
+    ]
+
+
+def test_series_can_be_chosen(client: TestClient, store: Engine) -> None:
+    other = CASE_ID.replace("64", "65")
+    ingest_record(store, make_record(measurements=[make_measurement(), make_measurement(other)]))
+
+    found = flat(pages(client, "/v1/series/points", project=PROJECT, kernel="rms_norm", metric="median_ns", case=other))
+
+    assert [(one["key"]["case_id"], one["key"]["metric"]) for one in found] == [(other, "median_ns")]
+    assert flat(pages(client, "/v1/series", project=PROJECT, kernel="no_such")) == []
+
+
+def test_two_commits_are_compared_by_the_pair_that_measured_both(client: TestClient, store: Engine) -> None:
+    for record in (
+        make_record(0),
+        make_record(1),
+        *(pair := make_pair_of_records(0, 1, head_median_ns=20_000.0, block_count=12)),
+    ):
+        ingest_record(store, record)
+    query = {"project": PROJECT, "base": sha_of(0), "head": sha_of(1)}
+
+    answer = client.get("/v1/comparison", params=query).json()
+
+    assert (answer["base_run_id"], answer["head_run_id"]) == tuple(str(record.run_id) for record in pair)
+    assert answer["exit_code"] == 1
+    assert answer["judgement"]["verdict"] == "regressed"
+    assert answer["judgement"]["is_paired"] is True
+    comment = client.get("/v1/comparison", params=query | {"format": "markdown"})
+    assert "rms_norm" in comment.text
+
+
+def test_a_commit_without_a_run_cannot_be_compared(client: TestClient, store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1), is_quarantined=True)
+
+    answer = client.get("/v1/comparison", params={"project": PROJECT, "base": sha_of(0), "head": sha_of(1)})
+
+    assert answer.status_code == 404
+    assert "GET /v1/runs" in answer.json()["detail"]
+
+
+@pytest.fixture
+def judged(store: Engine) -> Engine:
+    for number in range(4):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(number) for number in (1, 2, 3)])
+    return store
+
+
+def decide(client: TestClient, number: int, **decision: str) -> Any:
+    path = f"/v1/regressions/{regression_id(make_regression(number))}/triage"
+    usual = {"state": "accepted", "person": "Example Engineer", "reason": "the price of an exact sum"}
+    return client.post(path, params={"project": PROJECT}, json=usual | decision)
+
+
+def test_regressions_come_the_newest_commit_first_in_pages(client: TestClient, judged: Engine) -> None:
+    found = flat(pages(client, "/v1/regressions", project=PROJECT, limit=2))
+
+    assert [one["regression"]["commit"]["sha"] for one in found] == [sha_of(number) for number in (3, 2, 1)]
+    assert {one["triage"]["state"] for one in found} == {"new"}
+    assert flat(pages(client, "/v1/regressions", project=PROJECT, state="dismissed")) == []
+
+
+def test_a_decision_outlives_the_next_judgement_and_is_in_the_audit_trail(client: TestClient, judged: Engine) -> None:
+    assert decide(client, 2).json()["triage"]["state"] == "accepted"
+    assert decide(client, 2, state="fixed", reason="reverted", expected="accepted").status_code == 200
+    replace_regressions(judged, PROJECT, [make_regression(number, summary="judged again") for number in (2, 3)])
+
+    (kept,) = flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed"))
+    assert (kept["regression"]["summary"], kept["triage"]["reason"]) == ("judged again", "reverted")
+    trail = flat(pages(client, "/v1/audit", project=PROJECT, subject=kept["regression_id"], limit=1))
+    assert [(entry["before"], entry["after"], entry["reason"]) for entry in trail] == [
+        ("accepted", "fixed", "reverted"),
+        ("new", "accepted", "the price of an exact sum"),
+    ]
+    assert all(entry["person"] == "Example Engineer" and entry["actor"].startswith("token ") for entry in trail)
+
+
+def test_who_decides_on_what_is_no_longer_so_is_told(client: TestClient, judged: Engine) -> None:
+    decide(client, 2)
+
+    answer = decide(client, 2, state="invalid", expected="new")
+
+    assert answer.status_code == 409
+    assert "accepted, not new" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [{"state": "gone"}, {"person": ""}, {"person": "a\nb"}, {"reason": " "}, {"reason": "x" * 2_001}, {"more": "x"}],
+)
+def test_a_decision_without_state_person_or_reason_is_none(
+    client: TestClient, judged: Engine, decision: Mapping[str, str]
+) -> None:
+    assert decide(client, 2, **decision).status_code == 422
+    with Session(judged) as session:
+        assert len(list_regressions(session, PROJECT)) == 3
+
+
+def test_an_unknown_regression_is_not_found(client: TestClient, judged: Engine) -> None:
+    assert decide(client, 9).status_code == 404
+
+
+def test_health_and_readiness_need_no_token_and_metrics_count_without_names(client: TestClient, store: Engine) -> None:
+    client.post("/v1/records", content=make_record().to_json())
+    client.get("/no/such/page?project=secret")
+
+    assert client.get("/healthz", headers={"Authorization": ""}).json() == {"status": "ok"}
+    assert client.get("/readyz", headers={"Authorization": ""}).json() == {"status": "ok"}
+    text = client.get("/metrics").text
+    assert 'roofwatch_requests_total{method="POST",route="/v1/records",status="201"} 1.0' in text
+    assert 'roofwatch_records_total{kind="new"} 1.0' in text
+    assert 'route="unknown",status="404"' in text
+    assert PROJECT not in text
+    assert "secret" not in text
+
+
+def test_what_is_not_there_and_what_cannot_be_asked_say_where_to_look(client: TestClient) -> None:
+    for answer in (client.get("/v1/nothing"), client.delete("/v1/runs"), client.get("/v1/runs")):
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert "/v1/openapi.json" in answer.json()["detail"]
+        assert answer.json()["status"] == answer.status_code

@@ -1,0 +1,234 @@
+"""The door as the network meets it: real sockets, the real client, and a database that goes away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy.orm import Session
+
+from api.limits import Limits
+from collector.sending import HttpSender
+from collector.spool import Backoff, Spool
+from db.access import Scope
+from db.errors import StoreError
+from db.queries import list_runs
+from roofwatch.access import create_project_token
+from tests.api.conftest import MakeToken
+from tests.api.gate import Gate
+from tests.api.serving import served
+from tests.builders import PROJECT, make_record
+from tests.roofwatch.command import roofwatch
+
+
+@contextmanager
+def api_process(folder: Path, database_url: URL) -> Iterator[str]:
+    """`roofwatch api` as an operator runs it; its URL."""
+    environment = {
+        **os.environ,
+        "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
+        "NO_COLOR": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    command = [sys.executable, "-c", "from roofwatch.cli import main; main()", "api", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield next(line for line in process.stdout if "http://" in line).split()[1]
+        finally:
+            process.terminate()
+
+
+def test_records_go_from_the_command_line_through_the_api_into_the_store_once(
+    database_url: URL, store: Engine, tmp_path: Path
+) -> None:
+    url = database_url.render_as_string(hide_password=False)
+    made = roofwatch(
+        *("token", "create", "runner", "--project", PROJECT, "--scope", "ingest", "--json"),
+        cwd=tmp_path,
+        ROOFWATCH_DATABASE_URL=url,
+    )
+    assert made.status == 0, made.error
+    token = made.parsed["text"]
+    records = [make_record(number) for number in range(2)]
+    for record in records:
+        record.write(tmp_path / "records" / f"{record.run_id}.json.gz")
+    with api_process(tmp_path, database_url) as server:
+        push = ("push", "records", "--url", server, "--spool", "spool", "--json")
+        pushed = [roofwatch(*push, cwd=tmp_path, ROOFWATCH_TOKEN=token) for _ in range(2)]
+        stranger = roofwatch(*push, cwd=tmp_path, ROOFWATCH_TOKEN=token[:-1])
+
+    assert [(done.status, len(done.parsed["sent"])) for done in pushed] == [(0, 2), (0, 2)], pushed[0]
+    assert stranger.status == 2
+    assert "not known, or expired or revoked" in stranger.error
+    assert token[16:] not in stranger.error
+    with Session(store) as session:
+        assert {run.run_id for run in list_runs(session, PROJECT)} == {str(record.run_id) for record in records}
+
+
+def test_tokens_are_listed_without_their_secret_and_revoked(database_url: URL, tmp_path: Path) -> None:
+    url = database_url.render_as_string(hide_password=False)
+
+    def token(*arguments: str) -> tuple[int, str, str]:
+        done = roofwatch("token", *arguments, cwd=tmp_path, ROOFWATCH_DATABASE_URL=url)
+        return done.status, done.output, done.error
+
+    status, made, _ = token(
+        "create", "for [red]a runner[/red]", "--all-projects", "--scope", "read", "--scope", "ingest"
+    )
+    text = made.split()[0]
+    token_id = text.split("_")[1]
+    assert status == 0
+    assert token("trust", "example/kernels", "--project", PROJECT)[0] == 0
+    listed = token("list")[1]
+    assert token_id in listed
+    assert "for [red]a runner[/red]" in listed
+    assert "ingest read" in listed
+    assert "refs/heads/*" in listed
+    assert text[16:] not in listed
+    assert token("revoke", token_id)[0] == 0
+    assert "revoked" in token("list")[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"project": None}, "--all-projects"),
+        ({"all_projects": True}, "--all-projects"),
+        ({"scopes": ["read", "root"]}, "ingest, read, triage, admin"),
+        ({"project": "no project?"}, "letters, digits"),
+    ],
+)
+def test_a_token_that_cannot_be_is_not_made(store: Engine, fields: dict[str, Any], reason: str) -> None:
+    usual: dict[str, Any] = {"name": "x", "project": PROJECT, "all_projects": False, "scopes": ["read"], "days": 1}
+
+    with pytest.raises(StoreError, match=reason):
+        create_project_token(store, **usual | fields, is_quarantined=False)
+
+
+def test_a_record_waits_in_the_spool_while_the_database_is_down(
+    database_url: URL, store: Engine, make_token: MakeToken, tmp_path: Path
+) -> None:
+    assert database_url.host is not None
+    gate = Gate(str(database_url.query.get("hostaddr", database_url.host)), database_url.port or 5432)
+    text = make_token(Scope.INGEST).text
+    spool, record = Spool(tmp_path / "spool"), make_record()
+    spool.submit(record)
+    through_gate = create_engine(database_url.set(host="127.0.0.1", port=gate.port), pool_pre_ping=True)
+    once = Backoff(attempts=1)
+    with served(through_gate) as (host, port):
+        sender = HttpSender(f"http://{host}:{port}", text)
+        gate.close()
+        down = spool.deliver(sender, backoff=once)
+        ready_while_down = status_of(f"{sender.url}/readyz")
+        alive_while_down = status_of(f"{sender.url}/healthz")
+        gate.open()
+        up = spool.deliver(sender, backoff=once)
+        ready_again = status_of(f"{sender.url}/readyz")
+    through_gate.dispose()
+    gate.close()
+
+    assert (len(down.left), len(down.sent), len(down.refused)) == (1, 0, 0)
+    assert "HTTP 503" in down.left[0][1]
+    assert (ready_while_down, alive_while_down, ready_again) == ((503, "10"), (200, None), (200, None))
+    assert len(up.sent) == 1
+    with Session(store) as session:
+        assert [run.run_id for run in list_runs(session, PROJECT)] == [str(record.run_id)]
+
+
+def status_of(url: str) -> tuple[int, str | None]:
+    """Status and Retry-After."""
+    try:
+        with urllib.request.urlopen(url) as response:  # noqa: S310  our own address
+            return response.status, response.headers.get("Retry-After")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers.get("Retry-After")
+
+
+IMPATIENT = Limits(head_s=0.05, silence_s=0.05, body_s=0.2)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HTTP/1.1\r\nHost:", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: b\r\n"]
+)
+def test_who_never_finishes_the_head_is_cut_off(store: Engine, sent: bytes) -> None:
+    with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
+        line.sendall(sent)
+        answer = line.recv(100)
+
+    assert answer == b""
+
+
+def test_who_sends_a_head_forever_is_cut_off(store: Engine) -> None:
+    with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
+        line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:  # a deadline that each byte put off would never end this
+                line.sendall(b"X-More: of it\r\n")
+                line.settimeout(0.001)
+                with contextlib.suppress(TimeoutError):
+                    if line.recv(100) == b"":
+                        break
+
+
+def test_who_never_finishes_a_body_is_told_and_cut_off(store: Engine, make_token: MakeToken) -> None:
+    head = (
+        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+    )
+    with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
+        line.sendall(head.encode())
+        with line.makefile("rb") as answer:
+            whole = answer.read()
+
+    assert whole.startswith(b"HTTP/1.1 408")
+    assert b"urn:roofwatch:problem:timed-out" in whole
+
+
+def test_a_body_is_not_read_of_who_may_not_send(store: Engine) -> None:
+    head = "POST /v1/records HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n"
+    with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
+        line.sendall(head.encode())
+        with line.makefile("rb") as answer:
+            status = answer.readline()
+
+    assert status.startswith(b"HTTP/1.1 401")
+
+
+def test_an_honest_client_with_too_much_hears_why(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.submit(make_record())
+    with served(store, Limits(body_bytes=100)) as (host, port):
+        delivery = spool.deliver(HttpSender(f"http://{host}:{port}", make_token(Scope.INGEST).text))
+
+    ((_, reason),) = delivery.refused
+    assert "HTTP 413" in reason
+    assert "compress it, or split the run" in reason
+
+
+def test_other_content_under_a_known_id_is_put_aside_by_the_client(
+    store: Engine, make_token: MakeToken, tmp_path: Path
+) -> None:
+    record, spool = make_record(), Spool(tmp_path)
+    with served(store) as (host, port):
+        sender = HttpSender(f"http://{host}:{port}", make_token(Scope.INGEST).text)
+        spool.submit(record)
+        spool.deliver(sender)
+        spool.submit(record.model_copy(update={"harness_version": "2"}))
+        delivery = spool.deliver(sender)
+
+    ((_, reason),) = delivery.refused
+    assert "HTTP 409" in reason
