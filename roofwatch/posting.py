@@ -1,0 +1,225 @@
+"""Results on a pull request: two records from a folder that anybody may have filled, to a comment and a check-run.
+
+The commit and the pull request come from the event that started the job, never from the records; records of another
+commit are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ci import check_run
+from ci.baseline import Baseline, BaselineError
+from ci.check_run import CheckRun
+from ci.errors import GitHubError
+from ci.github_event import TOKEN_VARIABLE, Job, job_of
+from ci.noise_floor import NoiseFloor, NoiseFloorError
+from ci.posting import Done, Repository, post_check_run, post_comment, pull_request_of
+from ci.pull_request import PullRequestJudgement, judge_pull_request
+from ci.report import is_silent, to_markdown
+from ci.sticky_comment import body_of, without_marker
+from collector.errors import RecordError
+from collector.record import RunRecord, Side
+from roofwatch.static_gate import BASELINE_NAME, read_baseline
+from roofwatch.terminal import OutputError
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+_SUMMARY_BYTES = 1_000_000
+"""GitHub takes 1 MiB from a step."""
+_PREFIXES = ("base-", "head-")
+_SUFFIXES = (".json", ".json.gz")
+
+
+class NotMeasuredError(Exception):
+    """There is nothing to judge."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is to be said of a pull request."""
+
+    check: CheckRun
+    judgement: PullRequestJudgement | None = None
+    comment: str | None = None
+    """Markdown, below its marker; None where nothing could be judged."""
+    summary: str | None = None
+    """The same for the page of the job, with room for more."""
+    problem: str | None = None
+    """Why nothing could be judged."""
+    is_refused: bool = False
+    """The records are not what they should be."""
+
+
+@dataclass(frozen=True)
+class Posted:
+    """What became of a report."""
+
+    pull_request: int | None = None
+    comment: Done | None = None
+    """None where none was asked for, or there is nowhere to post it."""
+    check_run: str | None = None
+    """Its conclusion, or `in_progress`."""
+
+
+def this_job(variables: Mapping[str, str]) -> Job:
+    """The job of GitHub Actions that this process runs in.
+
+    Raises:
+        GitHubError: it runs in none, or the event cannot be read.
+    """
+    path = variables.get("GITHUB_EVENT_PATH", "")
+    try:
+        event = json.loads(Path(path).read_text()) if path else {}
+    except (OSError, ValueError) as error:
+        raise GitHubError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
+    return job_of(variables, event if isinstance(event, dict) else {})
+
+
+def repository_of(job: Job, variables: Mapping[str, str]) -> Repository:
+    """The job's repository, with the job's token.
+
+    Raises:
+        GitHubError: there is no token.
+    """
+    from ci.github import GitHubRepository
+
+    token = variables.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        raise GitHubError(
+            f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ github.token }}}}`"
+        )
+    return GitHubRepository(job.api_url, job.repository, token)
+
+
+def report_on(
+    paths: Sequence[Path], baseline: Path | None, job: Job | None, noise_floor: NoiseFloor | None = None
+) -> Report:
+    """Judge what is there: two records, or a folder with them and with the baseline file if there is one.
+
+    What is wrong with the files is told in place of a verdict: a check-run must not stay in progress because of it.
+
+    Args:
+        paths: The two records, base and head, or one folder.
+        baseline: File of what is accepted; the folder's or the current one's if left out.
+        job: What they must belong to; None to take them as they are.
+        noise_floor: Of the runner that measured them, if it is known.
+    """
+    try:
+        base, head = _pair(paths)
+        if job is not None and head.commit.sha != job.head_sha:
+            raise RecordError(f"the record is of commit {head.commit.sha}, the event is about {job.head_sha}")
+        accepted = _baseline(paths, baseline)
+        judgement = judge_pull_request(base, head, baseline=accepted, noise_floor=noise_floor)
+    except NotMeasuredError as error:
+        ended = f"; the run that measured ended as {job.conclusion}" if job is not None and job.conclusion else ""
+        problem = f"{error}{ended}"
+        return Report(check_run.not_measured(problem), problem=problem)
+    except (RecordError, BaselineError, NoiseFloorError) as error:
+        return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
+    whole_url = None if job is None else job.run_url
+    comment = to_markdown(judgement, whole_url=whole_url)
+    shown = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=whole_url)
+    return Report(
+        check_run.concluded(judgement, without_marker(shown)),
+        judgement,
+        comment,
+        without_marker(to_markdown(judgement, max_bytes=_SUMMARY_BYTES)),
+    )
+
+
+def post(
+    repository: Repository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
+) -> Posted:
+    """Post a report to where its job says.
+
+    Raises:
+        GitHubError: GitHub refuses, or cannot be reached.
+    """
+    number, done = None, None
+    if with_check:
+        post_check_run(repository, job.head_sha, name, job.order, report.check, job.run_url)
+    if with_comment and report.judgement is not None and report.comment is not None:
+        number = job.pull_request
+        if number is None and job.head_branch is not None:
+            number = pull_request_of(repository, job.head_branch, job.head_sha)
+        if number is not None:
+            body = body_of(report.comment, name, job.order)
+            done = post_comment(repository, number, body, is_silent=is_silent(report.judgement))
+    state = report.check.conclusion.value if report.check.conclusion is not None else "in_progress"
+    return Posted(number, done, state if with_check else None)
+
+
+def append_summary(report: Report, variables: Mapping[str, str]) -> bool:
+    """Show the report on the job's page; False where there is no such page, or nothing to show.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    path = variables.get(SUMMARY_VARIABLE)
+    text = report.summary or (f"{report.check.summary}\n" if report.problem else None)
+    if not path or text is None:
+        return False
+    try:
+        with Path(path).open("a") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        raise OutputError(f"{SUMMARY_VARIABLE}: {path}: cannot be written: {error.strerror}") from None
+    return True
+
+
+def summary(posted: Posted, report: Report) -> Iterator[str]:
+    """What was done, line by line."""
+    if report.problem is not None:
+        yield f"nothing to judge: {report.problem}"
+    if posted.check_run is not None:
+        yield f"check-run: {posted.check_run} ({report.check.title})"
+    if posted.comment is not None:
+        yield f"comment on pull request {posted.pull_request}: {posted.comment}"
+
+
+def to_json(posted: Posted, report: Report) -> dict[str, Any]:
+    """The document that `--json` prints."""
+    verdict = None if report.judgement is None else str(report.judgement.verdict)
+    return {
+        "verdict": verdict,
+        "problem": report.problem,
+        "pull_request": posted.pull_request,
+        "comment": None if posted.comment is None else str(posted.comment),
+        "check_run": posted.check_run,
+        "title": report.check.title,
+    }
+
+
+def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
+    if len(paths) == 2 and not any(path.is_dir() for path in paths):
+        return RunRecord.read(paths[0]), RunRecord.read(paths[1])
+    if len(paths) != 1 or (paths[0].exists() and not paths[0].is_dir()):
+        raise RecordError("give two records, base and head, or one folder that holds them")
+    files = sorted(_files_in(paths[0]))
+    if not files:
+        raise NotMeasuredError(f"no record in {paths[0]}")
+    if len(files) != 2:
+        raise RecordError(f"{paths[0]}: {len(files)} records; there must be two, of base and head")
+    by_side = {record.pairing.side if record.pairing else None: record for record in map(RunRecord.read, files)}
+    if set(by_side) != {Side.BASE, Side.HEAD}:
+        raise RecordError(f"{paths[0]}: the two records are no pair of base and head; roofwatch ab makes one")
+    return by_side[Side.BASE], by_side[Side.HEAD]
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder):  # follows no link out of the folder
+        for name in names:
+            file = Path(parent, name)
+            if name.startswith(_PREFIXES) and name.endswith(_SUFFIXES) and file.is_file() and not file.is_symlink():
+                yield file
+
+
+def _baseline(paths: Sequence[Path], file: Path | None) -> Baseline:
+    carried = [path / BASELINE_NAME for path in paths if (path / BASELINE_NAME).is_file()]
+    chosen = file or next(iter(carried), Path(BASELINE_NAME))
+    return read_baseline(chosen, is_needed=file is not None)

@@ -1,0 +1,88 @@
+"""A branch makes a kernel slower: the lines of the workflows, run as Actions would, and what GitHub has in the end."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.github.jobs import Job, workflow_run_event
+from tests.github.stand_in import TOKEN, GitHubStandIn
+
+SUITE = """
+import torch
+from roofwatch import KernelSpec, cases
+
+scale = KernelSpec(
+    name="scale",
+    inputs=lambda case, make: {"x": make.normal(case["n_rows"], 512)},
+    reference=lambda x: x * 2.0,
+    cases=cases(shapes=[{"n_rows": 256}], dtypes=["float32"]),
+    flop_count=lambda case: case["n_rows"] * 512,
+    memory_bytes=lambda case: 2 * case["n_rows"] * 512 * case.itemsize,
+)
+
+
+@scale.implementation("torch")
+def scale_torch(x):
+    return x * 2.0
+"""
+SLOWER = "return ((x * 4.0 - x * 2.0) * 3.0 - x * 4.0) * 1.0"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=Test Author", "-c", "user.email=author@example.com")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def make_repository(folder: Path) -> tuple[str, str]:
+    """A repository whose branch `slower` is checked out; the commits of both."""
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    suite = folder / "bench_scale.py"
+    suite.write_text(SUITE)
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "Scale")
+    git(folder, "checkout", "--quiet", "-b", "slower")
+    suite.write_text(SUITE.replace("    return x * 2.0\n", f"    {SLOWER}\n"))
+    git(folder, "commit", "--quiet", "--all", "--message", "Scale in steps")
+    return git(folder, "rev-parse", "main"), git(folder, "rev-parse", "slower")
+
+
+def test_a_pull_request_that_makes_a_kernel_slower_is_told_so(github: GitHubStandIn, tmp_path: Path) -> None:
+    checkout, default_branch = tmp_path / "pull-request", tmp_path / "default-branch"
+    base, head = make_repository(checkout)
+    default_branch.mkdir()
+    github.pull_requests = [{"number": 7, "head": {"label": "someone:slower", "sha": head}}]
+    began = Job("report.yml", "report", "workflow_run", workflow_run_event("requested", head), default_branch)
+    pull_request = {"number": 7, "head": {"sha": head}, "base": {"sha": base}}
+    measured = Job("measure.yml", "measure", "pull_request", {"pull_request": pull_request}, checkout)
+    ended = Job(
+        "report.yml", "report", "workflow_run", workflow_run_event("completed", head, "success"), default_branch
+    )
+
+    outputs = began.run(github)
+    (check_run,) = github.check_runs.values()
+    assert (check_run["status"], check_run["head_sha"]) == ("in_progress", head)
+
+    outputs += measured.run(github, SUITE="bench_scale.py", GITHUB_TOKEN="")
+    assert "#### Time" in measured.summary_file.read_text()
+    assert len(github.check_runs) == 1, "what runs a stranger's code asked GitHub for nothing"
+
+    # what the actions for artifacts do in between
+    shutil.copytree(checkout / "roofwatch-records", default_branch / "from-the-pull-request")
+    outputs += ended.run(github)
+
+    (check_run,) = github.check_runs.values()
+    assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
+    assert check_run["output"]["title"] == "regressed: 1 regressed"
+    assert check_run["details_url"].endswith("/actions/runs/4242")
+    (comment,) = github.comments.values()
+    assert comment["number"] == 7
+    assert "### roofwatch: regressed" in comment["body"]
+    row = next(line for line in comment["body"].splitlines() if "scale/n_rows=256/float32/fwd" in line)
+    change = re.search(r"\*\*\+([\d.]+)%\*\* \(\+", row)
+    assert change is not None
+    assert float(change[1]) > 20
+    assert f"`{base[:8]}` → `{head[:8]}`" in comment["body"]
+    assert TOKEN not in "".join(done.stdout + done.stderr for done in outputs)
