@@ -8,7 +8,8 @@ one number per pair of neighbouring blocks, and Student's interval for their cen
 numbers lie symmetrically around the true log ratio; Student's t is valid for them at every level below 8.3 %, however
 unequal the blocks' noise, from two blocks up (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks
 up the extreme blocks are trimmed (Tukey and McLaughlin 1963), so that one spoilt block costs little; ours gives up one
-more degree of freedom than theirs, which keeps the coverage at 95 % where eight blocks fall short of it.
+more degree of freedom than theirs, which keeps the coverage where eight blocks fall short of it. Blocks may be added
+until the verdict is clear: `ci.looks` spends the 5 % that the interval may miss over the looks.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ci.looks import ERROR_RATE, FIRST_LOOK_BLOCKS, error_rate_at, looks_after
 from ci.reason import Reason
 from ci.student import critical_t, two_sided_p
 from db.values import Verdict
 
-CONFIDENCE = 0.95
 MIN_BLOCKS = 3
 """Fewer blocks decide nothing."""
 MAX_FLAT_BLOCKS = 10
@@ -33,6 +35,10 @@ MAX_FLAT_BLOCKS = 10
 
 _TRIM_FROM_BLOCKS = 8
 _BLOCKS_PER_TRIMMED = 6
+_MISSED_EITHER_WAY = 0.4
+"""One time in five a centre falls as far short of the truth, and one time in five as far beyond it."""
+_FORESEEN_BLOCKS = 300
+"""What would take more is for a quieter machine."""
 
 Samples = Sequence[float] | Sequence[Sequence[float]] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
 
@@ -53,11 +59,19 @@ class Comparison:
     log_ratio: float
     """Centre of ln(head / base) over pairs of blocks; above 0 is slower."""
     log_interval: tuple[float, float]
-    """95 % interval of `log_ratio`; infinite where there are too few blocks."""
+    """Of `log_ratio`, held with 95 % by all looks together; infinite where there are too few blocks."""
     block_count: int
     threshold: float
     p_value: float
-    """Two-sided, of the hypothesis that the true change lies within the threshold."""
+    """Two-sided, of the hypothesis that the true change lies within the threshold; holds however often one looks."""
+    more_blocks: int | None = None
+    """How many more on each side a verdict would take, if the noise stays as it is and the centre where it is; None
+    where there is one, or where no number in reach would do.
+    """
+    block_deviation: float | None = None
+    """Robust standard deviation of the logarithm of one block's time, less what its neighbour on the other side shares;
+    None where there are too few blocks.
+    """
 
     @property
     def relative_change(self) -> float:
@@ -84,7 +98,9 @@ class Comparison:
         return abs(self.log_ratio) > math.log1p(self.threshold)
 
 
-def compare(base_ns: Samples, head_ns: Samples, *, threshold: float = 0.03) -> Comparison:
+def compare(
+    base_ns: Samples, head_ns: Samples, *, threshold: float = 0.03, error_rate: float | None = None
+) -> Comparison:
     """Judge the times of a head against those of its base.
 
     Swapping the two sides flips the sign of everything and changes nothing else: the threshold is a factor of
@@ -95,10 +111,12 @@ def compare(base_ns: Samples, head_ns: Samples, *, threshold: float = 0.03) -> C
             taken, which is cut into up to ten contiguous blocks (batch means: what hangs together stays in one block).
         head_ns: In the same form.
         threshold: Practical threshold as a fraction: smaller changes are not worth telling.
+        error_rate: How often the interval may miss the truth; that of the look which so many blocks are at
+            (`ci.looks`) if left out.
 
     Returns:
-        `regressed` or `improved` only if the whole 95 % interval lies beyond the threshold, `unchanged` only if it
-        lies inside, else `inconclusive`.
+        `regressed` or `improved` only if the whole interval lies beyond the threshold, `unchanged` only if it lies
+        inside, else `inconclusive`.
 
     Raises:
         ValueError: a sample that is not a finite number above 0, a side without samples, sides of different form or
@@ -110,27 +128,44 @@ def compare(base_ns: Samples, head_ns: Samples, *, threshold: float = 0.03) -> C
     log_ratios = np.array(
         [np.median(np.log(head)) - np.median(np.log(base)) for base, head in zip(base_blocks, head_blocks, strict=True)]
     )
-    centre, error, degrees = _centre(log_ratios)
+    pairs = _Pairs.of(log_ratios)
     edge = math.log1p(threshold)
-    if degrees < 1 or len(log_ratios) < MIN_BLOCKS:
-        interval, p_value = (-math.inf, math.inf), 1.0
-        verdict, reason = Verdict.INCONCLUSIVE, Reason.TOO_FEW_BLOCKS
-    else:
-        half = _critical(degrees) * error
-        interval = (centre - half, centre + half)
-        p_value = _p_beyond(abs(centre) - edge, error, degrees)
-        verdict, reason = _judge(interval, edge)
+    interval, p_value = (-math.inf, math.inf), 1.0
+    more_blocks: int | None = FIRST_LOOK_BLOCKS - pairs.count
+    verdict, reason = Verdict.INCONCLUSIVE, Reason.TOO_FEW_BLOCKS
+    if pairs.count >= MIN_BLOCKS:
+        level = error_rate_at(pairs.count) if error_rate is None else error_rate
+        half = critical(pairs.degrees, level) * pairs.error
+        interval = (pairs.centre - half, pairs.centre + half)
+        p_value = min(1.0, pairs.p_beyond(edge) * ERROR_RATE / level)
+        verdict, reason = judge_interval(interval, edge)
+        more_blocks = _more_blocks(pairs, edge)
     return Comparison(
         verdict=verdict,
         reason=reason,
         base_ns=float(np.median(np.concatenate(base_blocks))),
         head_ns=float(np.median(np.concatenate(head_blocks))),
-        log_ratio=centre,
+        log_ratio=pairs.centre,
         log_interval=interval,
-        block_count=len(log_ratios),
+        block_count=pairs.count,
         threshold=threshold,
         p_value=p_value,
+        more_blocks=more_blocks if verdict is Verdict.INCONCLUSIVE else None,
+        block_deviation=pairs.error * math.sqrt(pairs.count / 2) if pairs.count >= MIN_BLOCKS else None,
     )
+
+
+def detectable_change(block_deviation: float, block_count: int, *, threshold: float = 0.03) -> float:
+    """The smallest slowdown that so many blocks a side find beyond the threshold four times in five, as a fraction.
+
+    Args:
+        block_deviation: As a comparison says it.
+        block_count: On each side, 3 or more; looked at as `ci.looks` plans it.
+        threshold: Practical threshold as a fraction.
+    """
+    error, degrees = block_deviation * math.sqrt(2 / block_count), _degrees(block_count)
+    errors = critical(degrees, error_rate_at(block_count)) + critical(degrees, _MISSED_EITHER_WAY)
+    return math.expm1(math.log1p(threshold) + errors * error)
 
 
 def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) -> list[Comparison]:
@@ -153,7 +188,8 @@ def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) ->
     ]
 
 
-def _judge(interval: tuple[float, float], edge: float) -> tuple[Verdict, Reason]:
+def judge_interval(interval: tuple[float, float], edge: float) -> tuple[Verdict, Reason]:
+    """What an interval of the log ratio says of a change, and of the threshold `edge` on the same scale."""
     low, high = interval
     if low > edge:
         return Verdict.REGRESSED, Reason.BEYOND_THRESHOLD
@@ -164,34 +200,73 @@ def _judge(interval: tuple[float, float], edge: float) -> tuple[Verdict, Reason]
     return Verdict.INCONCLUSIVE, Reason.NOISE
 
 
-def _centre(log_ratios: NDArray[np.float64]) -> tuple[float, float, int]:
-    """Trimmed mean, its standard error from the winsorised spread, and the degrees of freedom.
+@dataclass(frozen=True)
+class _Pairs:
+    """The log ratios of pairs of blocks, reduced."""
 
-    Sums are exactly rounded, so that swapping the sides negates the mean to the last bit.
-    """
-    count = len(log_ratios)
-    ordered = np.sort(log_ratios)
-    trimmed = count // _BLOCKS_PER_TRIMMED if count >= _TRIM_FROM_BLOCKS else 0
-    kept = count - 2 * trimmed
-    centre = math.fsum(ordered[trimmed : count - trimmed]) / kept
-    if count < 2:
-        return centre, math.inf, 0
-    winsorised = np.clip(ordered, ordered[trimmed], ordered[count - trimmed - 1])
-    winsorised_mean = math.fsum(winsorised) / count
-    squares = math.fsum((winsorised - winsorised_mean) ** 2)
-    error = math.sqrt(squares / (kept * (kept - 1)))
-    return centre, error, kept - (2 if trimmed else 1)
+    count: int
+    centre: float
+    """Trimmed mean."""
+    variance: float
+    """Winsorised, of one log ratio."""
+
+    @classmethod
+    def of(cls, log_ratios: NDArray[np.float64]) -> _Pairs:
+        """Sums are exactly rounded, so that swapping the sides negates the centre to the last bit."""
+        count = len(log_ratios)
+        ordered = np.sort(log_ratios)
+        trimmed = _trimmed(count)
+        winsorised = np.clip(ordered, ordered[trimmed], ordered[count - trimmed - 1])
+        mean = math.fsum(winsorised) / count
+        return cls(
+            count=count,
+            centre=math.fsum(ordered[trimmed : count - trimmed]) / (count - 2 * trimmed),
+            variance=math.fsum((winsorised - mean) ** 2) / count,
+        )
+
+    @property
+    def error(self) -> float:
+        """Standard error of the centre."""
+        return self.error_at(self.count)
+
+    @property
+    def degrees(self) -> int:
+        return _degrees(self.count)
+
+    def error_at(self, count: int) -> float:
+        """What the standard error would be with so many pairs of the same noise."""
+        kept = count - 2 * _trimmed(count)
+        return math.sqrt(self.variance * count / (kept * (kept - 1)))
+
+    def p_beyond(self, edge: float) -> float:
+        distance = abs(self.centre) - edge
+        if distance <= 0:
+            return 1.0
+        return two_sided_p(distance / self.error, self.degrees) if self.error > 0 else 0.0
 
 
-def _p_beyond(distance: float, error: float, degrees: int) -> float:
-    if distance <= 0:
-        return 1.0
-    return two_sided_p(distance / error, degrees) if error > 0 else 0.0
+def _more_blocks(pairs: _Pairs, edge: float) -> int | None:
+    distance = abs(abs(pairs.centre) - edge)
+    for blocks in takewhile(lambda blocks: blocks <= _FORESEEN_BLOCKS, looks_after(pairs.count)):
+        if critical(_degrees(blocks), error_rate_at(blocks)) * pairs.error_at(blocks) < distance:
+            return blocks - pairs.count
+    return None
+
+
+def _trimmed(count: int) -> int:
+    """How many of so many pairs are trimmed on either side."""
+    return count // _BLOCKS_PER_TRIMMED if count >= _TRIM_FROM_BLOCKS else 0
+
+
+def _degrees(count: int) -> int:
+    trimmed = _trimmed(count)
+    return count - 2 * trimmed - (2 if trimmed else 1)
 
 
 @cache
-def _critical(degrees: int) -> float:
-    return critical_t(degrees, CONFIDENCE)
+def critical(degrees: int, error_rate: float) -> float:
+    """The t of an interval that misses the truth so often."""
+    return critical_t(degrees, 1 - error_rate)
 
 
 def _expm1(value: float) -> float:
@@ -205,14 +280,14 @@ def _pair_blocks(base_ns: Samples, head_ns: Samples) -> tuple[list[NDArray[np.fl
     if _is_flat(base_ns) != _is_flat(head_ns):
         raise ValueError("base and head: one is a list of blocks and the other of samples; give both in one form")
     if _is_flat(base_ns):
-        base, head = _samples("base", base_ns), _samples("head", head_ns)
+        base, head = read_samples("base", base_ns), read_samples("head", head_ns)
         count = min(MAX_FLAT_BLOCKS, len(base), len(head))
         return np.array_split(base, count), np.array_split(head, count)
     if len(base_ns) != len(head_ns):
         raise ValueError(f"base has {len(base_ns)} blocks and head {len(head_ns)}; blocks are compared in pairs")
     return (
-        [_samples(f"base, block {i}", block) for i, block in enumerate(base_ns)],
-        [_samples(f"head, block {i}", block) for i, block in enumerate(head_ns)],
+        [read_samples(f"base, block {i}", block) for i, block in enumerate(base_ns)],
+        [read_samples(f"head, block {i}", block) for i, block in enumerate(head_ns)],
     )
 
 
@@ -220,7 +295,12 @@ def _is_flat(samples: Samples) -> bool:
     return np.ndim(samples[0]) == 0
 
 
-def _samples(name: str, samples: object) -> NDArray[np.float64]:
+def read_samples(name: str, samples: object) -> NDArray[np.float64]:
+    """Samples as an array.
+
+    Raises:
+        ValueError: one is not a finite number above 0, or there is none; the message names the list.
+    """
     try:
         array = np.asarray(samples, dtype=np.float64)
     except (TypeError, ValueError):

@@ -1,0 +1,184 @@
+"""Commands that measure a pair: two revisions against each other, and a commit against itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from roofwatch.commands.judgement import print_judgement
+from roofwatch.options import (
+    EXIT_CANNOT,
+    AsJson,
+    BaselineFile,
+    CacheName,
+    Discard,
+    ImplementationPattern,
+    KernelPattern,
+    LockClocks,
+    NoiseFloorFile,
+    Resume,
+    SuitePath,
+    Tags,
+    TargetList,
+    TimerName,
+)
+
+# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+app = typer.Typer()
+
+_Budget = Annotated[
+    float, typer.Option(min=0.0, help="Seconds for more blocks, after the first, where more would help. 0: no more.")
+]
+_Folder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the two records.")]
+_Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")]
+_Threads = Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")]
+_RECORDS = Path("roofwatch-records")
+_BUDGET_S = 120.0
+"""What a person waits for beside the first blocks. Half the interval takes four times the blocks: what two minutes
+leave open, five would not close."""
+
+
+@app.command()
+def ab(
+    path: Annotated[Path, typer.Argument(help="Benchmark file or folder, in a git repository.", show_default=False)],
+    *,
+    base: Annotated[str, typer.Option(help="Revision to compare against.")],
+    head: Annotated[str | None, typer.Option(help="Revision that is new; the work tree as it is if left out.")] = None,
+    output: _Folder = _RECORDS,
+    kernel: KernelPattern = None,
+    implementation: ImplementationPattern = None,
+    tag: Tags = None,
+    targets: TargetList = None,
+    static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
+    device: _Device = None,
+    threads: _Threads = 1,
+    timer: TimerName = "auto",
+    cache: CacheName = None,
+    lock_clocks: LockClocks = None,
+    blocks: Annotated[int, typer.Option(min=1, help="Blocks on each side before the first look at them.")] = 8,
+    budget: _Budget = _BUDGET_S,
+    affected: Annotated[
+        bool, typer.Option("--affected", help="Only kernels that are made from a module which differs from the base.")
+    ] = False,
+    noise_floor: NoiseFloorFile = None,
+    baseline: BaselineFile = None,
+    resume: Resume = False,
+    discard: Discard = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure two revisions against each other in one job, their blocks interleaved. Exit status as for compare.
+
+    What the first blocks leave undecided gets more, until it is decided or the budget is spent. A verdict holds however
+    often it was looked at.
+    """
+    from ci.gate import exit_code
+    from ci.pull_request import PullRequestJudgement, judge_pull_request
+    from collector.record import RunRecord
+    from roofwatch.affected import find_affected
+    from roofwatch.arguments import run_plan
+    from roofwatch.calibrating import read_noise_floor
+    from roofwatch.device_summary import device_summary
+    from roofwatch.pairing import PairPlan, measure_revisions
+    from roofwatch.static_gate import baseline_for_suite
+    from roofwatch.terminal import print_error, print_json, print_note
+    from roofwatch.undecided import is_undecided
+
+    if affected:
+        found = find_affected(path, base, head)
+        print_error(found.sentence)
+        kernel = found.matching(kernel)
+        if not kernel:
+            print_error("nothing to measure: the change touches no kernel that was asked for")
+            raise typer.Exit
+    accepted = baseline_for_suite(path, baseline)
+    floor = read_noise_floor(noise_floor)
+
+    def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:
+        return judge_pull_request(base, head, baseline=accepted, noise_floor=floor)
+
+    plan = run_plan(
+        kernels=kernel,
+        implementations=implementation,
+        tags=tag,
+        targets=targets if static else "",
+        device=device,
+        threads=threads,
+        blocks=blocks,
+        timer=timer,
+        cache=cache,
+        lock_clocks=lock_clocks,
+    )
+    asked = PairPlan(path, (base, head), plan, is_undecided, budget, output, is_resumed=resume, is_discarded=discard)
+    measured = measure_revisions(asked, judge, title="base against head")
+    judged = judge(*measured.records)
+    if as_json:
+        files = [str(file) for file in measured.files]
+        print_json({"records": files, "judgement": judged, "exit_code": exit_code(judged)})
+    else:
+        print_judgement(judged)
+        notes = device_summary(*measured.records)
+        print_note("\n".join([*notes, f"records: {measured.files[0]} {measured.files[1]}"]))
+    raise typer.Exit(exit_code(judged))
+
+
+@app.command()
+def calibrate(
+    path: SuitePath = None,
+    *,
+    output: _Folder = _RECORDS,
+    kernel: KernelPattern = None,
+    implementation: ImplementationPattern = None,
+    tag: Tags = None,
+    device: _Device = None,
+    threads: _Threads = 1,
+    timer: TimerName = "auto",
+    cache: CacheName = None,
+    lock_clocks: LockClocks = None,
+    blocks: Annotated[int, typer.Option(min=3, help="Blocks on each side before the first look at them.")] = 8,
+    budget: _Budget = _BUDGET_S,
+    resume: Resume = False,
+    discard: Discard = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the present commit against itself: how noisy is this runner, and which changes can it see?
+
+    Writes the two records, which can be ingested, and noise_floor.json, which ab and compare take with --noise-floor.
+    Exit status 2: nothing could be timed.
+    """
+    from ci.pull_request import judge_pull_request
+    from ci.thresholds import Thresholds
+    from roofwatch import tables
+    from roofwatch.arguments import run_plan
+    from roofwatch.calibrating import noise_of, summary
+    from roofwatch.pairing import PairPlan, measure_revisions
+    from roofwatch.terminal import json_text, print_json, print_note, print_table, write_text
+    from roofwatch.undecided import is_floor_unknown
+
+    plan = run_plan(
+        kernels=kernel,
+        implementations=implementation,
+        tags=tag,
+        targets="",
+        device=device,
+        threads=threads,
+        blocks=blocks,
+        timer=timer,
+        cache=cache,
+        lock_clocks=lock_clocks,
+    )
+    asked = PairPlan(
+        path, (None, None), plan, is_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard
+    )
+    measured = measure_revisions(asked, judge_pull_request, title="commit against itself")
+    noise = noise_of(*measured.records, Thresholds())
+    file = output / "noise_floor.json"
+    write_text(file, json_text(noise))
+    if as_json:
+        print_json(noise)
+    else:
+        print_table(tables.noise_floor(noise))
+        print_note("\n".join([*summary(noise), f"records: {measured.files[0]} {measured.files[1]}   floor: {file}"]))
+    if not noise.cases:
+        raise typer.Exit(EXIT_CANNOT)
