@@ -10,10 +10,10 @@ STAMP := $(VENV)/.set-up
 GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu lint types format up down clean
+.PHONY: help setup demo test test-gpu lint types format bench-detection bench-precision up down clean
 
 help: ## Show the verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Make .venv with every pinned dependency
 
@@ -47,6 +47,16 @@ types: $(STAMP) ## Check types
 format: $(STAMP) ## Put the code into the project's style
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
+
+bench-detection: ## Our change-point detector beside its peers (ROOFWATCH_DETECTION_DATA: a folder of series and their harness)
+	@$(PYTHON) -m venv build/peers
+	@build/peers/bin/pip install --quiet --disable-pip-version-check --requirement bench/peers.txt
+	@build/peers/bin/pip install --quiet --disable-pip-version-check --no-deps --requirement bench/peers-alone.txt
+	@PYTHONPATH=. build/peers/bin/python bench/detector_table.py $(ROOFWATCH_DETECTION_DATA)
+
+bench-precision: $(STAMP) ## Seconds until a median is known to 1 %: ours, torch's and pytest-benchmark's, on this CPU
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/harnesses --requirement bench/harnesses.txt
+	@PYTHONPATH=.:build/harnesses $(BIN)/python bench/precision.py
 
 up: ## Start Postgres and the dashboard with Docker Compose
 	@docker compose up --detach --build --wait

@@ -1,223 +1,183 @@
-"""Many findings to few regressions: what a person is told once per commit, kernel and direction. Pure."""
+"""Many findings to few regressions: what a person is told once for each cause. Pure.
+
+1. Moves of the whole suite are events of the environment (`ci.events`).
+2. The rest of each kernel and direction is split by where it lies (`ci.sites`): each series places a change point of
+   one cause a little otherwise, so windows are compared, not commits.
+3. Sites of several kernels become one regression where a common cause is likelier than a coincidence: a place that is
+   narrow for how often anything happens, and times that moved by one factor; or one and the same change of the
+   environment on record.
+
+Everything is sorted once and swept once, so the cost is that of sorting the findings.
+"""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 
+from ci.events import OF_THE_ENVIRONMENT, take_events
+from ci.family import Population
+from ci.regression import place_of, regression_of, told, worst_first
+from ci.sites import Site, find_sites
+from ci.suspects import cause_of, combine
 from ci.thresholds import Thresholds
-from collector.metrics import Layer
-from db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
+from ci.trend_finding import ALL_KERNELS, Status, TrendFinding
+from db.values import Cause, Regression, SeriesKey, Verdict
 
-ALL_KERNELS = "*"
-"""Stands for the kernel of an environment event."""
+__all__ = ["ALL_KERNELS", "group_findings", "kernel_of"]
 
+_COINCIDENCE = 0.2
+"""Unrelated sites expected where two meet, above which a common scale is no longer enough to join them."""
 
-class Status(StrEnum):
-    CONFIRMED = "confirmed"
-    """Deterministic, or seen again base against head."""
-    UNCONFIRMED = "unconfirmed"
-    REFUTED = "refuted"
-    """Measured again base against head, and not there."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A change point with what is known about it."""
-
-    change: ChangePoint
-    cause: Cause
-    status: Status
-
-    @property
-    def kernel(self) -> str:
-        return kernel_of(self.change.series)
-
-    @property
-    def is_time(self) -> bool:
-        """Whether a time moved, as opposed to an outcome or a compiled fact."""
-        return self.change.series.metric == "median_ns" and not _is_outcome(self.change)
+_FAMILY_FROM = 5
+"""Series from which on a family is one, and what it has in common no accident."""
+_FAMILY_SHARE = 0.75
+"""Share of a family that has moved when one that has not is missed."""
 
 
 def kernel_of(series: SeriesKey) -> str:
     """The kernel is the first part of a case id."""
-    return series.case_id.split("/", 1)[0]
+    return series.kernel
 
 
 def group_findings(
-    findings: Sequence[Finding],
+    findings: Sequence[TrendFinding],
     *,
     time_series: Collection[SeriesKey],
     thresholds: Thresholds,
 ) -> list[Regression]:
-    """Put findings together: one regression per project, commit, kernel and verdict, worst first.
-
-    Where at least half of a runner class's time series, over several kernels, moves the same way at one commit and no
-    paired measurement has confirmed any of them, the machine is the likelier cause: one regression of kernel `*`.
+    """Put findings of one cause together: one regression each, worst first.
 
     Args:
         findings: From all series.
         time_series: Every series of times that was judged, moved or not.
         thresholds: When a common move counts as the environment's.
     """
-    events, rest = _environment_events(findings, time_series, thresholds)
-    groups: dict[tuple[str, CommitRef, str, Verdict], list[Finding]] = defaultdict(list)
-    for finding in rest:
+    return [
+        regression for regression, _ in group_with_findings(findings, time_series=time_series, thresholds=thresholds)
+    ]
+
+
+def group_with_findings(
+    findings: Sequence[TrendFinding],
+    *,
+    time_series: Collection[SeriesKey],
+    thresholds: Thresholds,
+) -> list[tuple[Regression, tuple[TrendFinding, ...]]]:
+    """The same, each with the findings that it tells."""
+    population = Population(time_series)
+    events = take_events(findings, time_series=time_series, population=population, thresholds=thresholds)
+    sites: dict[tuple[str, Verdict, bool, str], list[TrendFinding]] = defaultdict(list)
+    for finding in events.rest:
         change = finding.change
-        groups[change.series.project, change.commit, finding.kernel, change.verdict].append(finding)
-    return sorted([*events, *map(_regression, groups.values())], key=_worst_first)
+        sites[change.series.project, change.verdict, change.is_gradual, finding.kernel].append(finding)
+    by_kind: dict[tuple[str, Verdict, bool], list[Site]] = defaultdict(list)
+    for (project, verdict, is_gradual, _), of_kernel in sites.items():
+        by_kind[project, verdict, is_gradual].extend(find_sites(of_kernel))
+    joined = [site for of_kind in by_kind.values() for site in _take_strays(_join_kernels(of_kind), population)]
+    grouped = [(regression_of(site.findings, population), tuple(told(site.findings))) for site in _one_each(joined)]
+    return sorted([*events.told, *grouped], key=lambda pair: worst_first(pair[0]))
 
 
-def _environment_events(
-    findings: Sequence[Finding], time_series: Collection[SeriesKey], thresholds: Thresholds
-) -> tuple[list[Regression], list[Finding]]:
-    """Events of the environment, and the findings that belong to none."""
-    judged = Counter((series.project, series.runner_class) for series in time_series)
-    together: dict[tuple[str, CommitRef, Verdict], dict[str, list[Finding]]] = defaultdict(lambda: defaultdict(list))
-    for finding in findings:
-        if finding.is_time:
-            change = finding.change
-            moved = together[change.series.project, change.commit, change.verdict]
-            moved[change.series.runner_class].append(finding)
-    events: list[Regression] = []
-    taken: set[ChangePoint] = set()
-    for (project, _, _), by_runner_class in together.items():
-        members = {
-            runner_class: moved
-            for runner_class, moved in by_runner_class.items()
-            if _is_environment(moved, judged[project, runner_class], thresholds)
-        }
-        if members:
-            events.append(_environment_event(members, judged))
-            taken.update(finding.change for moved in members.values() for finding in moved)
-    return events, [finding for finding in findings if finding.change not in taken]
+def _join_kernels(sites: Sequence[Site]) -> list[Site]:
+    """Sites of several kernels that share a cause, joined."""
+    ordered = sorted(sites, key=lambda site: (site.core.first, site.core.last, sorted(site.kernels)))
+    places_per_commit = _places_per_commit(ordered)
+    joined: list[Site] = []
+    near: list[int] = []  # positions in `joined` of those that a later site can still meet
+    for site in ordered:
+        near = [position for position in near if joined[position].reach.last >= site.reach.first]
+        partner = next(
+            (position for position in near if _is_one_cause(joined[position], site, places_per_commit)), None
+        )
+        if partner is None:
+            near.append(len(joined))
+            joined.append(site)
+        else:
+            joined[partner] = joined[partner].with_other(site)
+    return joined
 
 
-def _is_environment(moved: Sequence[Finding], judged_count: int, thresholds: Thresholds) -> bool:
-    return (
-        len(moved) >= thresholds.environment_min_series
-        and len(moved) >= thresholds.environment_share * judged_count
-        and len({finding.kernel for finding in moved}) >= thresholds.environment_min_kernels
-        # a pair that shows the move cancels the machine out: then the commit did it
-        and not any(finding.status is Status.CONFIRMED for finding in moved)
-    )
+def _take_strays(sites: Sequence[Site], population: Population) -> list[Site]:
+    """Give a change that stands alone to a family beside it, of which it is the one that did not move."""
+    families = {
+        position: family
+        for position, site in enumerate(sites)
+        if len(site.series) >= _FAMILY_FROM
+        and len(site.series) >= _FAMILY_SHARE * len(family := population.alike(site.series))
+    }
+    places = sorted(families, key=lambda position: sites[position].core.first)
+    starts = [sites[position].core.first for position in places]
+    taken: dict[int, Site] = {position: sites[position] for position in families}
+    rest = []
+    for position, site in enumerate(sites):
+        if position in families:
+            continue
+        home = None
+        if len(site.findings) == 1:
+            finding = site.findings[0]
+            near = bisect_left(starts, finding.window.last)
+            home = next(
+                (
+                    place
+                    for place in places[max(0, near - 2) : near + 2]
+                    if finding.change.series in families[place] and taken[place].could_hold(finding)
+                ),
+                None,
+            )
+        if home is None:
+            rest.append(site)
+        else:
+            taken[home] = taken[home].with_other(site)
+    return [*taken.values(), *rest]
 
 
-def _environment_event(members: Mapping[str, Sequence[Finding]], judged: Mapping[tuple[str, str], int]) -> Regression:
-    findings = [finding for moved in members.values() for finding in moved]
-    changes = _largest_first(finding.change for finding in findings)
-    lead = changes[0]
-    project = lead.series.project
-    way = "slower" if lead.verdict is Verdict.REGRESSED else "faster"
-    typical = statistics.median(abs(_log_change(change)) for change in changes)
-    where = " and ".join(
-        f"{len(moved)} of {judged[project, runner_class]} time series on {runner_class}"
-        for runner_class, moved in sorted(members.items())
-    )
-    return Regression(
-        project=project,
-        commit=lead.commit,
-        kernel=ALL_KERNELS,
-        verdict=lead.verdict,
-        cause=Cause.RUNNER,
-        summary=(
-            f"{where} got {way} together, typically by a factor of {math.exp(typical):.2f}: "
-            "the machine rather than one kernel"
-        ),
-        change_points=changes,
-        state=(
-            RegressionState.DISMISSED
-            if any(finding.status is Status.REFUTED for finding in findings)
-            else RegressionState.OPEN
-        ),
-    )
+def _is_one_cause(one: Site, other: Site, places_per_commit: float) -> bool:
+    if not one.series.isdisjoint(other.series) or not one.reach.touches(other.reach):
+        return False
+    # what was seen again base against head is sure of its own kernel, and says nothing of others that were not
+    if _certainty(one) != _certainty(other):
+        return False
+    recorded = _recorded(one)
+    if recorded is not None and recorded is _recorded(other):
+        return True
+    if one.scale is None or other.scale is None or not one.is_of_scale_of(other):
+        return False
+    meeting = max(one.core.last, other.core.last) - min(one.core.first, other.core.first) + 1
+    return meeting * places_per_commit <= _COINCIDENCE or meeting == 1
 
 
-def _regression(findings: list[Finding]) -> Regression:
-    standing = [finding for finding in findings if finding.status is not Status.REFUTED]
-    told = standing or findings
-    changes = _largest_first(finding.change for finding in told)
-    lead = changes[0]
-    causes = {finding.cause for finding in told}
-    return Regression(
-        project=lead.series.project,
-        commit=lead.commit,
-        kernel=kernel_of(lead.series),
-        verdict=lead.verdict,
-        cause=next((cause for cause in Cause if cause in causes), Cause.UNKNOWN),
-        summary=_summary(changes),
-        change_points=changes,
-        state=RegressionState.OPEN if standing else RegressionState.DISMISSED,
-        is_confirmed=any(finding.status is Status.CONFIRMED for finding in told),
-    )
+def _places_per_commit(ordered: Sequence[Site]) -> float:
+    """How often anything happens: places that do not touch, over the commits they are spread over."""
+    count, last = 0, -math.inf
+    for site in ordered:
+        if site.reach.first > last:
+            count += 1
+        last = max(last, site.reach.last)
+    return count / (last - ordered[0].core.first + 1) if ordered else 0.0
 
 
-def _summary(changes: Sequence[ChangePoint]) -> str:
-    """What moved most of each kind, with how many series moved with it."""
-    kinds: dict[str, list[ChangePoint]] = defaultdict(list)
-    for change in changes:
-        kinds["outcome" if _is_outcome(change) else change.series.metric].append(change)
-    parts = []
-    for kind, group in kinds.items():
-        # a check that failed counts for all of its tensors: for a person it is one thing
-        others = len({change.series.label if kind != "outcome" else _subject(change) for change in group}) - 1
-        also = f", and {others} more {'cases' if kind == 'outcome' else 'series'}" if others else ""
-        parts.append(f"{_headline(group[0])}{also}")
-    return f"{kernel_of(changes[0].series)}: {'; '.join(parts)}"
+def _certainty(site: Site) -> Status:
+    statuses = {finding.status for finding in site.findings}
+    return next(status for status in Status if status in statuses)
 
 
-def _headline(change: ChangePoint) -> str:
-    series = change.series
-    if _is_outcome(change):
-        return f"{change.evidence} in {_subject(change)}"
-    metric = series.definition
-    assert change.before is not None
-    assert change.after is not None
-    values = f"{metric.format(change.before)} to {metric.format(change.after)}"
-    relative = change.relative_change
-    percent = "" if relative is None else f" ({relative:+.1%})"
-    return f"{metric.title} {values}{percent} in {series.label}"
+def _recorded(site: Site) -> Cause | None:
+    """The change of the environment that is on record as the likeliest cause."""
+    cause = cause_of(combine([finding.suspects for finding in told(site.findings)]))
+    return cause if cause in OF_THE_ENVIRONMENT else None
 
 
-def _subject(change: ChangePoint) -> str:
-    """Case and implementation, and for compiled code its function and target; not which tensor."""
-    return replace(change.series, tensor="").label
-
-
-def _is_outcome(change: ChangePoint) -> bool:
-    return change.before is None or change.after is None
-
-
-def _log_change(change: ChangePoint) -> float:
-    if not change.before or not change.after or change.before < 0 or change.after < 0:
-        return math.inf
-    return math.log(change.after / change.before)
-
-
-_KIND_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.STATIC: 2}
-
-
-def _weight(change: ChangePoint) -> tuple[int, float]:
-    """Outcomes before times before compiled facts, then by size; smaller sorts first."""
-    if _is_outcome(change):
-        return -1, 0.0
-    return _KIND_ORDER[change.series.definition.layer], -abs(_log_change(change))
-
-
-def _largest_first(changes: Iterable[ChangePoint]) -> tuple[ChangePoint, ...]:
-    return tuple(sorted(changes, key=lambda change: (_weight(change), change.series)))
-
-
-def _worst_first(regression: Regression) -> tuple[bool, bool, bool, tuple[int, float], CommitRef, str]:
-    return (
-        regression.state is not RegressionState.OPEN,
-        regression.verdict is not Verdict.REGRESSED,
-        not regression.is_confirmed,
-        _weight(regression.change_points[0]),
-        regression.commit,
-        regression.kernel,
-    )
+def _one_each(sites: Sequence[Site]) -> list[Site]:
+    """Join those that would be told under one key: a commit, a kernel and a direction are one regression."""
+    by_key: dict[tuple[object, ...], Site] = {}
+    for site in sites:
+        standing = told(site.findings)
+        change = standing[0].change
+        kernels = frozenset(finding.kernel for finding in standing)
+        key = (change.series.project, change.verdict, kernels, place_of(standing))
+        by_key[key] = by_key[key].with_other(site) if key in by_key else site
+    joined = list(by_key.values())
+    return joined if len(joined) == len(sites) else _one_each(joined)

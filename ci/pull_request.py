@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ci.autotune import Flip, find_flips
 from ci.baseline import Baseline, hold
+from ci.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
+from ci.comparable import are_paired, notes_on, refuse_times, refuse_whole
 from ci.compare import Comparison, compare, control_false_discoveries
+from ci.counters import CounterMove, rank_moves
+from ci.looks import error_rate_at
+from ci.noise_floor import NoiseFloor
 from ci.reason import Reason
 from ci.remark import Remark
 from ci.static_compare import (
@@ -21,12 +27,11 @@ from ci.thresholds import Thresholds
 from collector.machine import Environment
 from collector.measurement import Measurement
 from collector.part import Outcome
-from collector.record import Commit, RunRecord, Side
+from collector.record import Commit, RunRecord
 from collector.results import Accuracy
 from db.values import Verdict
 
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
-_TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
@@ -67,6 +72,12 @@ class CaseJudgement:
     """The numbers behind a verdict on times; its own verdict is what the samples alone say."""
     detail: Remark | None = None
     """What the reason leaves open, for example which timer differs."""
+    cycles: CycleComparison | None = None
+    """The same in clock cycles, where the clock was read."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Pairs of blocks that are not in the comparison."""
+    flips: tuple[Flip, ...] = ()
+    """What the autotuner chose otherwise: it may be why the time moved."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +105,17 @@ class PullRequestJudgement:
     unchanged_by_target: Mapping[str, int]
     """Functions whose machine code is the same, byte for byte."""
     thresholds: Thresholds
+    counter_moves: tuple[CounterMove, ...] = ()
+    """Of kernels that were counted on both sides, the most first; they decide nothing."""
 
 
 def judge_pull_request(
-    base: RunRecord, head: RunRecord, thresholds: Thresholds | None = None, *, baseline: Baseline | None = None
+    base: RunRecord,
+    head: RunRecord,
+    thresholds: Thresholds | None = None,
+    *,
+    baseline: Baseline | None = None,
+    noise_floor: NoiseFloor | None = None,
 ) -> PullRequestJudgement:
     """Judge a head record against its base.
 
@@ -110,12 +128,20 @@ def judge_pull_request(
         head: What is new.
         thresholds: The defaults if left out.
         baseline: Compiled facts that are accepted though they are worse than before; none if left out.
+        noise_floor: Of the runner: where three times the floor of a case is more than the threshold, that counts.
+
+    Raises:
+        NoiseFloorError: the noise floor is of another runner, project or harness than the head.
     """
     limits = thresholds or Thresholds()
-    whole_refusals = _refuse_whole(base, head)
-    time_refusals = _refuse_times(base, head)
-    is_paired = _is_paired(base, head)
-    cases = tuple(_judge_cases(base, head, whole_refusals, time_refusals, limits, is_paired=is_paired))
+    if noise_floor is not None:
+        noise_floor.require_same_runner(head)
+    whole_refusals = refuse_whole(base, head)
+    time_refusals = refuse_times(base, head)
+    is_paired = are_paired(base, head)
+    cases = tuple(
+        _judge_cases(base, head, whole_refusals, time_refusals, limits, noise_floor, is_paired=is_paired)
+    )
     static, ratchet_notes = _judge_static(base, head, baseline, is_refused=bool(whole_refusals))
     counts = Counter([*map(_kind, cases), *map(_kind, static.judged)])
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
@@ -129,11 +155,12 @@ def judge_pull_request(
         verdict=_overall(counts, is_refused=bool(whole_refusals or time_refusals)),
         counts=dict(counts),
         refusals=(*whole_refusals, *time_refusals),
-        notes=(*_notes(base, head, is_paired=is_paired), *ratchet_notes),
+        notes=(*notes_on(base, head, is_paired=is_paired), *ratchet_notes),
         cases=cases,
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
         thresholds=limits,
+        counter_moves=() if whole_refusals or time_refusals else rank_moves(base.counters, head.counters),
     )
 
 
@@ -163,61 +190,6 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
     if counts[Verdict.INCONCLUSIVE] or is_refused:
         return Verdict.INCONCLUSIVE
     return Verdict.IMPROVED if counts[Verdict.IMPROVED] else Verdict.UNCHANGED
-
-
-# --- what may be compared
-
-
-def _refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
-    refusals = []
-    if base.project != head.project:
-        refusals.append(Remark("the base is a record of {}, the head of {}", (base.project, head.project)))
-    if base.harness_version != head.harness_version:
-        refusals.append(
-            Remark(
-                "the base was measured by harness {}, the head by {}: a change of method moves numbers by itself",
-                (base.harness_version, head.harness_version),
-            )
-        )
-    if base.pairing and head.pairing and base.pairing.pair_id == head.pairing.pair_id:
-        sides = (base.pairing.side, head.pairing.side)
-        if sides != (Side.BASE, Side.HEAD):
-            refusals.append(Remark(f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"))
-    if not (head.measurements or head.accuracies or head.static_facts):
-        refusals.append(Remark("the head record holds no results"))
-    return refusals
-
-
-def _refuse_times(base: RunRecord, head: RunRecord) -> list[Remark]:
-    classes = (base.environment.runner_class, head.environment.runner_class)
-    if classes[0] == classes[1]:
-        return []
-    return [Remark("the base ran on {}, the head on {}: their times do not compare", classes)]
-
-
-def _is_paired(base: RunRecord, head: RunRecord) -> bool:
-    return (
-        base.pairing is not None
-        and head.pairing is not None
-        and base.pairing.pair_id == head.pairing.pair_id
-        and base.pairing.side is Side.BASE
-        and head.pairing.side is Side.HEAD
-    )
-
-
-def _notes(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[Remark]:
-    if not is_paired and base.measurements and head.measurements:
-        yield Remark("base and head were not measured in one job, so their times are shown but decide nothing")
-    for name in _TOOLCHAIN:
-        there, here = getattr(base.environment, name), getattr(head.environment, name)
-        if there != here:
-            what = name.replace("_version", "").replace("_", " ")
-            yield Remark(what + " differs ({} and {}): what moved may be its doing", (str(there), str(here)))
-    for side, record in (("base", base), ("head", head)):
-        if record.commit.is_dirty:
-            yield Remark(f"the {side}'s work tree differed from its commit, so its numbers are not the commit's alone")
-    if base.commit.sha == head.commit.sha:
-        yield Remark("base and head are the same commit: whatever moved is noise")
 
 
 # --- cases
@@ -259,6 +231,7 @@ def _judge_cases(
     whole_refusals: Sequence[Remark],
     time_refusals: Sequence[Remark],
     thresholds: Thresholds,
+    noise_floor: NoiseFloor | None,
     *,
     is_paired: bool,
 ) -> list[CaseJudgement]:
@@ -274,7 +247,9 @@ def _judge_cases(
                 there.measurements[key],
                 here.measurements[key],
                 time_refusals,
-                thresholds,
+                thresholds.relative_change
+                if noise_floor is None
+                else noise_floor.threshold(*key, least=thresholds.relative_change),
             )
         judged.append(case)
     return _settle_family(judged, base, head, thresholds, is_paired=is_paired)
@@ -317,7 +292,7 @@ def _judge_times(
     base: Measurement,
     head: Measurement,
     refusals: Sequence[Remark],
-    thresholds: Thresholds,
+    threshold: float,
 ) -> CaseJudgement:
     differing = [
         f"{what} {there} and {here}"
@@ -333,12 +308,30 @@ def _judge_times(
         return case  # said once, of all of them
     if differing:
         return replace(case, detail=Remark("; ".join(differing)))
+    if base.is_hidden_by_host or head.is_hidden_by_host:
+        detail = Remark(
+            f"{base.timer} times hold what the device waits for its host: --timer cupti counts the device alone"
+        )
+        return replace(case, reason=Reason.HOST_BOUND, detail=detail)
+    pairs = block_pairs(base, head)
+    if pairs.are_too_few:
+        return replace(case, reason=Reason.THROTTLED, detail=pairs.remark, left_out=pairs.left_out)
     comparison = compare(
-        [block.samples_ns for block in base.blocks],
-        [block.samples_ns for block in head.blocks],
-        threshold=thresholds.relative_change,
+        [block.samples_ns for block in pairs.base],
+        [block.samples_ns for block in pairs.head],
+        threshold=threshold,
+        # a block that is left out has been looked at too
+        error_rate=error_rate_at(len(base.blocks)),
     )
-    return replace(case, verdict=comparison.verdict, reason=comparison.reason, comparison=comparison)
+    return replace(
+        case,
+        verdict=comparison.verdict,
+        reason=comparison.reason,
+        comparison=comparison,
+        cycles=compare_cycles(pairs, threshold=threshold),
+        left_out=pairs.left_out,
+        flips=find_flips(base, head),
+    )
 
 
 def _settle_family(
@@ -358,12 +351,18 @@ def _settle_family(
             settled.append(case)
             continue
         survivor = next(survivors)
-        verdict, reason = survivor.verdict, survivor.reason
+        verdict, reason, detail = survivor.verdict, survivor.reason, case.detail
         if not is_paired:
             verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
-        elif verdict in _MOVED and _is_same_machine_code(base, head, (case.case_id, case.implementation)):
+        elif case.cycles is not None and is_clock_move(survivor, case.cycles):
+            verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_MOVED, case.cycles.remark
+        elif (
+            verdict in _MOVED
+            and not case.flips  # every configuration is compiled, and another one of them ran
+            and _is_same_machine_code(base, head, (case.case_id, case.implementation))
+        ):
             verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
-        settled.append(replace(case, verdict=verdict, reason=reason))
+        settled.append(replace(case, verdict=verdict, reason=reason, detail=detail))
     return settled
 
 

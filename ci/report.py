@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ci.markdown import Section, code, folded, table, table_row
 from ci.pull_request import PullRequestJudgement
@@ -24,12 +25,23 @@ _MAX_NAMES = 10
 _SILENT = frozenset({Reason.CODE_MOVED, Reason.LAUNCH_MOVED, Reason.TOOLCHAIN_MOVED})
 
 
-def to_markdown(judgement: PullRequestJudgement) -> str:
-    """Write the comment; one line below its marker where nothing changed."""
-    changed = changes(judgement)
-    if judgement.verdict is Verdict.UNCHANGED and not changed:
+def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, whole_url: str | None = None) -> str:
+    """Write the comment; one line below its marker where nothing changed.
+
+    Args:
+        judgement: What to tell.
+        max_bytes: More of it is cut.
+        whole_url: Where all of it can be read, for whoever misses what was cut. It goes into a Markdown link as it is.
+    """
+    if is_silent(judgement):
         return f"{COMMENT_MARKER}\n{_nothing_changed(judgement)}\n"
-    return _fit([COMMENT_MARKER, *_opening(judgement)], [*changed, *background(judgement)])
+    room = _Room(max_bytes, whole_url)
+    return _fit([COMMENT_MARKER, *_opening(judgement)], [*changes(judgement), *background(judgement)], room)
+
+
+def is_silent(judgement: PullRequestJudgement) -> bool:
+    """Whether nothing changed, so that one line says it all."""
+    return judgement.verdict is Verdict.UNCHANGED and not changes(judgement)
 
 
 def _nothing_changed(judgement: PullRequestJudgement) -> str:
@@ -70,7 +82,7 @@ def _opening(judgement: PullRequestJudgement) -> list[str]:
     lines = [
         f"### roofwatch: {title}",
         "",
-        f"{_tally(judgement)} ({_commits(judgement)}). **Next:** {_next(judgement)}",
+        f"{tally(judgement)} ({_commits(judgement)}). **Next:** {next_step(judgement)}",
     ]
     loud = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
     removed = [case for case in judgement.cases if case.reason is Reason.REMOVED_CASE]
@@ -84,7 +96,8 @@ def _opening(judgement: PullRequestJudgement) -> list[str]:
     return [*lines, *(["", *loud] if loud else [])]
 
 
-def _tally(judgement: PullRequestJudgement) -> str:
+def tally(judgement: PullRequestJudgement) -> str:
+    """How many of each verdict, in a line."""
     cases = Counter("new" if case.reason is Reason.NEW_CASE else case.verdict.value for case in judgement.cases)
     told = ("regressed", "improved", "inconclusive", "unchanged", "new")
     parts = [", ".join(f"{cases[word]} {word}" for word in told if cases[word]) or "no case was compared"]
@@ -108,7 +121,8 @@ def _commits(judgement: PullRequestJudgement) -> str:
     return f"{code(judgement.base.sha[:8])} → {code(judgement.head.sha[:8])}"
 
 
-def _next(judgement: PullRequestJudgement) -> str:
+def next_step(judgement: PullRequestJudgement) -> str:
+    """What to do about it."""
     if judgement.verdict is Verdict.REGRESSED:
         reasons = {case.reason for case in judgement.cases if case.verdict is Verdict.REGRESSED}
         if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
@@ -124,6 +138,10 @@ def _next(judgement: PullRequestJudgement) -> str:
             return "measure base and head as a pair, in one job."
         if reasons & {Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY}:
             return "measure again with more blocks; nothing shows a regression so far."
+        if Reason.THROTTLED in reasons:
+            return "measure again once the device is cool and nobody else uses it."
+        if Reason.CLOCK_MOVED in reasons:
+            return "measure again at one clock, with --lock-clocks where that is permitted."
         return "look at what is missing or not comparable below."
     return "nothing to do."
 
@@ -134,17 +152,26 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(every[:_MAX_NAMES]) + more
 
 
-def _cut_line(count: int) -> str:
-    return f"_{count_of(count, 'more row')} cut to keep this comment short._"
+@dataclass(frozen=True)
+class _Room:
+    """How much may be said, and where the rest is."""
+
+    max_bytes: int
+    whole_url: str | None
+
+    def cut_line(self, count: int) -> str:
+        whole = f" [All of them]({self.whole_url})" if self.whole_url else ""
+        return f"_{count_of(count, 'more row')} cut to keep this comment short._{whole}"
 
 
-def _fit(opening: list[str], sections: Sequence[Section]) -> str:
+def _fit(opening: list[str], sections: Sequence[Section], limits: _Room) -> str:
     """Join everything, leaving out rows from the end where it grows too long, and saying how many."""
     lines = list(opening)
-    room = MAX_BYTES - _size(lines) - _size(["", _cut_line(10**9)])
+    cut_size = _size(["", limits.cut_line(10**9)])
+    room = limits.max_bytes - _size(lines) - cut_size
     cut_count = 0
     for section in sections:
-        frame = _size(["", *_section_lines(section, ()), "", _cut_line(10**9)])
+        frame = _size(["", *_section_lines(section, ())]) + cut_size
         if frame > room:
             cut_count += len(section.rows)
             continue
@@ -157,16 +184,16 @@ def _fit(opening: list[str], sections: Sequence[Section]) -> str:
             kept.append(row)
         left = len(section.rows) - len(kept)
         room = max(room, 0)
-        lines += ["", *_section_lines(section, kept, left)]
+        lines += ["", *_section_lines(section, kept, limits.cut_line(left) if left else None)]
     if cut_count:
-        lines += ["", _cut_line(cut_count)]
+        lines += ["", limits.cut_line(cut_count)]
     return "\n".join(lines) + "\n"
 
 
-def _section_lines(section: Section, rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+def _section_lines(section: Section, rows: Sequence[Sequence[str]], cut_line: str | None = None) -> list[str]:
     body = [*([section.text, ""] if section.text else []), *table(section.columns, rows)]
-    if left:
-        body += ["", _cut_line(left)]
+    if cut_line is not None:
+        body += ["", cut_line]
     return folded(section.heading, body) if section.is_folded else [f"#### {section.heading}", "", *body]
 
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable
 
 from ci.compare import Comparison
+from ci.evidence_sections import counter_section, flip_section
 from ci.markdown import Section, code
 from ci.pull_request import CaseJudgement, PullRequestJudgement, SideResult
 from ci.reason import Reason
@@ -18,14 +19,14 @@ _ERROR_FACTOR = 2.0
 """An error that grew or shrank by less, within its tolerance, is rounding."""
 _VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 
-_REASONS = {
+REASON_WORDS = {
     Reason.NOISE: "the noise reaches over the threshold; more blocks may decide",
     Reason.TOO_FEW_BLOCKS: "fewer than three blocks",
     Reason.MULTIPLICITY: "beyond the threshold, as some of so many comparisons are by chance",
     Reason.NOT_COMPARABLE: "not comparable",
     Reason.NOT_PAIRED: "not measured in one job",
     Reason.SAME_MACHINE_CODE: "the machine code is the same: host, clock or configuration moved, not the kernel",
-    Reason.THROTTLED: "the device throttled",
+    Reason.THROTTLED: "the device was held back, or shared",
     Reason.HOST_BOUND: "the host was slower than the device",
     Reason.CLOCK_MOVED: "the clock moved, the cycles did not",
     Reason.REMOVED_CASE: "in the base only",
@@ -40,6 +41,7 @@ def changes(judgement: PullRequestJudgement) -> list[Section]:
     sections = [
         _failure_section(judgement),
         _time_section(judgement),
+        flip_section(judgement),
         *static_changes(judgement),
         _accuracy_section(judgement),
     ]
@@ -191,13 +193,39 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
             [(code(case.case_id), code(case.implementation), *_new_cells(case.head)) for case in new],
             is_folded=True,
         ),
+        counter_section(judgement),
+        _left_out_section(judgement),
         _environment_section(judgement),
     ]
     return [section for section in sections if section.rows]
 
 
+def _left_out_section(judgement: PullRequestJudgement) -> Section:
+    cases = [case for case in judgement.cases if case.left_out]
+    count = sum(len(case.left_out) for case in cases)
+    return Section(
+        f"{count_of(count, 'block pair')} left out: the device was held back, or shared",
+        ("case", "implementation", "pair", "base", "head"),
+        [
+            (
+                code(case.case_id),
+                code(case.implementation),
+                str(pair.position + 1),
+                *(code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head)),
+            )
+            for case in cases
+            for pair in case.left_out
+        ],
+        is_folded=True,
+    )
+
+
 def _why(case: CaseJudgement) -> str:
-    return case.detail.quoted(code) if case.detail is not None else _REASONS[case.reason]
+    if case.detail is not None:
+        return case.detail.quoted(code)
+    if case.reason is Reason.NOISE and case.comparison is not None and case.comparison.more_blocks is not None:
+        return f"the noise reaches over the threshold; {case.comparison.more_blocks} more blocks may decide"
+    return REASON_WORDS[case.reason]
 
 
 def _new_cells(side: SideResult | None) -> tuple[str, str]:

@@ -18,8 +18,12 @@ class Thresholds:
     """History: smallest step of a level. Points of a history come from different jobs, days and clocks, whose
     small offsets no number of samples averages out; hence more than in a pull request."""
 
+    drift_relative_change: float = 0.03
+    """History: smallest sum of a slow drift. It rests on all values since it began, so may be less than a step."""
+
     false_discovery_rate: float = 0.05
-    """Expected share of false ones among the times that one pull request is told to have moved."""
+    """Expected share of false ones among the times that one pull request is told to have moved, and among the
+    regressions that one night calls somebody for."""
 
     environment_share: float = 0.5
     """If at least this share of a runner class's time series moves at one commit, it is one event of the

@@ -45,12 +45,15 @@ class Capture:
     def install(self) -> None:
         """Listen to every launch of this process from now on."""
         from triton.runtime.autotuner import Autotuner, Heuristics
-        from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
 
+        kinds: list[Any] = [Autotuner, Heuristics, JITFunction]
         if os.environ.get("TRITON_INTERPRET") == "1":
+            from triton.runtime.interpreter import InterpretedFunction
+
             Autotuner.run = _run_first_configuration  # nothing is timed where nothing is compiled
-        for kind in (Autotuner, Heuristics, InterpretedFunction, JITFunction):
+            kinds.append(InterpretedFunction)
+        for kind in kinds:
             kind.run = self._listening(kind.run)
 
     def write(self) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from collector.part import Outcome
 from collector.protocol import CompileStatic, Failure, Reply
-from collector.suite_run import Subject
+from collector.results import StaticFacts
+from collector.selection import Subject
 from collector.worker import Worker
 
 
@@ -101,3 +102,15 @@ def _ready(busy: dict[Worker, tuple[Compilation, float]]) -> list[Worker]:
         replied = [key.data for key, _ in selector.select(max(0.0, soonest - time.monotonic()))]
     now = time.monotonic()
     return replied or [worker for worker, (_, deadline) in busy.items() if deadline <= now]
+
+
+def failed_facts(subject: Subject, target: str, failure: Failure) -> StaticFacts:
+    """What stands for the facts of a case that could not be compiled at all."""
+    return StaticFacts(
+        case_id=subject.case_id,
+        implementation=subject.implementation,
+        function=subject.implementation,
+        target=target,
+        outcome=failure.outcome,
+        message=failure.message,
+    )

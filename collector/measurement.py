@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -25,6 +26,16 @@ class Timer(StrEnum):
     """Events around launches that were queued while the device was kept busy."""
     PERF_COUNTER = "perf_counter"
     """Wall time of the calling thread; on a CPU alone."""
+
+
+HOST_BOUND_BELOW = 1.5
+"""A launch that takes less than this times what its host takes to issue it is bound by the host.
+
+Source: facebookexperimental/triton, tlx_benchmark; a limit of 5 turned away cases that could be timed well.
+"""
+
+_HOLDING_HOST_TIME = frozenset({Timer.CUDA_EVENT})
+"""Timers whose samples hold what a device waits for its host. CUPTI counts what runs, and a graph is issued before."""
 
 
 class CacheState(StrEnum):
@@ -80,7 +91,9 @@ class MemoryUse(Part):
     allocation_count: Count
     """Blocks asked for by one launch."""
     fragmentation: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of what was reserved at the end that no tensor held and no request of its size could use."""
+    """Share of what was reserved at the end that lay free beside memory in use, where the allocator can neither give it
+    back nor serve a larger request from it: torch's inactive split blocks.
+    """
 
 
 class AutotuneTiming(Part):
@@ -144,6 +157,32 @@ class Measurement(Part):
         return statistics.median(self.samples_ns) if self.blocks else None
 
     @property
+    def host_ns(self) -> float | None:
+        """Median time that the host takes to issue a launch; None where the timer does not say."""
+        return _median_of(block.host_ns for block in self.blocks)
+
+    @property
+    def launch_delay_ns(self) -> float | None:
+        """Median time from the call to the start of its first kernel; None where the timer does not say."""
+        return _median_of(block.launch_delay_ns for block in self.blocks)
+
+    @property
+    def span_ns(self) -> float | None:
+        """Median time from the start of the first kernel to the end of the last; None where the timer does not say."""
+        return _median_of(span for block in self.blocks for span in block.span_ns)
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether a caller who launches one after the other waits for the host: a faster kernel changes little."""
+        median_ns, host_ns = self.median_ns, self.host_ns
+        return median_ns is not None and host_ns is not None and median_ns < HOST_BOUND_BELOW * host_ns
+
+    @property
+    def is_hidden_by_host(self) -> bool:
+        """Whether the samples may say more of the host than of the kernel."""
+        return self.is_host_bound and self.timer in _HOLDING_HOST_TIME
+
+    @property
     def quartiles_ns(self) -> tuple[float, float] | None:
         """First and third quartile of all samples; None unless the outcome is `ok`."""
         samples = self.samples_ns
@@ -153,6 +192,11 @@ class Measurement(Part):
             return samples[0], samples[0]
         low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
         return low, high
+
+
+def _median_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, float]:
@@ -169,5 +213,10 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
         values["bus_bytes_per_s"] = case.bus_bytes / median_ns * 1e9
     if measurement.utilisation is not None:
         values["utilisation"] = measurement.utilisation
+    joules = _median_of(
+        block.device_state.energy_per_launch_j for block in measurement.blocks if block.device_state is not None
+    )
+    if joules is not None:
+        values["joules_per_launch"] = joules
     assert values.keys() <= METRICS.keys()
     return values

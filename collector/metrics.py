@@ -37,6 +37,7 @@ class Metric:
 
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+_ENERGY_STEPS = ((1e9, "J"), (1e6, "mJ"), (1e3, "µJ"))
 _RATE_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTE_STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
@@ -59,6 +60,10 @@ def _format_flop_per_s(value: float) -> str:
 
 def _format_bytes_per_s(value: float) -> str:
     return _scaled(value, _RATE_STEPS, "") + "B/s"
+
+
+def _format_joules(value: float) -> str:
+    return _scaled(value * 1e9, _ENERGY_STEPS, "nJ")
 
 
 def format_bytes(value: float) -> str:
@@ -87,6 +92,7 @@ _ROWS = (
     Metric("memory_bytes_per_s", "memory rate", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
     Metric("bus_bytes_per_s", "bus bandwidth", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
     Metric("utilisation", "utilisation of the roof", "share", Better.HIGHER, Layer.MEASURED, _format_share),
+    Metric("joules_per_launch", "energy of a launch", "J", Better.LOWER, Layer.MEASURED, _format_joules),
     Metric("rmse_ratio", "error (RMSE / RMS)", "ratio", Better.LOWER, Layer.ACCURACY, _format_error),
     Metric("max_abs_error", "largest error", "absolute", Better.LOWER, Layer.ACCURACY, _format_error),
     Metric("registers", "registers per thread", "registers", Better.LOWER, Layer.STATIC, _format_count),

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict
 from collector.case_record import CaseRecord
 from collector.check_report import CheckReport, Layout
 from collector.machine import Ceiling, Environment
-from collector.measurement import CacheState, Timer
+from collector.measurement import Autotuning, Block, CacheState, MemoryUse, Timer
 from collector.part import Outcome
 from collector.results import Accuracy, StaticFacts
 from collector.sampling import SamplingPlan
 from collector.sources import Sources
 from collector.suite_source import SuiteSource
+from collector.timing_method import ChosenMethod, TimingMethod
 
 
 class Mode(StrEnum):
@@ -51,6 +52,8 @@ class WorkerSettings(_Message):
     """None: it works alone."""
     is_watched: bool = False
     """Note what is read, so that answers say what they were made from."""
+    cache_folder: str | None = None
+    """Where Triton and TorchInductor keep what they compiled and tuned; None: where they always do."""
 
 
 class ImplementationInfo(_Message):
@@ -138,6 +141,21 @@ class MeasureCeilings(_Message):
     dtypes: tuple[str, ...]
 
 
+class ChooseTiming(_Message):
+    """Find out which timer works here; by name, only that."""
+
+    job: Literal["choose_timing"] = "choose_timing"
+    timer: Timer | None = None
+    cache: CacheState | None = None
+
+
+class TimingChoice(_Message):
+    """The method of a run, or why there is none."""
+
+    chosen: ChosenMethod | None = None
+    error: str | None = None
+
+
 class CheckAccuracy(_Message):
     job: Literal["check_accuracy"] = "check_accuracy"
     case_id: str
@@ -165,10 +183,21 @@ class TimeBlock(_Message):
     case_id: str
     implementation: str
     plan: SamplingPlan
+    method: TimingMethod | None = None
+    """What every device of its kind offers if left out."""
     launches_per_sample: int | None = None
 
 
-Job = DescribeSources | DescribeEnvironment | MeasureCeilings | CheckAccuracy | FullCheck | CompileStatic | TimeBlock
+Job = (
+    DescribeSources
+    | DescribeEnvironment
+    | MeasureCeilings
+    | ChooseTiming
+    | CheckAccuracy
+    | FullCheck
+    | CompileStatic
+    | TimeBlock
+)
 
 
 class Failure(_Message):
@@ -179,10 +208,24 @@ class Failure(_Message):
 
 
 class TimedBlock(_Message):
-    samples_ns: tuple[float, ...]
+    block: Block
     launches_per_sample: int
-    timer: Timer
-    cache: CacheState
+    method: TimingMethod
+    memory: MemoryUse | None = None
+    """What a launch takes of the device's memory; None on a CPU."""
+    autotuning: tuple[Autotuning, ...] = ()
+    """What Triton's autotuner chose for the call."""
+    began_ns: int
+    """When the first sample began, by the monotonic clock, which all processes of a machine share."""
+    ended_ns: int
+    """When the last one had ended."""
+    warm_up_ns: int = 0
+    """Wall time of untimed launches."""
+
+    @property
+    def timed_ns(self) -> int:
+        """Wall time of taking the samples, whatever is done around each launch included."""
+        return self.ended_ns - self.began_ns
 
 
 class FullyChecked(_Message):
@@ -192,11 +235,16 @@ class FullyChecked(_Message):
 
 
 class Reply(_Message):
-    """Exactly one field is set; with `static_facts` of a watched worker `case_sources` too."""
+    """Exactly one field is set; with `static_facts` of a watched worker `case_sources` too, and with `environment`
+    the device's UUID.
+    """
 
     suite_sources: SuiteSources | None = None
     environment: Environment | None = None
+    device_uuid: str | None = None
+    """Of the GPU that torch uses, as it gives it; of no interest outside of this machine, and in no record."""
     ceilings: tuple[Ceiling, ...] | None = None
+    timing: TimingChoice | None = None
     accuracy: Accuracy | None = None
     fully_checked: FullyChecked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None

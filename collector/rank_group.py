@@ -58,6 +58,11 @@ class RankGroup:
             self.stop()
         return combined(replies, self._rank_count, timeout_s)
 
+    def kill(self) -> None:
+        """Have the present job end at once, from any thread; whoever waits for the reply then cleans up."""
+        for worker in self._workers:
+            worker.kill()
+
     def stop(self) -> None:
         """End all ranks; safe to call again."""
         self._workers = ()

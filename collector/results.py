@@ -111,6 +111,8 @@ class ProfilerFinding(Part):
     message: Message
     estimated_speedup: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the time that following it may save, by the profiler's own estimate."""
+    is_estimate_of_a_part: bool = False
+    """The estimate is of the part of the kernel that the rule looks at, not of the kernel's time."""
 
 
 class Counters(Part):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
+from collector.device_watch import DeviceWatch
+from collector.journal import Journal
 from collector.nursery import Nursery
 from collector.protocol import Mode
 from collector.record import Pairing, RunRecord, Side
 from collector.revision import SuiteAt
-from collector.suite_run import RunPlan, Subject, SuiteRun
+from collector.selection import Subject
+from collector.spent_time import Activity
+from collector.suite_run import RunPlan, SuiteRun
 from collector.workers import Workers
 
 
@@ -22,19 +28,33 @@ class Progress:
     total: int
     """Steps known so far; grows once the suite has been read."""
     text: str
+    is_to_stay: bool = False
+    """Something to know about the run, not where it is just now."""
 
 
 OnProgress = Callable[[Progress], None]
+
+MoreBlocks = Callable[[RunRecord, RunRecord], Mapping[Subject, int]]
+"""Looks at the records of base and head so far; says how many blocks on each side those shall have in all that are
+still undecided. Empty where there is nothing more to measure.
+"""
 
 
 class _Steps:
     def __init__(self, on_progress: OnProgress) -> None:
         self._on_progress = on_progress
+        self._noted: set[str] = set()
         self._done = 0
         self.total = 0
 
     def say(self, text: str) -> None:
         self._on_progress(Progress(self._done, self.total, text))
+
+    def note(self, text: str) -> None:
+        """Say something that is to stay; of two suites that have the same to say, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._on_progress(Progress(self._done, self.total, text, is_to_stay=True))
 
     def step(self, text: str) -> None:
         self._done += 1
@@ -42,26 +62,42 @@ class _Steps:
 
 
 def collect_run(
-    suite: SuiteAt, plan: RunPlan, on_progress: OnProgress = lambda _: None, *, nursery: Nursery
+    suite: SuiteAt,
+    plan: RunPlan,
+    on_progress: OnProgress = lambda _: None,
+    *,
+    nursery: Nursery,
+    journal: Journal | None = None,
 ) -> RunRecord:
     """Check, compile and time a suite at one commit.
 
     Compiling and the interpreter's checks run side by side; nothing else runs while something is timed.
 
+    Args:
+        suite: What to measure.
+        plan: What of it, and how long.
+        on_progress: Called after every step.
+        nursery: Forks the workers.
+        journal: Takes every result as it comes, and has those of a run that was cut short, which are not measured
+            again.
+
     Raises:
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
         CollectorError: the machine cannot be measured.
+        JournalError: a result cannot be kept, or the run was begun on another machine.
     """
     steps = _Steps(on_progress)
-    run = SuiteRun(suite.source, plan)
-    with _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
+    watch = DeviceWatch(plan.lock_clocks)
+    run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), watch)
+    with watch, _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
         steps.say("loading the suite")
-        _begin(run, workers, interpreter)
+        _begin(run, workers, interpreter, steps)
         steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
         _compile_and_check(run, workers, interpreter, steps)
-        for _ in range(plan.block_count):
+        for number in range(plan.block_count):
             for subject in run.to_time:
-                run.take_block(workers, subject)
+                if run.block_count(subject) <= number:
+                    run.take_block(workers, subject)
                 steps.step(f"timed {subject}")
     return run.record(suite.commit, suite.project)
 
@@ -73,20 +109,26 @@ def measure_pair(
     *,
     nursery: Nursery,
     only: frozenset[Subject] | None = None,
+    more: MoreBlocks = lambda _base, _head: {},
     on_progress: OnProgress = lambda _: None,
+    journal: Journal | None = None,
 ) -> tuple[RunRecord, RunRecord]:
     """Measure two commits in one job on one device, so that drift and clocks cancel.
 
     Every block of every side comes from a fresh process; the two sides of a block run right after each other, in an
-    order drawn at random. What one side alone has is measured on that side alone.
+    order drawn at random. Each side compiles and tunes into a cache of its own that begins empty, so neither finds
+    what the other, or another day, left there. What one side alone has is measured on that side alone.
 
     Args:
         base: What to compare against.
         head: What is new.
-        plan: `block_count` is the number of blocks on each side.
+        plan: `block_count` is the number of blocks on each side before the first look at them.
         nursery: Forks the workers.
         only: Time these; all that both commits can run if left out.
+        more: Asked after each look what else to measure; nothing if left out.
         on_progress: Called after every step.
+        journal: Takes every result as it comes, and has those of a job that was cut short, which are not measured
+            again; a block whose other half is missing is.
 
     Returns:
         The records of base and head; block i of the one ran next to block i of the other.
@@ -94,81 +136,157 @@ def measure_pair(
     Raises:
         SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
         CollectorError: the machine cannot be measured.
+        JournalError: a result cannot be kept, or the job was begun on another machine.
     """
     steps = _Steps(on_progress)
     steps.say("loading torch and Triton")
     nursery.warm_up()
-    pair_id = uuid.uuid4()
+    pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
     order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
+    watch = DeviceWatch(plan.lock_clocks)
     runs = {
-        Side.BASE: SuiteRun(base.source, plan),
-        Side.HEAD: SuiteRun(head.source, plan),
+        side: SuiteRun(suite.source, plan, None if journal is None else journal.log(side), watch)
+        for side, suite in ((Side.BASE, base), (Side.HEAD, head))
     }
-    for side, run in runs.items():
-        with _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
-            steps.say(f"loading the suite of the {side}")
-            _begin(run, workers, interpreter)
-            steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
-            _compile_and_check(run, workers, interpreter, steps)
-    steps.total += plan.block_count * sum(len(_chosen(run, only)) for run in runs.values())
-    for _ in range(plan.block_count):
-        _take_interleaved_blocks(nursery, runs, only, order, steps)
-    return (
-        runs[Side.BASE].record(base.commit, base.project, Pairing(pair_id=pair_id, side=Side.BASE)),
-        runs[Side.HEAD].record(head.commit, head.project, Pairing(pair_id=pair_id, side=Side.HEAD)),
-    )
+
+    def records() -> tuple[RunRecord, RunRecord]:
+        return (
+            runs[Side.BASE].record(base.commit, base.project, Pairing(pair_id=pair_id, side=Side.BASE)),
+            runs[Side.HEAD].record(head.commit, head.project, Pairing(pair_id=pair_id, side=Side.HEAD)),
+        )
+
+    with watch, tempfile.TemporaryDirectory(prefix="roofwatch-caches-") as folder:
+        caches = {side: Path(folder) / side for side in runs}
+        for side, run in runs.items():
+            with _device_workers(nursery, run, caches[side]) as workers, _interpreter(nursery, run) as interpreter:
+                steps.say(f"loading the suite of the {side}")
+                _begin(run, workers, interpreter, steps)
+                steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
+                _compile_and_check(run, workers, interpreter, steps)
+        _forget_half_pairs(runs)
+        wanted: Mapping[Subject, int] = {
+            subject: plan.block_count for run in runs.values() for subject in _chosen(run, only)
+        }
+        while _take_interleaved_blocks(nursery, runs, caches, wanted, order, steps):
+            wanted = more(*records())
+    return records()
+
+
+def _forget_half_pairs(runs: dict[Side, SuiteRun]) -> None:
+    """Of a job that was cut short between the two sides of a block, the half that is there is no pair's."""
+    for subject in set.intersection(*(set(run.to_time) for run in runs.values())):
+        count = min(run.block_count(subject) for run in runs.values())
+        for run in runs.values():
+            run.keep_blocks(subject, count)
 
 
 def _take_interleaved_blocks(
-    nursery: Nursery, runs: dict[Side, SuiteRun], only: frozenset[Subject] | None, order: random.Random, steps: _Steps
+    nursery: Nursery,
+    runs: dict[Side, SuiteRun],
+    caches: dict[Side, Path],
+    wanted: Mapping[Subject, int],
+    order: random.Random,
+    steps: _Steps,
+) -> bool:
+    """Until every subject has as many blocks as are wanted of it, block by block through all of them; False if there is
+    none to take.
+    """
+    missing = sum(
+        max(0, count - run.block_count(subject))
+        for subject, count in wanted.items()
+        for run in runs.values()
+        if subject in run.to_time
+    )
+    steps.total += missing
+    for number in range(max(wanted.values(), default=0)):
+        subjects = [
+            subject
+            for subject, count in sorted(wanted.items())
+            if number < count and any(_lacks(run, subject, number) for run in runs.values())
+        ]
+        if subjects:
+            _take_one_block_each(nursery, runs, caches, subjects, number, order, steps)
+    return missing > 0
+
+
+def _take_one_block_each(
+    nursery: Nursery,
+    runs: dict[Side, SuiteRun],
+    caches: dict[Side, Path],
+    subjects: list[Subject],
+    number: int,
+    order: random.Random,
+    steps: _Steps,
 ) -> None:
     with (
-        _device_workers(nursery, runs[Side.BASE]) as base,
-        _device_workers(nursery, runs[Side.HEAD]) as head,
+        _device_workers(nursery, runs[Side.BASE], caches[Side.BASE]) as base,
+        _device_workers(nursery, runs[Side.HEAD], caches[Side.HEAD]) as head,
         ThreadPoolExecutor(2) as pool,
     ):
         workers = {Side.BASE: base, Side.HEAD: head}
         for started in [pool.submit(worker.start) for worker in workers.values()]:
             started.result()
-        subjects = sorted({subject for run in runs.values() for subject in _chosen(run, only)})
         order.shuffle(subjects)
         for subject in subjects:
             sides = list(Side)
             order.shuffle(sides)
             for side in sides:
-                if subject in runs[side].to_time:
+                if _lacks(runs[side], subject, number):
                     # a sample means the same on both sides: the first one to be timed decides
                     chosen = (run.launches_per_sample(subject) for run in runs.values())
                     runs[side].take_block(workers[side], subject, next(filter(None, chosen), None))
                     steps.step(f"timed {subject} on the {side}")
 
 
-def _begin(run: SuiteRun, workers: Workers, interpreter: Workers) -> None:
+def _lacks(run: SuiteRun, subject: Subject, number: int) -> bool:
+    """Whether block `number`, from 0, is still to be timed."""
+    return subject in run.to_time and run.block_count(subject) <= number
+
+
+def _begin(run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
     """Load the suite, then measure the machine while nothing else runs."""
     with ThreadPoolExecutor(1) as pool:
         # where no GPU will do its work the interpreter is needed: load it meanwhile
         loading = pool.submit(interpreter.start) if run.plan.device == "cpu" else None
-        run.select(workers.start())
+        with run.spent.on(Activity.START):
+            info = workers.start()
+        run.select(info)
         if loading is not None:
             loading.result()
     run.describe_machine(workers)
+    if run.chosen is not None and run.chosen.was_a_choice:
+        steps.note(str(run.chosen))
 
 
 def _compile_and_check(run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
     with ThreadPoolExecutor(1) as pool:
-        interpreting = pool.submit(run.check, interpreter, run.to_interpret, steps.step)
-        run.compile(workers, steps.step)
-        interpreting.result()
+        interpreting = pool.submit(run.interpret, interpreter, steps.step)
+        try:
+            run.compile(workers, steps.step)
+            with run.spent.on(Activity.CHECK):
+                interpreting.result()
+        except BaseException:  # an interrupt too must not wait for what may take minutes
+            run.stop()
+            interpreter.kill()
+            raise
     interpreter.stop()
-    run.check(workers, run.to_check, steps.step)
+    run.check(workers, steps.step)
 
 
 def _chosen(run: SuiteRun, only: frozenset[Subject] | None) -> list[Subject]:
     return [subject for subject in run.to_time if only is None or subject in only]
 
 
-def _device_workers(nursery: Nursery, run: SuiteRun) -> Workers:
-    return Workers(nursery, run.source, Mode.DEVICE, device=run.plan.device, thread_count=run.plan.thread_count)
+def _device_workers(nursery: Nursery, run: SuiteRun, cache_folder: Path | None = None) -> Workers:
+    plan = run.plan
+    return Workers(
+        nursery,
+        run.source,
+        Mode.DEVICE,
+        device=plan.device,
+        thread_count=plan.thread_count,
+        cache_folder=cache_folder,
+    )
 
 
 def _interpreter(nursery: Nursery, run: SuiteRun) -> Workers:

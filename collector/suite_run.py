@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import fnmatch
+import threading
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from collector.case_record import CaseRecord
-from collector.errors import CollectorError, SuiteError
+from collector.case_timing import CaseTiming, under_the_roof
+from collector.clock_lock import Clock
+from collector.compiling import failed_facts
+from collector.device_watch import DeviceWatch
+from collector.errors import CollectorError, JournalError, TimerError
+from collector.journal import CompiledCase, SuiteLog, changed_fields
 from collector.machine import Ceiling, Environment
 from collector.measurement import Block, CacheState, Measurement, Timer
 from collector.part import Outcome
 from collector.protocol import (
     CheckAccuracy,
+    ChooseTiming,
     CompileStatic,
     DescribeEnvironment,
     Failure,
@@ -25,11 +31,16 @@ from collector.protocol import (
     TimedBlock,
 )
 from collector.record import Commit, Pairing, RunRecord, utc_now
+from collector.redacted_record import redact_record
+from collector.redaction import Redaction
 from collector.results import Accuracy, StaticFacts
-from collector.roofline import INVALID_ABOVE, position
-from collector.sampling import SamplingPlan
+from collector.sampling import EFFORTS, Preset, SamplingPlan
+from collector.selection import Selection, Subject
+from collector.spent_time import Activity, SpentTime
 from collector.suite_source import SuiteSource
 from collector.targets import DEFAULT_TARGETS
+from collector.telemetry_join import Window
+from collector.timing_method import ChosenMethod
 from collector.workers import Workers
 from roofwatch import __version__
 
@@ -55,6 +66,10 @@ class RunPlan:
             moment stalls all of them, and times say more about the neighbour than about the kernel.
         block_count: Blocks of samples per measurement, spread over the run so that no moment decides.
         sampling: When a block ends.
+        timer: The only one to take; None takes the best that there is, one for the whole run.
+        cache: What each launch finds; None takes the timer's usual state.
+        lock_clocks: What to hold the device's SM clock at meanwhile; None leaves it free.
+        cases: Shell patterns of case ids, in place of tags.
     """
 
     kernels: tuple[str, ...] = ("*",)
@@ -64,56 +79,50 @@ class RunPlan:
     targets: tuple[str, ...] = DEFAULT_TARGETS
     device: str | None = None
     thread_count: int | None = 1
-    block_count: int = 3
-    # so that the quick cases of the suite that comes with roofwatch take a GPU a minute
-    sampling: SamplingPlan = field(default_factory=lambda: SamplingPlan(warmup_ms=20, budget_ms=85))
+    block_count: int = EFFORTS[Preset.SURVEY].block_count
+    sampling: SamplingPlan = EFFORTS[Preset.SURVEY].sampling
+    timer: Timer | None = None
+    cache: CacheState | None = None
+    lock_clocks: Clock | None = None
+    cases: tuple[str, ...] | None = None
     environment_timeout_s: float = 120.0
     check_timeout_s: float = 300.0
     compile_timeout_s: float = 300.0
     block_timeout_s: float = 120.0
 
 
-@dataclass(frozen=True, order=True)
-class Subject:
-    """A case and an implementation of it: what is checked, compiled and timed."""
-
-    case_id: str
-    implementation: str
-
-    def __str__(self) -> str:
-        return f"{self.case_id} {self.implementation}"
-
-
-@dataclass
-class _Timing:
-    blocks: list[Block] = field(default_factory=list)
-    failure: Failure | None = None
-    timer: Timer = Timer.PERF_COUNTER
-    cache: CacheState = CacheState.HOT
-    launches_per_sample: int | None = None
-
-    def add(self, block: TimedBlock, started_at: datetime) -> None:
-        self.blocks.append(Block(started_at=started_at, samples_ns=block.samples_ns))
-        self.timer, self.cache = block.timer, block.cache
-        self.launches_per_sample = block.launches_per_sample
-
-
 class SuiteRun:
-    """Measures one suite step by step. A kernel that fails is an outcome; an exception here is the collector's."""
+    """Measures one suite step by step. A kernel that fails is an outcome; an exception here is the collector's.
 
-    def __init__(self, source: SuiteSource, plan: RunPlan) -> None:
+    Args:
+        source: The suite.
+        plan: What of it, and how long.
+        log: Takes what comes back, and has what came back before, which is not done again.
+        watch: Sees to the device; nobody does if left out.
+    """
+
+    def __init__(
+        self, source: SuiteSource, plan: RunPlan, log: SuiteLog | None = None, watch: DeviceWatch | None = None
+    ) -> None:
         self.source = source
         self.plan = plan
-        self._started_at = utc_now()
+        self._watch = watch
+        self.spent = SpentTime()
+        self._log = log
+        self._is_stopped = threading.Event()
+        self._run_id = uuid.uuid4() if log is None else log.suite.run_id
+        self._started_at = utc_now() if log is None else log.journal.header.started_at
         self._device = plan.device or "cpu"
+        self.chosen: ChosenMethod | None = None
+        """How times are taken; None before the machine is described."""
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
         self._cases: dict[str, CaseRecord] = {}
         self._rank_counts: dict[str, int] = {}
         self._infos: dict[Subject, ImplementationInfo] = {}
         self._accuracies: dict[Subject, Accuracy] = {}
-        self._static_facts: list[StaticFacts] = []
-        self._timings: dict[Subject, _Timing] = {}
+        self._static_facts: dict[Subject, tuple[StaticFacts, ...]] = {}
+        self._timings: dict[Subject, CaseTiming] = {}
 
     def select(self, info: SuiteInfo) -> None:
         """Select what to measure.
@@ -122,50 +131,56 @@ class SuiteRun:
             SuiteError: no kernel or implementation matches the plan.
         """
         self._device = info.device
-        for kernel in info.kernels:
-            if not _matches(kernel.name, self.plan.kernels):
-                continue
-            for case in self._tagged(kernel.cases):
-                for implementation in kernel.implementations:
-                    if case.direction in implementation.directions and _matches(
-                        implementation.name, self.plan.implementations
-                    ):
-                        self._cases[case.case_id] = case
-                        self._rank_counts[case.case_id] = kernel.rank_count(case)
-                        self._infos[Subject(case.case_id, implementation.name)] = implementation
-        if not self._infos:
-            known = ", ".join(kernel.name for kernel in info.kernels)
-            tags = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
-            raise SuiteError(
-                f"nothing to measure: no kernel matches {' '.join(self.plan.kernels)} with an implementation that "
-                f"matches {' '.join(self.plan.implementations)}"
-                + (f" and a case tagged {' '.join(self.plan.tags)}" if self.plan.tags else "")
-                + f"; the suite has {known}"
-                + (f", its cases the tags {' '.join(tags)}" if self.plan.tags else "")
-            )
-
-    def _tagged(self, cases: tuple[CaseRecord, ...]) -> tuple[CaseRecord, ...]:
-        if self.plan.tags is not None:
-            wanted = set(self.plan.tags)
-            return tuple(case for case in cases if wanted <= set(case.tags))
-        usual = self.plan.usual_tag or ("small" if self._device == "cpu" else "quick")
-        return tuple(case for case in cases if usual in case.tags or not case.tags) or cases
+        plan = self.plan
+        for found in Selection(plan.kernels, plan.implementations, plan.tags, plan.usual_tag, plan.cases).of(info):
+            self._cases[found.case.case_id] = found.case
+            self._rank_counts[found.case.case_id] = found.rank_count
+            self._infos[found.subject] = found.implementation
+        self._restore()
 
     def describe_machine(self, workers: Workers) -> None:
         """Learn the environment and measure the ceilings, while nothing else runs.
 
         Raises:
-            CollectorError: the machine cannot be described.
+            CollectorError: the machine cannot be described, or is not the one on which the run was begun.
         """
-        reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
+        with self.spent.on(Activity.START):
+            reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
         if reply.environment is None:
             raise CollectorError(f"the machine cannot be described: {reply.failure}")
-        self._environment = reply.environment
+        environment = reply.environment
+        if self._watch is not None:
+            environment = self._watch.begin(environment, reply.device_uuid)
+        if self._environment is None:
+            self._environment = environment
+            self._keep(environment=environment)
+        elif changed := changed_fields(self._environment, environment):
+            raise JournalError(f"the run was begun on another machine: {changed}: go on there, or --discard it")
+        self.chosen = self._choose_timing(workers)
+        if self._ceilings:
+            return
         dtypes = tuple(sorted({case.dtype for case in self._cases.values()}))
-        reply = workers.request(MeasureCeilings(dtypes=dtypes), timeout_s=self.plan.environment_timeout_s)
+        with self.spent.on(Activity.CEILINGS):
+            reply = workers.request(MeasureCeilings(dtypes=dtypes), timeout_s=self.plan.environment_timeout_s)
         if reply.ceilings is None:
             raise CollectorError(f"the ceilings cannot be measured: {reply.failure}")
         self._ceilings = reply.ceilings
+        self._keep(ceilings=reply.ceilings)
+
+    def _choose_timing(self, workers: Workers) -> ChosenMethod:
+        """Choose how times are taken, once for all: as an earlier process of the same run did, if there was one.
+
+        Raises:
+            TimerError: what was asked for, or taken before, is not to be had here.
+        """
+        earlier = next((timing for timing in self._timings.values() if timing.blocks), None)
+        timer, cache = (self.plan.timer, self.plan.cache) if earlier is None else (earlier.timer, earlier.cache)
+        with self.spent.on(Activity.START):
+            reply = workers.request(ChooseTiming(timer=timer, cache=cache), timeout_s=self.plan.environment_timeout_s)
+        choice = reply.timing
+        if choice is None or choice.chosen is None:
+            raise TimerError(str(reply.failure) if choice is None else choice.error)
+        return choice.chosen
 
     @property
     def to_compile(self) -> list[Subject]:
@@ -195,13 +210,49 @@ class SuiteRun:
 
     def compile(self, workers: Workers, on_step: OnStep) -> None:
         for subject in self.to_compile:
-            self._static_facts.extend(self._compiled(workers, subject))
+            if subject not in self._static_facts:
+                with self.spent.on(Activity.COMPILE):
+                    facts = self._compiled(workers, subject)
+                self._static_facts[subject] = facts
+                self._keep(compiled=CompiledCase(**subject.named, static_facts=facts))
             on_step(f"compiled {subject}")
 
-    def check(self, workers: Workers, subjects: list[Subject], on_step: OnStep) -> None:
-        for subject in subjects:
-            self._accuracies[subject] = self._checked(workers, subject)
+    def interpret(self, workers: Workers, on_step: OnStep) -> None:
+        """Check in Triton's interpreter; in another thread than the rest, until `stop()`."""
+        for subject in self.to_interpret:
+            if subject not in self._accuracies:
+                accuracy = self._checked(workers, subject)
+                if self._is_stopped.is_set():
+                    return  # its process may have been ended: that says nothing about the kernel
+                self._accuracies[subject] = accuracy
+                if self._log is not None:
+                    self._log.append({}, accuracy=accuracy)
             on_step(f"checked {subject}")
+
+    def check(self, workers: Workers, on_step: OnStep) -> None:
+        """Check what runs on the device."""
+        for subject in self.to_check:
+            if subject not in self._accuracies:
+                with self.spent.on(Activity.CHECK):
+                    accuracy = self._checked(workers, subject)
+                self._accuracies[subject] = accuracy
+                self._keep(accuracy=accuracy)
+            on_step(f"checked {subject}")
+
+    def stop(self) -> None:
+        """From now on nothing counts that still comes back."""
+        self._is_stopped.set()
+
+    def block_count(self, subject: Subject) -> int:
+        """Blocks that were taken of a subject."""
+        return len(self._timing(subject).blocks)
+
+    def keep_blocks(self, subject: Subject, count: int) -> None:
+        """Forget all but so many blocks: what lacks its other half is no pair."""
+        timing = self._timing(subject)
+        if len(timing.blocks) > count:
+            del timing.blocks[count:]
+            self._keep_step(subject, timing)
 
     def launches_per_sample(self, subject: Subject) -> int | None:
         """What the subject's blocks use; None before the first one."""
@@ -210,50 +261,96 @@ class SuiteRun:
     def take_block(self, workers: Workers, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
         timing = self._timing(subject)
-        started_at = utc_now()
-        reply = workers.request(
-            TimeBlock(
-                case_id=subject.case_id,
-                implementation=subject.implementation,
-                plan=self.plan.sampling,
-                launches_per_sample=timing.launches_per_sample or launches_per_sample,
-            ),
-            timeout_s=self.plan.block_timeout_s,
-            rank_count=self._rank_counts[subject.case_id],
-        )
+        block: Block | None = None
+        with self.spent.on(Activity.OVERHEAD):
+            reply = workers.request(
+                TimeBlock(
+                    case_id=subject.case_id,
+                    implementation=subject.implementation,
+                    plan=self.plan.sampling,
+                    method=None if self.chosen is None else self.chosen.method,
+                    launches_per_sample=timing.launches_per_sample or launches_per_sample,
+                ),
+                timeout_s=self.plan.block_timeout_s,
+                rank_count=self._rank_counts[subject.case_id],
+            )
         if reply.block is not None:
-            timing.add(reply.block, started_at)
+            timing.add(self._watched(reply.block))
+            block = timing.blocks[-1]
+            self.spent.was_in_truth(Activity.WARM_UP, reply.block.warm_up_ns, counted_as=Activity.OVERHEAD)
+            self.spent.was_in_truth(Activity.TIMING, reply.block.timed_ns, counted_as=Activity.OVERHEAD)
         else:
             timing.failure = reply.failure
+        self._keep_step(subject, timing, block)
+
+    def _watched(self, taken: TimedBlock) -> TimedBlock:
+        """The block with what was seen of the device while its samples were taken."""
+        if self._watch is None:
+            return taken
+        window = Window(taken.began_ns, taken.ended_ns)
+        launch_count = len(taken.block.samples_ns) * taken.launches_per_sample
+        state = self._watch.state(window, launch_count=launch_count)
+        return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
 
     @property
     def static_facts(self) -> tuple[StaticFacts, ...]:
-        return tuple(self._static_facts)
+        """In the order of the suite, whatever was compiled first."""
+        return tuple(fact for subject in self._infos for fact in self._static_facts.get(subject, ()))
 
     def record(self, commit: Commit, project: str, pairing: Pairing | None = None) -> RunRecord:
-        """The document of all that came back."""
+        """The document of all that came back, without what must not leave the machine."""
         assert self._environment is not None, "describe_machine() comes first"
-        return RunRecord(
-            run_id=uuid.uuid4(),
+        record = RunRecord(
+            run_id=self._run_id,
             project=project,
             commit=commit,
             started_at=self._started_at,
-            finished_at=utc_now(),
+            finished_at=max(utc_now(), self._started_at),  # the clock may have been set back meanwhile
             harness_version=HARNESS_VERSION,
             environment=self._environment,
             pairing=pairing,
             ceilings=self._ceilings,
             cases=tuple(self._cases.values()),
             measurements=tuple(self._measurement(subject) for subject in self._infos),
-            accuracies=tuple(self._accuracies.values()),
+            accuracies=tuple(self._accuracies[subject] for subject in self._infos if subject in self._accuracies),
             static_facts=self.static_facts,
+            telemetry=None if self._watch is None else self._watch.telemetry,
+            spent_ns=self.spent.total_ns,
         )
+        return redact_record(record, Redaction.of_this_machine())
+
+    def _keep(self, **came_back: Any) -> None:
+        if self._log is not None:
+            self._log.append(self.spent.take_new(), **came_back)
+
+    def _keep_step(self, subject: Subject, timing: CaseTiming, block: Block | None = None) -> None:
+        self._keep(timed=timing.step(subject, block))
+
+    def _restore(self) -> None:
+        """Take over what came back before."""
+        for entry in self._log.past if self._log is not None else ():
+            self.spent.add_earlier(entry.spent_ns)
+            self._environment = entry.environment or self._environment
+            self._ceilings = entry.ceilings or self._ceilings
+            if entry.accuracy is not None:
+                self._accuracies[Subject(entry.accuracy.case_id, entry.accuracy.implementation)] = entry.accuracy
+            if entry.compiled is not None:
+                subject = Subject(entry.compiled.case_id, entry.compiled.implementation)
+                self._static_facts[subject] = entry.compiled.static_facts
+            if entry.timed is not None:
+                subject = Subject(entry.timed.case_id, entry.timed.implementation)
+                self._timings[subject] = self._timing(subject).after(entry.timed)
 
     def _runs_on_device(self, subject: Subject) -> bool:
         return self._device != "cpu" or self._infos[subject].language == "torch"
 
-    def _timing(self, subject: Subject) -> _Timing:
-        return self._timings.setdefault(subject, _Timing())
+    def _timing(self, subject: Subject) -> CaseTiming:
+        return self._timings.setdefault(subject, self._untimed())
+
+    def _untimed(self) -> CaseTiming:
+        if self.chosen is None:
+            return CaseTiming()
+        return CaseTiming(timer=self.chosen.method.timer, cache=self.chosen.method.cache)
 
     def _checked(self, workers: Workers, subject: Subject) -> Accuracy:
         reply = workers.request(
@@ -272,52 +369,23 @@ class SuiteRun:
             message=reply.failure.message,
         )
 
-    def _compiled(self, workers: Workers, subject: Subject) -> Iterator[StaticFacts]:
+    def _compiled(self, workers: Workers, subject: Subject) -> tuple[StaticFacts, ...]:
         reply = workers.request(
             CompileStatic(case_id=subject.case_id, implementation=subject.implementation, targets=self.plan.targets),
             timeout_s=self.plan.compile_timeout_s,
         )
         if reply.static_facts is not None:
-            yield from reply.static_facts
-            return
+            return reply.static_facts
         assert reply.failure is not None
-        for target in self.plan.targets:
-            yield failed_facts(subject, target, reply.failure)
+        return tuple(failed_facts(subject, target, reply.failure) for target in self.plan.targets)
 
     def _measurement(self, subject: Subject) -> Measurement:
-        timing = self._timing(subject)
-        failure = self._failure(subject, timing)
-        common = {
-            "case_id": subject.case_id,
-            "implementation": subject.implementation,
-            "timer": timing.timer,
-            "cache": timing.cache,
-            "launches_per_sample": timing.launches_per_sample or 1,
-        }
-        if failure is not None:
-            return Measurement(**common, outcome=failure.outcome, message=failure.message)
-        measured = Measurement(**common, outcome=Outcome.OK, blocks=tuple(timing.blocks))
-        assert measured.median_ns is not None
-        place = position(self._cases[subject.case_id], measured.median_ns, self._ceilings)
-        if place is None:
-            return measured
         assert self._environment is not None
-        limit = INVALID_ABOVE[self._environment.device_kind]
-        if place.utilisation > limit:
-            return Measurement(
-                **common,
-                outcome=Outcome.INVALID,
-                message=(
-                    f"median {measured.median_ns:.0f} ns is {place.utilisation:.1f} times faster than the {place.bound}"
-                    f" ceiling allows ({place.least_ns:.0f} ns; up to {limit:g} times is believed): check flop_count "
-                    "and memory_bytes, and that the work is really done"
-                ),
-            )
-        if self._cases[subject.case_id].bus_bytes is not None:
-            return measured  # what binds it is the links, of which no ceiling is measured
-        return measured.model_copy(update={"bound": place.bound, "utilisation": place.utilisation})
+        timing = self._timing(subject)
+        measured = timing.measurement(subject, self._failure(subject, timing))
+        return under_the_roof(measured, self._cases[subject.case_id], self._ceilings, self._environment)
 
-    def _failure(self, subject: Subject, timing: _Timing) -> Failure | None:
+    def _failure(self, subject: Subject, timing: CaseTiming) -> Failure | None:
         accuracy = self._accuracies.get(subject)
         if accuracy is not None and accuracy.outcome is not Outcome.OK:
             return Failure(outcome=accuracy.outcome, message=accuracy.message or "")
@@ -331,19 +399,3 @@ class SuiteRun:
         if not timing.blocks:
             return Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
         return None
-
-
-def failed_facts(subject: Subject, target: str, failure: Failure) -> StaticFacts:
-    """What stands for the facts of a case that could not be compiled at all."""
-    return StaticFacts(
-        case_id=subject.case_id,
-        implementation=subject.implementation,
-        function=subject.implementation,
-        target=target,
-        outcome=failure.outcome,
-        message=failure.message,
-    )
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

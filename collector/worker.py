@@ -8,6 +8,7 @@ import selectors
 import signal
 import tempfile
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
@@ -36,6 +37,7 @@ class Worker:
         thread_count: Threads that torch may use; None leaves torch's default.
         rank: Its place among workers that do every job together.
         is_watched: Have it note what it reads, so that answers say what they were made from.
+        cache_folder: Of its own for what it compiles and tunes; None shares the user's.
     """
 
     def __init__(
@@ -48,10 +50,17 @@ class Worker:
         thread_count: int | None = None,
         rank: RankPlace | None = None,
         is_watched: bool = False,
+        cache_folder: Path | None = None,
     ) -> None:
         self._nursery = nursery
         self._settings = WorkerSettings(
-            mode=mode, source=source, device=device, thread_count=thread_count, rank=rank, is_watched=is_watched
+            mode=mode,
+            source=source,
+            device=device,
+            thread_count=thread_count,
+            rank=rank,
+            is_watched=is_watched,
+            cache_folder=None if cache_folder is None else str(cache_folder),
         )
         self._pid: int | None = None
         self._resources = contextlib.ExitStack()
@@ -124,6 +133,13 @@ class Worker:
         """The reply to the job that was submitted; the process lives on unless it died or is late."""
         line = self._read_line(timeout_s)
         return Reply(failure=self._died(timeout_s)) if line is None else Reply.model_validate_json(line)
+
+    def kill(self) -> None:
+        """Have its present job end at once, from any thread; whoever waits for the reply then cleans up."""
+        pid = self._pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """End the process and all it started; safe to call again."""

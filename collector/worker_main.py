@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import os
 import resource
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,26 +23,22 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 
 from collector.accuracy import Baselines, check_accuracy
+from collector.autotune import AutotuneRecorder
+from collector.case_call import compiled, prepare_call
 from collector.case_record import CaseRecord
 from collector.ceilings import measure_ceilings
 from collector.check import Checker
-from collector.environment import collect_environment
-from collector.errors import SuiteError
-from collector.evaluation import (
-    IncorrectResultError,
-    differentiable,
-    differentiated_names,
-    make_inputs,
-    outputs_by_name,
-    upstream_gradients,
-)
+from collector.environment import collect_environment, device_uuid
+from collector.errors import SuiteError, TimerError
 from collector.failures import failure_of
-from collector.interpreter import round_as_a_gpu_does
+from collector.measurement import Autotuning
+from collector.memory import measure_memory, memory_floor
 from collector.part import Outcome
 from collector.protocol import (
     CaseKind,
     CheckableCase,
     CheckAccuracy,
+    ChooseTiming,
     CompileStatic,
     DescribeEnvironment,
     DescribeSources,
@@ -55,14 +53,17 @@ from collector.protocol import (
     SuiteInfo,
     TimeBlock,
     TimedBlock,
+    TimingChoice,
     WorkerSettings,
 )
 from collector.rank import Rank
+from collector.rotation import Copies
 from collector.static import compile_case
 from collector.suite import load_suite
-from collector.timing import sample_launches
+from collector.timer_choice import choose_method
+from collector.timing import sample_launches, timing_stream
 from collector.watched_suite import WatchedSuite
-from roofwatch.spec import Case, Direction, Implementation, KernelSpec, UnsupportedError
+from roofwatch.spec import Case, Implementation, KernelSpec, Language, UnsupportedError
 
 _MEMORY_SHARE = 0.8
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -78,8 +79,19 @@ class _Suite:
     watched: WatchedSuite | None = None
     """None: nobody asks what answers were made from."""
     baselines: Baselines = field(default_factory=Baselines)
+    autotuning: AutotuneRecorder = field(default_factory=AutotuneRecorder)
     checker: Checker = field(default_factory=Checker)
     _compiled: dict[tuple[str, str], Callable[..., Any]] = field(default_factory=dict)
+    _is_settled: bool = False
+
+    def settle(self) -> None:
+        """What is loaded before the first block, compilers among it, stays for good: collecting garbage before each
+        block, which took a fifth of a second, need not look at it again.
+        """
+        if not self._is_settled:
+            gc.collect()
+            gc.freeze()
+            self._is_settled = True
 
     @property
     def executor(self) -> Literal["device", "interpreter"]:
@@ -109,17 +121,18 @@ class _Suite:
         if self.rank is not None:
             self.rank.join()
 
+    def watching_autotuner(self, implementation: Implementation) -> AbstractContextManager[list[Autotuning]]:
+        """What is tuned within, and tuned before and used again within; nothing where Triton has nothing to do."""
+        is_tuned = implementation.language is Language.TRITON and self.mode is Mode.DEVICE
+        return self.autotuning.watching() if is_tuned else nullcontext([])
+
     def launcher(self, spec: KernelSpec, implementation: Implementation) -> Callable[..., Any]:
         """What to call: for `compile` the compiled form, made once per process."""
         if not implementation.is_compiled:
             return implementation.launch
         key = (spec.name, implementation.name)
         if key not in self._compiled:
-            import torch._functorch.config as functorch_config
-
-            # else inductor's backward frees what a second backward of the same graph, which is timed, needs
-            functorch_config.donated_buffer = False
-            self._compiled[key] = torch.compile(implementation.launch, dynamic=False)
+            self._compiled[key] = compiled(implementation)
         return self._compiled[key]
 
 
@@ -141,7 +154,14 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
 
         settings = WorkerSettings.model_validate_json(jobs.readline())
         device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if settings.cache_folder is not None:
+            # both read it whenever they need it, so it need not be there when they are imported
+            os.environ["TRITON_CACHE_DIR"] = f"{settings.cache_folder}/triton"
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
         if settings.mode is Mode.INTERPRETER:
+            # its interpreter needs NumPy, which a machine that only measures may lack
+            from collector.interpreter import round_as_a_gpu_does
+
             round_as_a_gpu_does()
         if settings.thread_count is not None:
             torch.set_num_threads(settings.thread_count)
@@ -172,9 +192,11 @@ def _do(suite: _Suite, job: Job) -> Reply:
         if isinstance(job, DescribeSources):
             return Reply(suite_sources=None if suite.watched is None else suite.watched.of_suite(suite.specs))
         if isinstance(job, DescribeEnvironment):
-            return Reply(environment=collect_environment(suite.device))
+            return Reply(environment=collect_environment(suite.device), device_uuid=device_uuid(suite.device))
         if isinstance(job, MeasureCeilings):
             return Reply(ceilings=tuple(measure_ceilings(suite.device, job.dtypes)))
+        if isinstance(job, ChooseTiming):
+            return Reply(timing=_choose_timing(suite.device, job))
         spec, case, implementation = suite.find(job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             return _compile(suite, spec, case, implementation, job)
@@ -188,6 +210,13 @@ def _do(suite: _Suite, job: Job) -> Reply:
         return Reply(failure=failure_of(error))
 
 
+def _choose_timing(device: str, job: ChooseTiming) -> TimingChoice:
+    try:
+        return TimingChoice(chosen=choose_method(device, job.timer, job.cache))
+    except TimerError as error:
+        return TimingChoice(error=str(error))
+
+
 def _compile(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: CompileStatic) -> Reply:
     if suite.watched is not None:
         suite.watched.begin_case()
@@ -196,8 +225,8 @@ def _compile(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implem
 
 
 def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
-    return Reply(
-        accuracy=check_accuracy(
+    with suite.watching_autotuner(implementation):
+        accuracy = check_accuracy(
             spec,
             implementation,
             case,
@@ -206,7 +235,7 @@ def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implemen
             executor=suite.executor,
             baselines=suite.baselines,
         )
-    )
+    return Reply(accuracy=accuracy)
 
 
 def _check_fully(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: FullCheck) -> Reply:
@@ -225,42 +254,48 @@ def _check_fully(suite: _Suite, spec: KernelSpec, case: Case, implementation: Im
 
 
 def _time(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock) -> Reply:
-    launch = _prepare(suite.launcher(spec, implementation), spec, case, suite.device)
-    timed = sample_launches(
-        launch,
-        job.plan,
-        device=suite.device,
-        launches_per_sample=job.launches_per_sample,
-        ranks=suite.rank,
-    )
+    suite.settle()
+    launcher = suite.launcher(spec, implementation)
+
+    def make_call() -> Callable[[], object]:
+        return prepare_call(launcher, spec, case, suite.device)
+
+    with timing_stream(suite.device):
+        floor = memory_floor(suite.device)
+        call, tuned = _tuned(suite, implementation, make_call)
+        memory = None if floor is None else measure_memory(call, floor)
+        timed = sample_launches(
+            call,
+            job.plan,
+            device=suite.device,
+            method=job.method,
+            launches_per_sample=job.launches_per_sample,
+            ranks=suite.rank,
+            copies=Copies(make_call, touched_bytes=float(spec.memory_bytes(case))),
+        )
     return Reply(
         block=TimedBlock(
-            samples_ns=timed.samples_ns,
+            block=timed.block,
             launches_per_sample=timed.launches_per_sample,
-            timer=timed.timer,
-            cache=timed.cache,
+            method=timed.method,
+            memory=memory,
+            autotuning=tuple(tuned),
+            began_ns=timed.began_ns,
+            ended_ns=timed.ended_ns,
+            warm_up_ns=timed.warm_up_ns,
         )
     )
 
 
-def _prepare(launch: Callable[..., Any], spec: KernelSpec, case: Case, device: str) -> Callable[[], object]:
-    """A call without arguments that does the case's work: the forward pass without a graph, or the gradients alone."""
-    inputs = make_inputs(spec, case, device)
-    if case.direction is Direction.FWD:
-
-        def forward() -> object:
-            with torch.no_grad():
-                return launch(**inputs)
-
-        return forward
-    try:
-        outputs = outputs_by_name(launch(**inputs))
-        roots = differentiable(outputs)
-    except IncorrectResultError as error:
-        raise SuiteError(f"{case.id}: {error}") from None
-    upstream = upstream_gradients(outputs, case)
-    leaves = [inputs[name] for name in differentiated_names(spec, case, inputs)]
-    return lambda: torch.autograd.grad(roots, leaves, upstream, retain_graph=True, allow_unused=True)
+def _tuned(
+    suite: _Suite, implementation: Implementation, make_call: Callable[[], Callable[[], object]]
+) -> tuple[Callable[[], object], list[Autotuning]]:
+    """The call, and what Triton's autotuner chose for it: tuned before anything is timed."""
+    with suite.watching_autotuner(implementation) as tuned:
+        call = make_call()
+        if implementation.language is Language.TRITON:
+            call()
+    return call, tuned
 
 
 def _describe(spec: KernelSpec) -> KernelInfo:

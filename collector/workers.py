@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +22,7 @@ class Workers:
         mode: On the device, or in Triton's interpreter.
         device: `cpu` or `cuda`; None lets the processes see which there is.
         thread_count: Threads that torch may use in each; None leaves torch's default.
+        cache_folder: Of their own for what they compile and tune; None shares the user's.
     """
 
     def __init__(
@@ -31,9 +33,18 @@ class Workers:
         *,
         device: str | None = None,
         thread_count: int | None = None,
+        cache_folder: Path | None = None,
     ) -> None:
         def worker_at(place: RankPlace | None) -> Worker:
-            return Worker(nursery, source, mode, device=device, thread_count=thread_count, rank=place)
+            return Worker(
+                nursery,
+                source,
+                mode,
+                device=device,
+                thread_count=thread_count,
+                rank=place,
+                cache_folder=cache_folder,
+            )
 
         self._worker_at = worker_at
         self._alone = worker_at(None)
@@ -66,6 +77,12 @@ class Workers:
         if rank_count not in self._groups:
             self._groups[rank_count] = RankGroup(rank_count, self._worker_at)
         return self._groups[rank_count].request(job, timeout_s=timeout_s)
+
+    def kill(self) -> None:
+        """Have the present job end at once, from any thread; whoever waits for the reply then cleans up."""
+        for group in tuple(self._groups.values()):
+            group.kill()
+        self._alone.kill()
 
     def stop(self) -> None:
         """End all processes; safe to call again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Engine, delete, insert, select
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from db.errors import StoreError
 from db.models import CaseRow, ChangePointRow, CommitRow, ProjectRow, RegressionRow
-from db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Verdict
+from db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
 
 
 def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:
@@ -43,6 +44,11 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
                 "summary": regression.summary,
                 "state": regression.state.value,
                 "is_confirmed": regression.is_confirmed,
+                "suspects": [asdict(suspect) for suspect in regression.suspects],
+                "family": regression.family,
+                "typical_change": regression.typical_change,
+                "change_spread": regression.change_spread,
+                "is_alert": regression.is_alert,
             }
             for regression in regressions
         ]
@@ -85,6 +91,14 @@ def list_regressions(
             change_points=tuple(points[regression.id]),
             state=RegressionState(regression.state),
             is_confirmed=regression.is_confirmed,
+            suspects=tuple(
+                Suspect(Cause(suspect["cause"]), suspect["weight"], suspect["sentence"])
+                for suspect in regression.suspects
+            ),
+            family=regression.family,
+            typical_change=regression.typical_change,
+            change_spread=regression.change_spread,
+            is_alert=regression.is_alert,
         )
         for regression, commit in rows
     ]
@@ -151,6 +165,7 @@ def _change_point_row(
         "before": point.before,
         "after": point.after,
         "evidence": point.evidence,
+        "is_gradual": point.is_gradual,
     }
 
 
@@ -187,6 +202,7 @@ def _change_points(
                 before=row.before,
                 after=row.after,
                 evidence=row.evidence,
+                is_gradual=row.is_gradual,
             )
         )
     return points

@@ -430,6 +430,11 @@ class RegressionRow(Base):
     summary: Mapped[str]
     state: Mapped[str]
     is_confirmed: Mapped[bool]
+    suspects: Mapped[list[dict[str, Any]]] = mapped_column(JSON())
+    family: Mapped[str]
+    typical_change: Mapped[float | None]
+    change_spread: Mapped[float | None]
+    is_alert: Mapped[bool]
 
 
 class ChangePointRow(Base):
@@ -456,3 +461,4 @@ class ChangePointRow(Base):
     before: Mapped[float | None]
     after: Mapped[float | None]
     evidence: Mapped[str]
+    is_gradual: Mapped[bool]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from collector.metrics import METRICS, Layer
 from collector.part import Outcome
+from db.conditions import conditions_of
 from db.models import (
     AccuracyRow,
     CaseRow,
@@ -25,7 +25,8 @@ from db.models import (
     StaticFactRow,
     TensorErrorRow,
 )
-from db.values import CommitRef, Series, SeriesKey, SeriesPoint
+from db.series_runs import SeriesRun, of_series, read_runs
+from db.values import Series, SeriesKey, SeriesPoint
 
 
 def list_series_keys(
@@ -36,9 +37,11 @@ def list_series_keys(
     metric: str | None = None,
     include_dirty: bool = False,
     include_pairs: bool = False,
+    include_branches: bool = False,
 ) -> list[SeriesKey]:
     """The keys of the series that `read_series` finds with the same filters, in order."""
-    wanted = _Filter(project, None, kernel, None if metric is None else {metric}, include_dirty, include_pairs)
+    metrics = None if metric is None else {metric}
+    wanted = _Filter(project, None, kernel, metrics, include_dirty, include_pairs, include_branches)
     keys = [
         *_measured_keys(session, wanted),
         *_accuracy_keys(session, wanted),
@@ -53,9 +56,12 @@ def read_series(
     *,
     keys: Collection[SeriesKey] | None = None,
     kernel: str | None = None,
+    subjects: Collection[tuple[str, str]] | None = None,
     metrics: Collection[str] | None = None,
     include_dirty: bool = False,
     include_pairs: bool = False,
+    include_branches: bool = False,
+    include_conditions: bool = False,
 ) -> list[Series]:
     """Series of a project, in the order of their keys.
 
@@ -67,10 +73,15 @@ def read_series(
         project: Its name.
         keys: Only these; one that has no points is left out.
         kernel: Only of this kernel.
+        subjects: Only of these cases, each with an implementation.
         metrics: Only of these metrics.
         include_dirty: Also runs of a work tree that differed from its commit.
         include_pairs: Also runs that are one side of a pair; they measure fewer cases, of commits that may never
             reach the branch.
+        include_branches: Also runs of other branches than the project's own, which is `main`, `master`, `trunk` or the
+            one with the most runs. A run whose branch is not known counts as its own.
+        include_conditions: Also what was seen of the device during each time, and what the autotuner chose: much to
+            read, so for few series.
     """
     wanted = _Filter(
         project,
@@ -79,8 +90,11 @@ def read_series(
         None if metrics is None else frozenset(metrics),
         include_dirty,
         include_pairs,
+        include_branches,
+        include_conditions,
+        None if subjects is None else frozenset(subjects),
     )
-    runs = _read_runs(session, wanted)
+    runs = read_runs(session, wanted.runs())
     points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
     for read in (_measured_points, _accuracy_points, _static_points):
         for key, point in read(session, wanted, runs):
@@ -101,6 +115,9 @@ class _Filter:
     metrics: Collection[str] | None
     include_dirty: bool
     include_pairs: bool
+    include_branches: bool
+    include_conditions: bool = False
+    subjects: frozenset[tuple[str, str]] | None = None
 
     def metric_keys(self, layer: Layer) -> list[str]:
         """The metrics of a layer that are wanted, first one first."""
@@ -113,41 +130,24 @@ class _Filter:
 
     def runs(self) -> ColumnElement[bool]:
         """Condition on runs that are joined with their commit and project."""
-        conditions = [ProjectRow.name == self.project]
-        if not self.include_dirty:
-            conditions.append(RunRow.is_dirty.is_(False))
-        if not self.include_pairs:
-            conditions.append(RunRow.pair_id.is_(None))
-        return and_(*conditions)
+        return of_series(
+            self.project,
+            include_dirty=self.include_dirty,
+            include_pairs=self.include_pairs,
+            include_branches=self.include_branches,
+        )
 
     def results(self, table: type[MeasurementRow | AccuracyRow | StaticFactRow]) -> ColumnElement[bool]:
         """Condition on results that are joined with their case."""
         conditions = []
         if self.kernel is not None:
             conditions.append(CaseRow.kernel == self.kernel)
+        if self.subjects is not None:
+            conditions.append(tuple_(CaseRow.name, table.implementation).in_(self.subjects))
         if self.keys is not None:
             conditions.append(CaseRow.name.in_({key.case_id for key in self.keys}))
             conditions.append(table.implementation.in_({key.implementation for key in self.keys}))
         return and_(True, *conditions)
-
-
-@dataclass(frozen=True)
-class _Run:
-    run_id: str
-    commit: CommitRef
-    measured_at: datetime
-    runner_class: str
-
-    def point(self, outcome: str, message: str | None, value: float | None, **more: Any) -> SeriesPoint:
-        return SeriesPoint(
-            commit=self.commit,
-            run_id=self.run_id,
-            measured_at=self.measured_at,
-            outcome=Outcome(outcome),
-            value=None if value is None else float(value),
-            message=message,
-            **more,
-        )
 
 
 def _metric_keys(layer: Layer) -> list[str]:
@@ -156,20 +156,6 @@ def _metric_keys(layer: Layer) -> list[str]:
 
 def _is_first_of_layer(metric: str) -> bool:
     return _metric_keys(METRICS[metric].layer)[0] == metric
-
-
-def _read_runs(session: Session, wanted: _Filter) -> dict[UUID, _Run]:
-    query = (
-        select(RunRow.run_id, RunRow.started_at, EnvironmentRow.runner_class, CommitRow)
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(wanted.runs())
-    )
-    return {
-        run_id: _Run(str(run_id), commit.to_ref(), started_at, runner_class)
-        for run_id, started_at, runner_class, commit in session.execute(query)
-    }
 
 
 def _results(
@@ -189,26 +175,43 @@ def _results(
 
 
 def _measured_points(
-    session: Session, wanted: _Filter, runs: dict[UUID, _Run]
+    session: Session, wanted: _Filter, runs: dict[UUID, SeriesRun]
 ) -> Iterator[tuple[SeriesKey, SeriesPoint]]:
     metrics = wanted.metric_keys(Layer.MEASURED)
     if not metrics:
         return
     row_type = MeasurementRow
     values = [getattr(row_type, metric) for metric in _metric_keys(Layer.MEASURED)]
-    columns = [row_type.run_id, CaseRow.name, row_type.implementation, row_type.outcome, row_type.message]
-    query = _results([*columns, *values, row_type.q1_ns, row_type.q3_ns], row_type, wanted)
+    columns: list[Any] = [row_type.run_id, CaseRow.name, row_type.implementation, row_type.outcome, row_type.message]
+    columns += [row_type.q1_ns, row_type.q3_ns, func.cardinality(row_type.block_lengths).label("block_count")]
+    if wanted.include_conditions:
+        columns += [row_type.block_facts, row_type.autotuning]
+    query = _results([*columns, *values], row_type, wanted)
     for row in session.execute(query):
         run = runs.get(row.run_id)
         if run is None:
             continue
+        seen: Mapping[str, Any] = conditions_of(row.block_facts, row.autotuning) if wanted.include_conditions else {}
         for metric in metrics:
             key = SeriesKey(wanted.project, row.name, row.implementation, metric, runner_class=run.runner_class)
             value = getattr(row, metric)
             if row.outcome != Outcome.OK:
                 yield key, run.point(row.outcome, row.message, None)
             elif metric == "median_ns":
-                yield key, run.point(row.outcome, row.message, value, low=row.q1_ns, high=row.q3_ns)
+                yield (
+                    key,
+                    run.point(
+                        row.outcome,
+                        row.message,
+                        value,
+                        low=row.q1_ns,
+                        high=row.q3_ns,
+                        block_count=row.block_count,
+                        **seen,
+                    ),
+                )
+            elif metric == "joules_per_launch" and value is not None:
+                yield key, run.point(row.outcome, row.message, value)  # counted over whole blocks: no quartiles
             elif value is not None:
                 # all others are a constant over the time, so their quartiles are those of the time upside down
                 low, high = value * row.median_ns / row.q3_ns, value * row.median_ns / row.q1_ns
@@ -228,7 +231,7 @@ def _measured_keys(session: Session, wanted: _Filter) -> Iterator[SeriesKey]:
 
 
 def _accuracy_points(
-    session: Session, wanted: _Filter, runs: dict[UUID, _Run]
+    session: Session, wanted: _Filter, runs: dict[UUID, SeriesRun]
 ) -> Iterator[tuple[SeriesKey, SeriesPoint]]:
     metrics = wanted.metric_keys(Layer.ACCURACY)
     if not metrics:
@@ -294,7 +297,7 @@ def _accuracy_key(
 
 
 def _static_points(
-    session: Session, wanted: _Filter, runs: dict[UUID, _Run]
+    session: Session, wanted: _Filter, runs: dict[UUID, SeriesRun]
 ) -> Iterator[tuple[SeriesKey, SeriesPoint]]:
     metrics = wanted.metric_keys(Layer.STATIC)
     if not metrics:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+import numpy as np
+from numpy.typing import NDArray
+
 from collector.metrics import Metric, metric
 from collector.part import Outcome
 
@@ -73,10 +76,39 @@ class SeriesKey:
         return metric(self.metric)
 
     @property
+    def kernel(self) -> str:
+        """The first part of the case id."""
+        return self.case_id.split("/", 1)[0]
+
+    @property
     def label(self) -> str:
         """Short text for a person: case, implementation and what tells it apart."""
         parts = [self.case_id, self.implementation, self.function, self.target, self.tensor]
         return " · ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class RunSetting:
+    """What a run was measured with: whatever of it changes may move all of the run's numbers at once."""
+
+    harness_version: str
+    driver_version: str | None = None
+    compute_capability: str | None = None
+    toolchain: tuple[tuple[str, str], ...] = ()
+    """Versions of what compiles and runs the kernels, and the compiler's settings, by name."""
+    machine: tuple[tuple[str, str], ...] = ()
+    """What else is known of the machine beyond its runner class, by name."""
+
+
+@dataclass(frozen=True)
+class TunedChoice:
+    """What Triton's autotuner chose."""
+
+    function: str
+    key: str
+    """What the choice depends on."""
+    configuration: str
+    """`BLOCK=128, num_warps=4`."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +126,15 @@ class SeriesPoint:
     """Third quartile."""
     code_hash: str | None = None
     message: str | None = None
+    block_count: int | None = None
+    """Blocks of samples behind a time: how often it was measured anew."""
+    setting: RunSetting | None = None
+    sm_clock_mhz: float | None = None
+    """Median of the blocks' clocks, where they were read and asked for."""
+    degraded_by: tuple[str, ...] = ()
+    """What held the device back, or shared it, in any block; if asked for."""
+    choices: tuple[TunedChoice, ...] = ()
+    """Of the autotuner, if asked for."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +145,25 @@ class Series:
 
 
 @dataclass(frozen=True)
+class TimeColumns:
+    """One series of times, in the order of the branch, then of time; shapes are [runs in which it worked]."""
+
+    key: SeriesKey
+    places: NDArray[np.int64]
+    """Of the runs' commits among all commits of the project that have runs, from 0."""
+    medians_ns: NDArray[np.float64]
+    relative_spreads: NDArray[np.float64]
+    """Distance between the quartiles over the median."""
+    block_counts: NDArray[np.int64]
+    days: NDArray[np.datetime64]
+    """When the runs began, in UTC."""
+    has_failures: bool
+    """It did not work in all runs."""
+
+
+@dataclass(frozen=True)
 class ChangePoint:
-    """The first commit of a new level of one series."""
+    """The first commit of a new level of one series, or of a drift."""
 
     series: SeriesKey
     commit: CommitRef
@@ -117,6 +175,8 @@ class ChangePoint:
     """Levels in the metric's unit; None where the side has no value because the outcome is not `ok`."""
     evidence: str
     """One sentence with numbers."""
+    is_gradual: bool = False
+    """No step: from this commit on it moves little by little, and `after` is where it has come to."""
 
     @property
     def relative_change(self) -> float | None:
@@ -127,20 +187,45 @@ class ChangePoint:
 
 
 @dataclass(frozen=True)
+class Suspect:
+    """One possible cause of a regression."""
+
+    cause: Cause
+    weight: float
+    """Its share of all that may have done it, `unknown` among these; all shares together are 1."""
+    sentence: str
+    """What speaks for it, with numbers."""
+
+
+@dataclass(frozen=True)
 class Regression:
-    """Change points with one commit, one kernel and one cause: what a person is told once. Improvements too."""
+    """Change points of one cause: what a person is told once. Improvements too."""
 
     project: str
     commit: CommitRef
+    """Where the change points, all taken together, place it; single ones may lie a commit or two away."""
     kernel: str
+    """Its name, several names, or `*` for an event of the environment."""
     verdict: Verdict
     cause: Cause
+    """The likeliest, unless it is no likelier than what is not known."""
     summary: str
     """One sentence: what moved, by how much, on how many series."""
     change_points: tuple[ChangePoint, ...]
     state: RegressionState = RegressionState.OPEN
     is_confirmed: bool = False
     """Deterministic (accuracy, machine code), or seen again in a paired measurement."""
+    suspects: tuple[Suspect, ...] = ()
+    """Possible causes, the likeliest first."""
+    family: str = ""
+    """Which series moved, of how many alike, in words; empty where no time moved."""
+    typical_change: float | None = None
+    """Median relative change of the times that moved."""
+    change_spread: float | None = None
+    """Half the distance between the quartiles of those changes; None below three of them."""
+    is_alert: bool = False
+    """Sure enough to call somebody: confirmed, or still standing when the false ones among all that a night's series
+    tell are held at their rate."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -161,6 +246,8 @@ class RunSummary:
     is_dirty: bool
     outcome_counts: dict[str, int]
     """Measurements by outcome."""
+    is_quarantined: bool = False
+    """Nobody vouches for it, and nothing counts it."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -34,6 +34,35 @@ Tags = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that was cut short there, if there is one.")]
+Discard = Annotated[
+    bool, typer.Option("--discard", help="Remove what a run that was cut short there left, and begin anew.")
+]
+LockClocks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MHZ|base",
+        help="Hold the GPU's SM clock at this while measuring; base: the one it keeps at its power limit. "
+        "Left out: nothing is locked.",
+        show_default=False,
+    ),
+]
+TimerName = Annotated[
+    Literal["auto", "cupti", "cuda_graph", "cuda_event"],
+    typer.Option("--timer", help="What times a GPU; auto: the best that there is, one for the whole run."),
+]
+CacheName = Annotated[
+    Literal["cold", "hot", "rotated"] | None,
+    typer.Option(
+        "--cache",
+        help="What a launch finds in the last-level cache. Left out: nothing of its data on a GPU, all of it on a CPU.",
+        show_default=False,
+    ),
+]
+PresetName = Annotated[
+    Literal["survey", "quick", "gate"],
+    typer.Option("--preset", help="How long to measure: a whole suite, what a change touches, or what must be sure."),
+]
 TargetList = Annotated[
     str | None, typer.Option(help="GPU targets to compile for, separated by commas, for example sm_90,gfx942.")
 ]
@@ -41,6 +70,13 @@ BaselineFile = Annotated[
     Path | None,
     typer.Option(
         help="What machine code is accepted though it got worse. Left out: roofwatch-static.toml of the repository.",
+        show_default=False,
+    ),
+]
+NoiseFloorFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="What roofwatch calibrate wrote on this runner: a change must exceed 3 times the floor of its case too.",
         show_default=False,
     ),
 ]

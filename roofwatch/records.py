@@ -9,9 +9,14 @@ from collector.errors import RecordError
 from collector.part import Outcome
 from collector.record import RunRecord
 
+RECORD_SUFFIX = ".json.gz"
+"""Of a record whose place was not chosen."""
+
+_RECORD_PATTERNS = ("*.json", "*.json.gz")
+
 
 def read_records(paths: Sequence[Path]) -> list[RunRecord]:
-    """Read files, and the `*.json` files of folders, in the order of their commits, then of time.
+    """Read files, and the records in folders, in the order of their commits, then of time.
 
     Raises:
         RecordError: one of them cannot be read, or a folder holds none.
@@ -19,9 +24,9 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found = sorted(path.glob("*.json"))
+            found = sorted(file for pattern in _RECORD_PATTERNS for file in path.glob(pattern))
             if not found:
-                raise RecordError(f"{path}: no *.json file in it")
+                raise RecordError(f"{path}: no {' or '.join(_RECORD_PATTERNS)} file in it")
             files += found
         else:
             files.append(path)
@@ -41,3 +46,12 @@ def failed_results(record: RunRecord) -> Iterator[str]:
     for fact in record.static_facts:
         if fact.outcome not in fine:
             yield f"{fact.case_id} {fact.function} for {fact.target}: {fact.outcome}: {fact.message or ''}"
+
+
+def time_spent(record: RunRecord) -> str:
+    """Where the run's wall time went, in a line."""
+    total_ns = sum(record.spent_ns.values())
+    shares = (
+        f"{activity.replace('_', '-')} {spent_ns / total_ns:.0%}" for activity, spent_ns in record.spent_ns.items()
+    )
+    return f"{total_ns / 1e9:.0f} s: {', '.join(shares)}" if total_ns else "nobody noted where the time went"

@@ -32,6 +32,10 @@ class Settings(BaseModel):
     data_dir: Path = _default_data_dir()
     server_url: str | None = None
     """To which `roofwatch push` sends records."""
+    oidc_audience: str | None = None
+    """What tokens of GitHub Actions must be made for, to send records to `roofwatch api`; unset, none is let in."""
+    oidc_issuer: str = "https://token.actions.githubusercontent.com"
+    """Who makes those tokens: another one for a GitHub Enterprise Server."""
 
 
 def load_settings(folder: Path | None = None) -> Settings:

@@ -21,6 +21,7 @@ from roofwatch.listing import targets
 
 if TYPE_CHECKING:
     from ci.compare import Comparison
+    from ci.noise_floor import NoiseFloor
     from ci.pull_request import PullRequestJudgement, SideResult
     from ci.static_compare import StaticJudgement
     from collector.check_report import CheckReport, TensorReport
@@ -168,9 +169,38 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
             "" if comparison is None else f"{comparison.relative_change:+.1%}",
             _interval(comparison),
             verdict(str(case.verdict)),
-            str(case.reason),
+            str(case.reason) + more_blocks(comparison),
         )
     return [table for table in (cases, static_changes(judged.static)) if table.row_count]
+
+
+def noise_floor(noise: NoiseFloor) -> Table:
+    """How far blocks of the same code lie apart, and which changes so many of them find."""
+    blocks = sorted({count for case in noise.cases for count in case.detectable_change})
+    table = _table(
+        "case",
+        "implementation",
+        "blocks",
+        "noise floor",
+        *(f"found with {count}" for count in blocks),
+        "alarm",
+        right=("blocks", "noise floor", *(f"found with {count}" for count in blocks)),
+    )
+    for case in sorted(noise.cases, key=lambda case: -case.noise_floor):
+        table.add_row(
+            _text(case.case_id),
+            _text(case.implementation),
+            str(case.block_count),
+            f"{case.noise_floor:.2%}",
+            *(f"{case.detectable_change[count]:+.1%}" for count in blocks),
+            "false alarm" if case.is_false_alarm else "interval" if case.is_significant else "",
+        )
+    return table
+
+
+def more_blocks(comparison: Comparison | None) -> str:
+    """How many more a verdict would take, where some number may do."""
+    return "" if comparison is None or comparison.more_blocks is None else f", {comparison.more_blocks} more blocks"
 
 
 def static_changes(judged: Iterable[StaticJudgement]) -> Table:

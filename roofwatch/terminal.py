@@ -21,12 +21,15 @@ _EXPECTED_ERRORS = {
     # by name, so that saying "no such file" does not load SQLAlchemy
     "CollectorError",
     "StoreError",
+    "ServeError",
     "SettingsError",
     "SpecError",
     "DashboardError",
     "DemoError",
     "OutputError",
     "BaselineError",
+    "NoiseFloorError",
+    "GitHubError",
 }
 
 

@@ -20,7 +20,7 @@ import pytest
 import roofwatch
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("kernels", "collector", "db", "ci", "dashboard", "roofwatch")
+PACKAGES = ("kernels", "collector", "db", "ci", "api", "dashboard", "roofwatch")
 A_USER_S_FILE = ROOT / "roofwatch" / "demo" / "repository" / "bench_layers.py"
 
 SPEC = {"roofwatch", "roofwatch.spec"}
@@ -34,6 +34,8 @@ ROOFS = {"collector.roofline", "collector.datasheets"}
 """Pure: the ceilings of a device, measured and published, and where a case stands under them."""
 CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", "typer"}
 """What pyproject.toml's `dependencies` are imported as."""
+EDGES = {"ci.judge", "ci.github"}
+"""Of judgement: to the database, and to GitHub."""
 OF_AN_EXTRA = {"cupti", "ncu_report"}
 """Imported where it is used, and asked for there if it is absent."""
 
@@ -126,6 +128,7 @@ ALLOWED = {
     "collector": {"collector", "roofwatch"},
     "db": {"db", "collector"},
     "ci": {"ci", "db", "collector"},
+    "api": {"api", "ci", "db", "collector"},
     "dashboard": {"dashboard", "ci", "db", "collector", "roofwatch"},
 }
 
@@ -181,21 +184,34 @@ def test_the_store_sees_of_the_collector_the_record_the_metrics_and_the_errors()
 def test_judgement_sees_of_the_collector_the_record_the_metrics_and_the_roofs_and_of_the_store_its_values() -> None:
     for module in in_package("ci"):
         seen = {found for found in ours_in(module) if not found.startswith("ci")}
-        if module != "ci.judge":
+        if module not in EDGES:
             assert seen <= RECORD | ROOFS | {"db.values", "db.errors"}, module
 
 
-@pytest.mark.parametrize("module", [name for name in in_package("ci") if name != "ci.judge"])
+@pytest.mark.parametrize("module", [name for name in in_package("ci") if name not in EDGES])
 def test_judgement_is_pure_but_for_its_edge(module: str) -> None:
     own = {found.module.split(".")[0] for found in imports_of(module)}
 
     assert not own & {"os", "pathlib", "random", "socket", "subprocess", "time", "urllib"}
-    assert not reached_from(module)[1] & {"sqlalchemy", "psycopg", "alembic"}
+    assert not reached_from(module)[1] & {"sqlalchemy", "psycopg", "alembic", "githubkit", "httpx"}
+
+
+def test_what_tells_github_knows_nothing_of_the_database() -> None:
+    assert ours_in("ci.github") <= {name for name in in_package("ci") if name not in EDGES}
+    assert not reached_from("ci.github")[1] & {"sqlalchemy", "psycopg", "alembic"}
 
 
 @pytest.mark.parametrize("module", ["dashboard.charts", "dashboard.comparison", "dashboard.wording"])
 def test_figures_and_comparisons_know_neither_streamlit_nor_the_database(module: str) -> None:
     assert not reached_from(module)[1] & {"sqlalchemy", "psycopg", "streamlit"}
+
+
+def test_the_api_sees_of_the_collector_the_record_and_the_errors_and_only_the_command_line_sees_the_api() -> None:
+    seen = {found for module in in_package("api") for found in ours_in(module) if found.startswith("collector")}
+    users = {module for module in modules() if any(found.split(".")[0] == "api" for found in ours_in(module))}
+
+    assert seen == {"collector.record", "collector.errors"}
+    assert {user.split(".")[0] for user in users} == {"api", "roofwatch"}
 
 
 def test_the_dashboard_reads_the_database_in_one_place() -> None:
@@ -247,7 +263,7 @@ def test_the_process_that_plans_a_run_never_loads_what_a_kernel_could_break(modu
 def test_every_module_of_the_collector_is_in_one_of_its_two_processes() -> None:
     main = set().union(*(reached_from(module)[0] for module in MAIN_PROCESS))
     others = set().union(*(reached_from(module)[0] for module in [WORKER_PROCESS, *USER_PROCESSES]))
-    in_functions = {"collector.signed_suite"}
+    in_functions = {"collector.signed_suite", "collector.interpreter"}
 
     assert set(in_package("collector")) <= main | others | in_functions | IN_ANY_PROGRAM
 

@@ -7,17 +7,21 @@ from typing import Annotated
 
 import typer
 
-from roofwatch.commands.judgement import print_judgement
 from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
-    BaselineFile,
+    CacheName,
+    Discard,
     ImplementationPattern,
     KernelPattern,
+    LockClocks,
     Output,
+    PresetName,
+    Resume,
     SuitePath,
     Tags,
     TargetList,
+    TimerName,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
@@ -116,22 +120,36 @@ def run(
     static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")] = 1,
-    blocks: Annotated[int, typer.Option(min=1, help="Blocks of samples per measurement.")] = 3,
+    lock_clocks: LockClocks = None,
+    preset: PresetName = "survey",
+    blocks: Annotated[
+        int | None, typer.Option(min=1, help="Blocks of samples per measurement; the preset's if left out.")
+    ] = None,
+    timer: TimerName = "auto",
+    cache: CacheName = None,
     project: Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")] = None,
+    resume: Resume = False,
+    discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
     """Check, compile and time a suite at the current commit, and write a record file.
 
+    A run that is cut short, however it ends, keeps what it measured beside the record's place, and --resume goes on.
+
     Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
-    not compile. What this machine cannot run has not failed.
+    not compile. What this machine cannot run has not failed. 130 and 143: stopped by Ctrl-C or SIGTERM.
     """
+    from collector.journal_header import ALONE, header_of
     from collector.nursery import Nursery
     from collector.run import collect_run
     from collector.whole_file import check_writable
     from roofwatch import tables
     from roofwatch.arguments import run_plan, suite_at
-    from roofwatch.records import failed_results
+    from roofwatch.device_summary import device_summary
+    from roofwatch.launch_table import launches
+    from roofwatch.records import RECORD_SUFFIX, failed_results, time_spent
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
+    from roofwatch.unfinished import finished_record, kept
 
     plan = run_plan(
         kernels=kernel,
@@ -141,94 +159,38 @@ def run(
         device=device,
         threads=threads,
         blocks=blocks,
+        preset=preset,
+        timer=timer,
+        cache=cache,
+        lock_clocks=lock_clocks,
     )
     suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
-        destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}.json"
+        destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
     check_writable(destination)
-    with progress(suite.project) as on_progress, Nursery() as nursery:
-        record = collect_run(suite, plan, on_progress, nursery=nursery)
-    record.write(destination)
+    finished = finished_record(destination)
+    if finished is not None and resume:
+        record = finished
+    else:
+        header = header_of({ALONE: suite}, plan)
+        with kept(destination, header, is_resumed=resume, is_discarded=discard) as journal:
+            with progress(suite.project) as on_progress, Nursery() as nursery:
+                record = collect_run(suite, plan, on_progress, nursery=nursery, journal=journal)
+            record.write(destination)
+            journal.remove()
     if as_json:
         print_json({"record": str(destination), **record.model_dump(mode="json")})
     else:
         print_table(tables.measurements(record))
+        if (launched := launches(record)) is not None:
+            print_table(launched)
         if record.static_facts:
             print_table(tables.static_facts(record.static_facts))
+        print_note("\n".join([*device_summary(record), time_spent(record)]))
         print_note(f"record: {destination}   next: roofwatch ingest {destination}")
     failures = list(failed_results(record))
     for failure in failures:
         print_error(failure)
     if failures:
         raise typer.Exit(EXIT_WRONG)
-
-
-@app.command()
-def ab(
-    path: Annotated[Path, typer.Argument(help="Benchmark file or folder, in a git repository.", show_default=False)],
-    *,
-    base: Annotated[str, typer.Option(help="Revision to compare against.")],
-    head: Annotated[str | None, typer.Option(help="Revision that is new; the work tree as it is if left out.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the two records.")] = Path(
-        "roofwatch-records"
-    ),
-    kernel: KernelPattern = None,
-    implementation: ImplementationPattern = None,
-    tag: Tags = None,
-    targets: TargetList = None,
-    static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")] = 1,
-    blocks: Annotated[int, typer.Option(min=1, help="Blocks of samples on each side; 3 at least for a verdict.")] = 8,
-    baseline: BaselineFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure two revisions against each other in one job, their blocks interleaved. Exit status as for compare."""
-    import tempfile
-    from contextlib import ExitStack
-
-    from ci.gate import exit_code
-    from ci.pull_request import judge_pull_request
-    from collector.nursery import Nursery
-    from collector.revision import suite_at_revision
-    from collector.run import measure_pair
-    from collector.whole_file import check_writable
-    from roofwatch.arguments import run_plan, suite_at
-    from roofwatch.static_gate import baseline_for_suite
-    from roofwatch.terminal import print_json, print_note, progress
-
-    plan = run_plan(
-        kernels=kernel,
-        implementations=implementation,
-        tags=tag,
-        targets=targets if static else "",
-        device=device,
-        threads=threads,
-        blocks=blocks,
-    )
-    check_writable(output / "record.json")
-    accepted = baseline_for_suite(path, baseline)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-ab-")))
-        on_progress = stack.enter_context(progress("base against head"))
-        suites = [
-            suite_at(path, None)
-            if revision is None
-            else stack.enter_context(suite_at_revision(path, revision, folder / side))
-            for side, revision in (("base", base), ("head", head))
-        ]
-        nursery = stack.enter_context(Nursery())
-        records = measure_pair(suites[0], suites[1], plan, nursery=nursery, on_progress=on_progress)
-    files = [
-        output / f"{side}-{record.commit.sha[:12]}.json" for side, record in zip(("base", "head"), records, strict=True)
-    ]
-    for file, record in zip(files, records, strict=True):
-        record.write(file)
-    judged = judge_pull_request(*records, baseline=accepted)
-    if as_json:
-        print_json({"records": [str(file) for file in files], "judgement": judged, "exit_code": exit_code(judged)})
-    else:
-        print_judgement(judged)
-        print_note(f"records: {files[0]} {files[1]}")
-    raise typer.Exit(exit_code(judged))

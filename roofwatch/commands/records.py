@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from roofwatch.commands.judgement import print_judgement
-from roofwatch.options import AsJson, BaselineFile, Output, RecordFile
+from roofwatch.options import AsJson, BaselineFile, NoiseFloorFile, Output, RecordFile
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -37,7 +37,7 @@ def read(
 
 @app.command()
 def ingest(
-    files: Annotated[list[Path], typer.Argument(help="Record files; a folder stands for its *.json files.")],
+    files: Annotated[list[Path], typer.Argument(help="Record files; a folder stands for those in it.")],
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -64,16 +64,64 @@ def ingest(
 
 
 @app.command()
-def compare(base: RecordFile, head: RecordFile, *, baseline: BaselineFile = None, as_json: AsJson = False) -> None:
+def push(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Record files; a folder stands for those in it. Left out: what waits to be sent."),
+    ] = None,
+    *,
+    url: Annotated[
+        str | None, typer.Option(help="The server, https://host. Left out: the setting server_url.", show_default=False)
+    ] = None,
+    spool: Annotated[
+        Path | None,
+        typer.Option(help="Folder of what waits to be sent. Left out: spool in data_dir.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send records to a server that speaks POST /v1/records, and whatever could not be sent before.
+
+    A record stays on this machine until the server acknowledges it by its id and content. The token is read from the
+    environment variable ROOFWATCH_TOKEN. Exit status 1: the server refused a record for good. 2: one is left for later.
+    """
+    from roofwatch.pushing import exit_status, sender_and_spool, summary
+    from roofwatch.records import read_records
+    from roofwatch.terminal import print_json, print_note
+
+    sender, waiting = sender_and_spool(url, spool)
+    for record in read_records(files or []):
+        waiting.submit(record)
+    delivery = waiting.deliver(sender)
+    if as_json:
+        print_json(delivery)
+    else:
+        print_note("\n".join(summary(delivery, waiting)))
+    raise typer.Exit(exit_status(delivery))
+
+
+@app.command()
+def compare(
+    base: RecordFile,
+    head: RecordFile,
+    *,
+    baseline: BaselineFile = None,
+    noise_floor: NoiseFloorFile = None,
+    as_json: AsJson = False,
+) -> None:
     """Compare two records: base, then head. Exit status 1 means a regression, 2 that it cannot be told."""
     from ci.gate import exit_code
     from ci.pull_request import judge_pull_request
     from collector.record import RunRecord
+    from roofwatch.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.terminal import print_json
 
-    accepted = baseline_for_records(baseline)
-    judgement = judge_pull_request(RunRecord.read(base), RunRecord.read(head), baseline=accepted)
+    judgement = judge_pull_request(
+        RunRecord.read(base),
+        RunRecord.read(head),
+        baseline=baseline_for_records(baseline),
+        noise_floor=read_noise_floor(noise_floor),
+    )
     if as_json:
         print_json({"judgement": judgement, "exit_code": exit_code(judgement)})
     else:
@@ -82,17 +130,36 @@ def compare(base: RecordFile, head: RecordFile, *, baseline: BaselineFile = None
 
 
 @app.command()
-def report(base: RecordFile, head: RecordFile, *, output: Output = None, baseline: BaselineFile = None) -> None:
+def report(
+    base: RecordFile,
+    head: RecordFile,
+    *,
+    output: Output = None,
+    junit: Annotated[
+        Path | None, typer.Option(help="Write JUnit XML here too, for other systems of CI.", show_default=False)
+    ] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(help="Write SARIF here too, for code scanning.", show_default=False)
+    ] = None,
+    baseline: BaselineFile = None,
+) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
     from ci.gate import exit_code
+    from ci.junit import to_junit
     from ci.pull_request import judge_pull_request
     from ci.report import to_markdown
+    from ci.sarif import to_sarif
     from collector.record import RunRecord
+    from roofwatch import __version__
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.terminal import print_note, write_text
 
     accepted = baseline_for_records(baseline)
     judgement = judge_pull_request(RunRecord.read(base), RunRecord.read(head), baseline=accepted)
+    if junit is not None:
+        write_text(junit, to_junit(judgement))
+    if sarif is not None:
+        write_text(sarif, to_sarif(judgement, version=__version__))
     if output is None:
         print(to_markdown(judgement), end="")
     else:

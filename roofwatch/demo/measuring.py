@@ -18,7 +18,8 @@ from collector.record import RunRecord
 from collector.revision import SuiteAt, suite_at_revision
 from collector.run import collect_run, measure_pair
 from collector.sampling import SamplingPlan
-from collector.suite_run import RunPlan, Subject
+from collector.selection import Subject
+from collector.suite_run import RunPlan
 from db.ingest import ingest_record
 from db.values import Regression
 from roofwatch.demo.folder import DemoFolder

@@ -10,7 +10,18 @@ from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import StaticFacts
 from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
-from tests.ci.values import LOUD, QUIET, SOFTMAX, SWIGLU, Result, make_records, make_timed
+from tests.ci.values import (
+    LOUD,
+    QUIET,
+    SOFTMAX,
+    SWIGLU,
+    Result,
+    make_choice,
+    make_counters,
+    make_records,
+    make_timed,
+    watched,
+)
 
 Records = tuple[RunRecord, RunRecord]
 TARGETS = ("gfx942", "sm_80", "sm_90")
@@ -114,6 +125,36 @@ def not_paired() -> Records:
 
 def inconclusive() -> Records:
     return make_records([make_timed(), make_timed(SOFTMAX)], [head_timed(levels=LOUD), head_timed(SOFTMAX)])
+
+
+def throttled() -> Records:
+    """One case of which too little remains, one of which enough does, one whose clock alone moved."""
+    hot = ("hw_slowdown", "hw_thermal_slowdown")
+    base: list[Result] = [watched(make_timed()), watched(make_timed(SOFTMAX)), watched(make_timed(SWIGLU))]
+    head: list[Result] = [
+        watched(head_timed(median_ns=1.3e6), degraded=dict.fromkeys(range(4), hot)),
+        watched(head_timed(SOFTMAX), degraded={2: ("foreign_process",)}),
+        watched(head_timed(SWIGLU, median_ns=1.1e6), sm_clock_mhz=1_800),
+    ]
+    return make_records(base, head)
+
+
+def autotuner_chose_otherwise() -> Records:
+    """The base ran the head's second best configuration, and the same was counted on both sides."""
+    base, head = make_choice(128, times_us={64: 13.1, 128: 12.9}), make_choice(64, times_us={64: 12.6, 128: 12.8})
+    before = {
+        "duration_ns": 12_900.0,
+        "dram_bytes": 4_194_304.0,
+        "stall_barrier_share": 0.1,
+        "registers_per_thread": 64,
+    }
+    after = before | {"duration_ns": 18_060.0, "stall_barrier_share": 0.43, "registers_per_thread": 96}
+    return make_records(
+        [make_timed(autotuning=(base,)), make_timed(SOFTMAX, autotuning=(base,))],
+        [head_timed(median_ns=1.4e6, autotuning=(head,)), head_timed(SOFTMAX, autotuning=(head,))],
+        base_fields={"counters": [make_counters(values=before)]},
+        head_fields={"counters": [make_counters(values=after)]},
+    )
 
 
 def static_spill() -> Records:
@@ -231,7 +272,7 @@ def hostile_names() -> Records:
 def huge() -> Records:
     base: list[Result] = []
     head: list[Result] = []
-    for number in range(1_500):
+    for number in range(5_000):
         lengths = ",".join(f"dimension_{letter}={'1' * 10}" for letter in "abcd")
         case_id = f"rms_norm/n_rows={number},{lengths}/float32/fwd"
         base.append(make_timed(case_id, levels=QUIET[:3]))
@@ -256,6 +297,8 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         not_comparable,
         not_paired,
         inconclusive,
+        throttled,
+        autotuner_chose_otherwise,
         static_spill,
         static_sentences,
         static_toolchain,

@@ -20,6 +20,8 @@ EXIT_CODES = {
     "not_comparable": 2,
     "not_paired": 2,
     "inconclusive": 2,
+    "throttled": 2,
+    "autotuner_chose_otherwise": 1,
     "static_spill": 1,
     "static_sentences": 1,
     "static_toolchain": 1,

@@ -2,9 +2,11 @@ from typing import Any
 
 import pytest
 
-from ci.group import ALL_KERNELS, Finding, Status, group_findings
+from ci.group import ALL_KERNELS, group_findings
 from ci.history import unconfirmed
+from ci.suspects import Odds, weigh
 from ci.thresholds import Thresholds
+from ci.trend_finding import Status, TrendFinding, Window
 from db.values import Cause, Regression, RegressionState, SeriesKey, Verdict
 from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_series_key
 from tests.ci.values import SOFTMAX, SWIGLU
@@ -18,16 +20,29 @@ def make_finding(
     cause: Cause = Cause.UNKNOWN,
     metric: str = "median_ns",
     number: int = 1,
+    around: int = 0,
+    runner_class: str = "one machine",
     **fields: Any,
-) -> Finding:
-    key = make_series_key(metric, case_id=case_id, implementation=implementation)
-    return Finding(make_change_point(number, series=key, **fields), cause, status)
+) -> TrendFinding:
+    """A change point at the numbered commit; `around` is how many commits it may lie off, on either side. What is not
+    confirmed may err by one more.
+    """
+    key = make_series_key(metric, case_id=case_id, implementation=implementation, runner_class=runner_class)
+    place = make_commit_ref(number).first_parent_count
+    slack = around if status is Status.CONFIRMED else around + 1
+    return TrendFinding(
+        change=make_change_point(number, series=key, **fields),
+        status=status,
+        suspects=weigh({} if cause is Cause.UNKNOWN else {cause: Odds(9.0, f"it was the {cause}")}),
+        window=Window(place - around, place + around),
+        reach=Window(place - slack, place + slack),
+    )
 
 
-def group(findings: list[Finding], *, quiet: int = 10) -> list[Regression]:
+def group(findings: list[TrendFinding], *, quiet: int = 10) -> list[Regression]:
     """Group among `quiet` more time series that did not move."""
     keys: list[SeriesKey] = [finding.change.series for finding in findings if finding.is_time]
-    keys += [make_series_key(implementation=f"quiet {number}") for number in range(quiet)]
+    keys += [make_series_key(implementation=f"quiet {number}", runner_class="one machine") for number in range(quiet)]
     return group_findings(findings, time_series=keys, thresholds=Thresholds())
 
 
@@ -44,9 +59,14 @@ def test_findings_of_one_commit_kernel_and_verdict_are_one_regression() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [make_finding(SOFTMAX), make_finding(number=2), make_finding(verdict=Verdict.IMPROVED, after=8_000.0)],
+    [
+        make_finding(SOFTMAX, after=30_000.0),
+        make_finding(implementation="compile", number=8),
+        make_finding(verdict=Verdict.IMPROVED, after=8_000.0),
+    ],
+    ids=["another scale of another kernel", "another commit", "the other way"],
 )
-def test_another_kernel_commit_or_verdict_is_another_regression(other: Finding) -> None:
+def test_what_has_another_cause_is_another_regression(other: TrendFinding) -> None:
     assert len(group([make_finding(), other])) == 2
 
 
@@ -80,24 +100,106 @@ def test_a_regression_whose_findings_are_all_refuted_is_dismissed_and_still_told
 def test_the_worst_comes_first() -> None:
     found = group(
         [
-            make_finding(number=1, status=Status.REFUTED, after=90_000.0),
-            make_finding(number=2, verdict=Verdict.IMPROVED, after=2_000.0),
-            make_finding(number=3, after=15_000.0),
-            make_finding(number=4, after=30_000.0),
-            make_finding(number=5, after=11_000.0, status=Status.CONFIRMED),
-            make_finding(number=6, metric="rmse_ratio", before=1e-7, after=None, status=Status.CONFIRMED),
+            make_finding(number=10, status=Status.REFUTED, after=90_000.0),
+            make_finding(number=20, verdict=Verdict.IMPROVED, after=2_000.0),
+            make_finding(number=30, after=15_000.0),
+            make_finding(number=40, after=30_000.0),
+            make_finding(number=50, after=11_000.0, status=Status.CONFIRMED),
+            make_finding(number=60, metric="rmse_ratio", before=1e-7, after=None, status=Status.CONFIRMED),
         ]
     )
 
-    assert [regression.commit for regression in found] == [make_commit_ref(number) for number in (6, 5, 4, 3, 2, 1)]
+    assert [regression.commit for regression in found] == [
+        make_commit_ref(number) for number in (60, 50, 40, 30, 20, 10)
+    ]
+
+
+# --- one cause, placed differently on every series
+
+
+def test_windows_that_share_a_commit_are_one_regression_at_that_commit() -> None:
+    (found,) = group(
+        [
+            make_finding(implementation="a", number=5, around=3),
+            make_finding(implementation="b", number=7, around=1),
+            make_finding(implementation="c", number=8),
+        ]
+    )
+
+    assert found.commit == make_commit_ref(8)
+    assert {change.commit for change in found.change_points} == {make_commit_ref(number) for number in (5, 7, 8)}
+
+
+def test_a_window_that_reaches_two_places_goes_where_the_narrower_windows_are() -> None:
+    narrow = [make_finding(implementation=f"i{number}", number=20) for number in range(3)]
+    wide = make_finding(implementation="wide", number=14, around=6)
+
+    found = group([*narrow, make_finding(implementation="early", number=9), wide])
+
+    assert {regression.commit: len(regression.change_points) for regression in found} == {
+        make_commit_ref(20): 4,
+        make_commit_ref(9): 1,
+    }
+
+
+def test_a_series_that_stepped_twice_has_two_causes() -> None:
+    assert len(group([make_finding(number=5), make_finding(number=6)])) == 2
+
+
+def test_kernels_that_moved_by_one_scale_at_one_commit_are_one_regression() -> None:
+    (found,) = group([make_finding(), make_finding(SOFTMAX, after=12_100.0)])
+
+    assert found.kernel == "rms_norm + softmax"
+    assert found.typical_change == pytest.approx(0.205, abs=1e-4)
+
+
+def test_kernels_of_which_only_one_was_seen_again_stay_apart() -> None:
+    found = group([make_finding(status=Status.CONFIRMED), make_finding(SOFTMAX)])
+
+    assert {regression.kernel: regression.is_confirmed for regression in found} == {"rms_norm": True, "softmax": False}
+
+
+def test_kernels_that_moved_with_one_recorded_change_are_one_regression_whatever_their_scale() -> None:
+    (found,) = group(
+        [make_finding(cause=Cause.DRIVER, after=10_600.0), make_finding(SOFTMAX, cause=Cause.DRIVER, after=19_000.0)]
+    )
+
+    assert found.cause is Cause.DRIVER
+
+
+def test_a_family_is_named_by_what_its_series_share() -> None:
+    moved = [make_finding(f"rms_norm/n={length}/bfloat16/fwd", after=10_800.0 + length) for length in (1, 2, 3)]
+    still = [
+        make_series_key(case_id=f"rms_norm/n={length}/float32/fwd", runner_class="one machine") for length in (1, 2)
+    ]
+    keys = [*(finding.change.series for finding in moved), *still]
+
+    (found,) = group_findings(moved, time_series=keys, thresholds=Thresholds())
+
+    assert found.family == "all 3 bfloat16 series of rms_norm"
+    assert found.change_spread == pytest.approx(0.00005)
+    assert found.summary.endswith("typically +8.0% ± 0.0% on all 3 bfloat16 series of rms_norm")
+
+
+def test_a_member_of_a_family_that_an_outlier_drew_away_is_of_it_all_the_same() -> None:
+    family = [make_finding(f"rms_norm/n={length}/bfloat16/fwd", number=20) for length in range(5)]
+    stray = make_finding("rms_norm/n=5/bfloat16/fwd", number=23)
+
+    (found,) = group([*family, stray])
+
+    assert len(found.change_points) == 6
 
 
 # --- the environment
 
 
-def moved_together(count: int = 6, **fields: Any) -> list[Finding]:
-    kernels = (CASE_ID, SOFTMAX, SWIGLU)
-    return [make_finding(kernels[number % 3], implementation=f"i{number}", **fields) for number in range(count)]
+def moved_together(count: int = 6, **fields: Any) -> list[TrendFinding]:
+    """Each kernel by a factor of its own, as no single change of code would."""
+    kernels = ((CASE_ID, 12_000.0), (SOFTMAX, 15_000.0), (SWIGLU, 11_000.0))
+    return [
+        make_finding(kernels[number % 3][0], implementation=f"i{number}", **{"after": kernels[number % 3][1]} | fields)
+        for number in range(count)
+    ]
 
 
 def test_half_of_the_series_moving_together_is_one_event_of_the_environment() -> None:
@@ -107,7 +209,7 @@ def test_half_of_the_series_moving_together_is_one_event_of_the_environment() ->
     assert found.cause is Cause.RUNNER
     assert not found.is_confirmed
     assert "6 of 12 time series" in found.summary
-    assert "by a factor of 1.20" in found.summary
+    assert "typically by +20.0%" in found.summary
 
 
 def test_less_than_half_of_the_series_are_regressions_of_their_kernels() -> None:
@@ -152,13 +254,7 @@ def test_of_an_event_one_series_of_each_kernel_is_measured_again() -> None:
 
 def test_an_event_on_two_machines_at_one_commit_is_told_once() -> None:
     findings = [
-        Finding(
-            make_change_point(
-                series=make_series_key(case_id=case_id, implementation=f"i{number}", runner_class=runner_class)
-            ),
-            Cause.UNKNOWN,
-            Status.UNCONFIRMED,
-        )
+        make_finding(case_id, implementation=f"i{number}", runner_class=runner_class)
         for runner_class in ("one machine", "another machine")
         for number, case_id in enumerate((CASE_ID, SOFTMAX, SWIGLU, CASE_ID))
     ]

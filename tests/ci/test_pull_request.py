@@ -6,7 +6,7 @@ from ci.gate import exit_code
 from ci.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
 from ci.reason import Reason
 from ci.static_compare import StaticJudgement
-from collector.measurement import CacheState, Timer
+from collector.measurement import CacheState, Measurement, Timer
 from collector.part import Outcome
 from collector.record import Pairing, Side
 from db.values import Verdict
@@ -159,6 +159,29 @@ def test_equal_machine_code_on_the_device_means_that_the_kernel_did_not_move(hea
     )
 
     assert only_case(judgement).reason is reason
+
+
+@pytest.mark.parametrize(
+    ("timer", "reason"),
+    [
+        (Timer.CUDA_EVENT, Reason.HOST_BOUND),
+        (Timer.CUPTI, Reason.BEYOND_THRESHOLD),
+        (Timer.CUDA_GRAPH, Reason.BEYOND_THRESHOLD),
+    ],
+)
+def test_times_that_the_host_may_hide_behind_decide_nothing_and_those_without_it_do(
+    timer: Timer, reason: Reason
+) -> None:
+    def timed(median_ns: float) -> Measurement:
+        measured = make_timed(median_ns=median_ns, timer=timer, cache=CacheState.COLD)
+        return measured.model_copy(
+            update={"blocks": tuple(block.model_copy(update={"host_ns": 0.9e6}) for block in measured.blocks)}
+        )
+
+    case = only_case(judge([timed(1e6)], [timed(1.3e6)]))
+
+    assert case.reason is reason
+    assert (case.verdict is Verdict.INCONCLUSIVE) == (reason is Reason.HOST_BOUND)
 
 
 def test_another_toolchain_takes_the_evidence_of_equal_machine_code_away() -> None:

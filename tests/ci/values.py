@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 
-from collector.measurement import Measurement
+from collector.device_state import DeviceState
+from collector.measurement import AutotuneTiming, Autotuning, Measurement
 from collector.part import Outcome
 from collector.record import Pairing, RunRecord, Side
-from collector.results import Accuracy, StaticFacts
-from db.values import Pair, Series, SeriesPoint
+from collector.results import Accuracy, Counters, StaticFacts
+from db.values import Pair, Regression, Series, SeriesPoint
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -65,6 +66,12 @@ def make_static_series(metric: str, values: Sequence[float | None], codes: str, 
         for number, (value, code) in enumerate(zip(values, codes, strict=True))
     ]
     return Series(make_series_key(metric, **defaults | key), tuple(points))
+
+
+def only(regressions: Sequence[Regression]) -> Regression:
+    """The one regression that there is."""
+    assert len(regressions) == 1, [regression.summary for regression in regressions]
+    return regressions[0]
 
 
 def stepped(
@@ -137,3 +144,40 @@ def make_records(
         one_side(0, Side.BASE, base, base_fields or {}),
         one_side(1, Side.HEAD, head, head_fields or {}),
     )
+
+
+def watched(
+    measured: Measurement, *, sm_clock_mhz: float | None = 1_980, degraded: Mapping[int, tuple[str, ...]] | None = None
+) -> Measurement:
+    """The measurement with the state of its device: one clock for all blocks, and by position what degraded them."""
+    reasons = degraded or {}
+    blocks = tuple(
+        block.model_copy(
+            update={
+                "device_state": DeviceState(
+                    reading_count=3, sm_clock_mhz=sm_clock_mhz, degraded_by=reasons.get(position, ())
+                )
+            }
+        )
+        for position, block in enumerate(measured.blocks)
+    )
+    return measured.model_copy(update={"blocks": blocks})
+
+
+def make_choice(block: int, *, times_us: Mapping[int, float] | None = None, **fields: Any) -> Autotuning:
+    """The autotuner's choice of a block, after it took these times of blocks."""
+    defaults: dict[str, Any] = {
+        "function": "_kernel",
+        "key": "4096, torch.float32",
+        "chosen": {"BLOCK": block, "num_warps": 4},
+        "timings": tuple(
+            AutotuneTiming(configuration={"BLOCK": tried, "num_warps": 4}, time_ns=time_us * 1e3)
+            for tried, time_us in (times_us or {}).items()
+        ),
+    }
+    return Autotuning(**defaults | fields)
+
+
+def make_counters(**fields: Any) -> Counters:
+    defaults: dict[str, Any] = {"case_id": CASE_ID, "implementation": "eager", "function": "_kernel"}
+    return Counters(**defaults | fields)

@@ -20,6 +20,8 @@ def test_rates_and_shares_carry_their_unit() -> None:
     assert metric("flop_per_s").format(1.5e12) == "1.5 TFLOP/s"
     assert metric("memory_bytes_per_s").format(3.35e12) == "3.35 TB/s"
     assert metric("utilisation").format(0.876) == "87.6%"
+    assert metric("joules_per_launch").format(0.0123) == "12.3 mJ"
+    assert metric("joules_per_launch").format(4e-7) == "400 nJ"
     assert metric("registers").format(255) == "255"
 
 

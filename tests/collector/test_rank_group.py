@@ -75,7 +75,7 @@ def test_a_sample_is_the_time_of_the_slowest_rank(nursery: Nursery) -> None:
     with Workers(nursery, SUITE, device="cpu", thread_count=1) as workers:
         block = workers.request(job, timeout_s=60, rank_count=2).block
     assert block is not None
-    assert min(block.samples_ns) >= 5e6  # which rank 1 sleeps
+    assert min(block.block.samples_ns) >= 5e6  # which rank 1 sleeps
 
 
 def test_a_collective_has_no_share_of_a_roof_that_does_not_bind_it(nursery: Nursery) -> None:

@@ -26,9 +26,9 @@ from tests.builders import (
     make_regression,
     make_series_key,
 )
-from tests.conftest import Databases
 from tests.dashboard.history import RMS_NORM, SLOWER_AT, SPILLS_AT, store_history
 from tests.dashboard.served import ROOT, serving
+from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]

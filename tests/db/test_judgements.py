@@ -12,7 +12,7 @@ from db.errors import StoreError
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
 from db.queries import list_regressions
-from db.values import Cause, Regression, RegressionState, Verdict
+from db.values import Cause, Regression, RegressionState, Suspect, Verdict
 from tests.builders import (
     PROJECT,
     make_change_point,
@@ -46,6 +46,11 @@ def test_regressions_read_back_equal_the_newest_commit_first(history: Engine) ->
             cause=Cause.TOOLCHAIN,
             state=RegressionState.DISMISSED,
             is_confirmed=True,
+            suspects=(Suspect(Cause.TOOLCHAIN, 0.9, "triton 3.6.0 → 3.7.1"), Suspect(Cause.UNKNOWN, 0.1, "nothing")),
+            family="all 4 bfloat16 series of softmax",
+            typical_change=-0.08,
+            change_spread=0.01,
+            is_alert=True,
             change_points=(
                 make_change_point(
                     2, series=make_series_key("registers", runner_class="", function="f", target="sm_90")

@@ -17,6 +17,7 @@ from tests.builders import (
     PROJECT,
     code_hash_of,
     make_accuracy,
+    make_ceiling,
     make_commit,
     make_commit_ref,
     make_environment,
@@ -146,6 +147,11 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
             ),
         ],
         static_facts=[make_static_facts(target="sm_90", code="a"), make_static_facts(target="gfx942", code="b")],
+        ceilings=(
+            make_ceiling(),
+            make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e11),
+            make_ceiling(per_s=2e10, source="datasheet"),
+        ),
     )
     ingest_all(store, make_record(accuracies=[make_accuracy(rmse_ratio=0.1)]), record)
 

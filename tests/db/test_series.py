@@ -9,17 +9,19 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from collector.measurement import measured_values
+from collector.device_state import DeviceState
+from collector.measurement import Autotuning, measured_values
 from collector.part import Outcome
 from collector.record import RunRecord
 from db.ingest import ingest_record
 from db.queries import list_series_keys, read_series
-from db.values import Series, SeriesKey, SeriesPoint
+from db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 from tests.builders import (
     NOON,
     PROJECT,
     code_hash_of,
     make_accuracy,
+    make_blocks,
     make_case,
     make_commit,
     make_commit_ref,
@@ -76,8 +78,69 @@ def test_a_point_tells_the_commit_the_run_the_value_and_the_quartiles(store: Eng
             value=10_000,
             low=9_925,
             high=10_075,
+            block_count=2,
+            setting=RunSetting(
+                harness_version="1",
+                toolchain=(
+                    ("TRITON_DEFAULT_FP_FUSION", "0"),
+                    ("python", "3.11.7"),
+                    ("torch", "2.13.0"),
+                    ("triton", "3.7.1"),
+                ),
+                machine=(
+                    ("os", "Linux 6.1"),
+                    ("cpu name", "Example CPU"),
+                    ("core count", "4"),
+                    ("thread count", "4"),
+                    ("device count", "1"),
+                    ("clock mode", "free"),
+                ),
+            ),
         ),
     )
+
+
+def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_for(store: Engine) -> None:
+    states = [
+        DeviceState(reading_count=2, sm_clock_mhz=clock_mhz, degraded_by=reasons)
+        for clock_mhz, reasons in ((1_980, ()), (1_950, ("sw_thermal_slowdown",)), (1_410, ("foreign_process",)))
+    ]
+    blocks = [
+        block.model_copy(update={"device_state": state})
+        for block, state in zip(make_blocks([10_000.0] * 3), states, strict=True)
+    ]
+    choice = Autotuning(function="_kernel", key="4096", chosen={"num_warps": 4, "BLOCK": 128})
+    ingest_all(store, make_record(measurements=[make_measurement(blocks=blocks, autotuning=[choice])]))
+
+    (point,) = read_one(store, make_series_key(), include_conditions=True)
+    (unasked,) = read_one(store, make_series_key())
+
+    assert point.sm_clock_mhz == 1_950
+    assert point.degraded_by == ("foreign_process", "sw_thermal_slowdown")
+    assert point.choices == (TunedChoice("_kernel", "4096", "BLOCK=128, num_warps=4"),)
+    assert (unasked.sm_clock_mhz, unasked.degraded_by, unasked.choices) == (None, (), ())
+
+
+def test_runs_of_other_branches_are_left_out_unless_asked_for(store: Engine) -> None:
+    side = [make_record(number, commit=make_commit(number, branch="try-it")) for number in (3, 4, 5)]
+    detached = make_record(2, commit=make_commit(2, branch=None))
+    ingest_all(store, make_record(0), make_record(1), detached, *side)
+
+    def commits(**filters: bool) -> list[int]:
+        return [point.commit.first_parent_count - 1 for point in read_one(store, make_series_key(), **filters)]
+
+    assert commits() == [0, 1, 2]
+    assert commits(include_branches=True) == [0, 1, 2, 3, 4, 5]
+
+
+def test_without_a_branch_of_a_usual_name_the_one_with_the_most_runs_is_the_project_s_own(store: Engine) -> None:
+    ingest_all(
+        store,
+        *(make_record(number, commit=make_commit(number, branch="devel")) for number in range(2)),
+        make_record(2, commit=make_commit(2, branch="try-it")),
+    )
+
+    assert len(read_one(store, make_series_key())) == 2
 
 
 def test_measured_metrics_are_those_that_the_record_defines(store: Engine) -> None:
@@ -98,6 +161,16 @@ def test_the_quartiles_of_a_rate_are_its_value_at_the_quartiles_of_the_time(stor
 
     assert point.low == pytest.approx(32_768 / 10_075 * 1e9)
     assert point.high == pytest.approx(32_768 / 9_925 * 1e9)
+
+
+def test_energy_is_counted_over_whole_blocks_and_has_no_quartiles(store: Engine) -> None:
+    state = DeviceState(reading_count=2, energy_per_launch_j=0.02)
+    blocks = tuple(block.model_copy(update={"device_state": state}) for block in make_blocks([10_000.0] * 3))
+    ingest_all(store, make_record(measurements=[make_measurement(blocks=blocks)]))
+
+    (point,) = read_one(store, make_series_key("joules_per_launch"))
+
+    assert (point.value, point.low, point.high) == (0.02, None, None)
 
 
 def test_a_case_without_flop_has_no_compute_rate(store: Engine) -> None:

@@ -32,12 +32,22 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
     # what is only named has none of the arguments that it needs
     needed = {
         "roofwatch ab": " f --base r",
-        "roofwatch audit": " --triton v",
+        "roofwatch static audit": " --triton v",
+        "roofwatch static capture": " -- f.py",
         "roofwatch check": " f",
+        "roofwatch diagnose": " c",
+        "roofwatch ncu": " c",
+        "roofwatch profile": " c",
         "roofwatch read": " f",
+        "roofwatch redact": " f",
         "roofwatch ingest": " f",
         "roofwatch compare": " f f",
         "roofwatch report": " f f",
+        "roofwatch token": " list",
+        "roofwatch token create": " n --scope read",
+        "roofwatch token revoke": " i",
+        "roofwatch token trust": " r --project p",
+        "roofwatch token distrust": " r --project p",
     }
     check_line(line + needed.get(line, ""))
 

@@ -33,7 +33,7 @@ def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
 def test_every_command_is_listed_and_explains_itself() -> None:
     listing = roofwatch("--help").output
     for command in (
-        *("demo", "list", "check", "run", "ab", "static", "audit"),
+        *("demo", "list", "check", "diagnose", "run", "ab", "static"),
         *("ingest", "compare", "report", "db", "dashboard", "schema"),
     ):
         assert command in listing
@@ -145,7 +145,7 @@ def test_two_revisions_are_measured_against_each_other_and_nothing_of_them_stays
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     done = roofwatch(
         *("ab", benchmark, "--base", "HEAD~2", "--head", "HEAD~1", "--blocks", "3", "--no-static", "-o", records),
-        "--json",
+        *("--budget", "0", "--json"),
     )
     assert done.status == 1, done.error
     base, head = (RunRecord.read(Path(file)) for file in done.parsed["records"])
@@ -165,7 +165,8 @@ def test_two_revisions_are_measured_against_each_other_and_nothing_of_them_stays
 def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     benchmark.write_text(benchmark.read_text().replace("return x * 3", "return x * 2"))
-    done = roofwatch("ab", benchmark, "--base", "HEAD", "--blocks", "1", "--no-static", "-k", "scale", "-o", records)
+    briefly = ("--blocks", "1", "--budget", "0", "--no-static", "-k", "scale")
+    done = roofwatch("ab", benchmark, "--base", "HEAD", *briefly, "-o", records)
     assert done.status == 1, done.error
     assert "wrong_result" in done.output
 

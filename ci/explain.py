@@ -1,0 +1,232 @@
+"""Why a time stepped: what else changed there, as suspects with odds and a sentence with numbers each. Pure.
+
+The runs just before the step are held against those just after it. What changed with the level is a suspect; what
+changed elsewhere, or came and went while the level stayed, is none; what is on record as unchanged is excluded.
+docs/analysis.md has the odds and argues them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ci.compare import Comparison
+from ci.suspects import Odds, weigh
+from db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
+
+NEAR_RUNS = 8
+"""Runs on either side that are looked at: a level's own, and near enough to share what else went on."""
+
+_CHANGED_WITH_IT = 9.0
+"""Odds of what changed exactly where the level did: commits with such a change are few, so coincidence is rare."""
+_CHANGED_BESIDE_IT = 3.0
+"""Odds of what changed at a neighbouring commit that the series does not exclude."""
+_SEEN_SIDE_BY_SIDE = 99.0
+"""Odds of the code when base and head differed in one job: nothing else was different."""
+_EXPLAINED_BY_CLOCK = 19.0
+"""Odds of the clock when the change is gone in clock cycles."""
+_MIN_CLOCK_MOVE = 0.01
+"""A clock that moved by less is at the same step: steps are 15 MHz, of some 1,500."""
+_GONE = 1 / 3
+"""A change in cycles of less than this share of the change in time is none: the noise of a median clock leaves that."""
+_POSSIBLE = 1.0
+"""Odds of what nothing speaks for or against."""
+
+
+@dataclass(frozen=True)
+class CodeMove:
+    """What is known of the machine code on both sides of a step."""
+
+    changed_targets: int
+    known_targets: int
+    facts: str
+    """What moved of the target that says most, in words; empty if nothing did."""
+    is_worse: bool
+    """A fact that decides by itself moved the way the time did."""
+
+
+@dataclass(frozen=True)
+class Around:
+    """One step of a time and what lies around it."""
+
+    before: Sequence[SeriesPoint]
+    """The last runs of the old level."""
+    after: Sequence[SeriesPoint]
+    """The first runs of the new one."""
+    log_change: float
+    candidates: frozenset[CommitRef]
+    """Commits that may have done it."""
+    code: CodeMove | None
+    """None where no machine code is known on both sides."""
+    paired: Comparison | None = None
+    """Base against head, measured side by side, if they differed as the step says."""
+
+
+def explain(around: Around) -> tuple[Suspect, ...]:
+    """Possible causes of a step, the likeliest first; `unknown` is always among them."""
+    odds: dict[Cause, Odds] = {}
+    flip = _autotune(around)
+    if flip is not None:
+        odds[Cause.AUTOTUNE] = flip
+    if around.paired is None:
+        odds |= dict(_environment(around))
+        clock = _clock(around)
+        if clock is not None:
+            odds[Cause.CLOCK] = clock
+    code = _code(around, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
+    if code is not None:
+        odds[Cause.CODE] = code
+    return weigh(odds)
+
+
+def explain_drift(
+    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], log_change: float
+) -> tuple[Suspect, ...]:
+    """Possible causes of a slow drift, which no one commit has made: of what is recorded, the clock alone drifts."""
+    clock = _clock(Around(before, after, log_change, frozenset(), None))
+    return weigh({} if clock is None else {Cause.CLOCK: clock})
+
+
+def explain_outcome(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], sentence: str) -> tuple[Suspect, ...]:
+    """Possible causes of something that began or ceased to work."""
+    around = Around(before[-NEAR_RUNS:], after[:NEAR_RUNS], math.inf, frozenset(), None)
+    return weigh({**dict(_environment(around)), Cause.CODE: Odds(_CHANGED_WITH_IT, sentence)})
+
+
+# --- the code
+
+
+def _code(around: Around, *, is_toolchain_suspected: bool) -> Odds | None:
+    code, paired = around.code, around.paired
+    if code is not None and not code.changed_targets:
+        return Odds(0.0, f"machine code unchanged on all {code.known_targets} targets, so the kernel's code is not it")
+    again = ""
+    if paired is not None:
+        again = f"seen again side by side in one job ({paired.relative_change:+.1%}), where only the commit differed"
+    if code is None:
+        return Odds(_SEEN_SIDE_BY_SIDE, again) if again else _unrecorded_code()
+    moved = f"machine code changed on {code.changed_targets} of {code.known_targets} targets"
+    moved += f": {code.facts}" if code.facts else ", and no fact of it moved"
+    if again:
+        return Odds(_SEEN_SIDE_BY_SIDE, f"{moved}; {again}")
+    if is_toolchain_suspected:
+        return Odds(_POSSIBLE, f"{moved}, as another compiler's would")
+    return Odds(2 * _CHANGED_WITH_IT if code.is_worse else _CHANGED_WITH_IT, moved)
+
+
+def _unrecorded_code() -> Odds:
+    return Odds(_POSSIBLE, "the commit may have done it: no machine code of this implementation is recorded")
+
+
+# --- the autotuner
+
+
+def _autotune(around: Around) -> Odds | None:
+    there = [point.choices for point in around.before if point.choices]
+    here = [point.choices for point in around.after if point.choices]
+    if not there or not here:
+        return None
+    for function, key in sorted({(choice.function, choice.key) for choice in here[0]}):
+        old = {text for choices in there for text in _chosen(choices, function, key)}
+        new = {text for choices in here for text in _chosen(choices, function, key)}
+        if old and new and old.isdisjoint(new):
+            sentence = f"the autotuner of {function} chose {_either(new)} after it, {_either(old)} before"
+            return Odds(_CHANGED_WITH_IT, sentence)
+    return None
+
+
+def _chosen(choices: Sequence[TunedChoice], function: str, key: str) -> list[str]:
+    return [choice.configuration for choice in choices if (choice.function, choice.key) == (function, key)]
+
+
+def _either(configurations: set[str]) -> str:
+    return " or ".join(sorted(configurations))
+
+
+# --- the environment
+
+
+def _environment(around: Around) -> Iterator[tuple[Cause, Odds]]:
+    """Causes of which the setting changed with the level, or beside it."""
+    readings: tuple[tuple[Cause, Callable[[RunSetting], tuple[tuple[str, str], ...]]], ...] = (
+        (Cause.DRIVER, lambda setting: (("driver", setting.driver_version or "unknown"),)),
+        (Cause.TOOLCHAIN, lambda setting: setting.toolchain),
+        (Cause.HARNESS, lambda setting: (("harness", setting.harness_version),)),
+        (Cause.RUNNER, lambda setting: setting.machine),
+    )
+    for cause, read in readings:
+        found = _moved(around, read)
+        if found is not None:
+            yield cause, found
+
+
+def _moved(around: Around, read: Callable[[RunSetting], tuple[tuple[str, str], ...]]) -> Odds | None:
+    there = [(point.commit, dict(read(point.setting))) for point in around.before if point.setting is not None]
+    here = [(point.commit, dict(read(point.setting))) for point in around.after if point.setting is not None]
+    if not there or not here:
+        return None
+    exact, beside = [], []
+    for name in {**there[-1][1], **here[0][1]}:
+        old, new = [values.get(name) for _, values in there], [values.get(name) for _, values in here]
+        if set(old).isdisjoint(new):
+            exact.append(f"{name} {_value(old[-1])} → {_value(new[0])}")
+        elif _changed_beside(around, [*zip([commit for commit, _ in there], old, strict=True)], here, name):
+            beside.append(f"{name} {_value(old[0])} → {_value(new[-1])}")
+    if exact:
+        return Odds(_CHANGED_WITH_IT, f"{', '.join(exact)} with the first run of the new level")
+    if beside:
+        return Odds(_CHANGED_BESIDE_IT, f"{', '.join(beside)} at a neighbouring commit, where the step may as well lie")
+    return None
+
+
+def _changed_beside(
+    around: Around,
+    there: Sequence[tuple[CommitRef, str | None]],
+    here: Sequence[tuple[CommitRef, dict[str, str]]],
+    name: str,
+) -> bool:
+    """Whether it changed once, for good, and at a commit that may have done it."""
+    readings = [*there, *((commit, values.get(name)) for commit, values in here)]
+    changes = [commit for (_, old), (commit, new) in pairwise(readings) if old != new]
+    return len(changes) == 1 and changes[0] in around.candidates
+
+
+def _value(value: str | None) -> str:
+    return "unset" if value is None else value
+
+
+# --- the clock
+
+
+def _clock(around: Around) -> Odds | None:
+    there = [point.sm_clock_mhz for point in around.before if point.sm_clock_mhz]
+    here = [point.sm_clock_mhz for point in around.after if point.sm_clock_mhz]
+    held_back = _held_back(around)
+    if not there or not here:
+        return None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
+    before_mhz, after_mhz = statistics.median(there), statistics.median(here)
+    clock_log_change = math.log(after_mhz / before_mhz)
+    in_cycles = around.log_change + clock_log_change
+    moved = f"the SM clock moved from {before_mhz:.0f} to {after_mhz:.0f} MHz"
+    told = f"{moved}: in clock cycles the change is {math.expm1(in_cycles):+.1%}"
+    told += f"; {held_back}" if held_back else ""
+    if abs(clock_log_change) < math.log1p(_MIN_CLOCK_MOVE) or clock_log_change * around.log_change > 0:
+        return None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
+    if abs(in_cycles) <= _GONE * abs(around.log_change):
+        return Odds(_EXPLAINED_BY_CLOCK, told)
+    share = min(1.0, abs(clock_log_change) / abs(around.log_change))
+    return Odds(_CHANGED_BESIDE_IT * share, told)
+
+
+def _held_back(around: Around) -> str | None:
+    """What held the device back on the slower level alone."""
+    slower, faster = (around.after, around.before) if around.log_change > 0 else (around.before, around.after)
+    usual = {reason for point in faster for reason in point.degraded_by}
+    held = [point for point in slower if set(point.degraded_by) - usual]
+    if 2 * len(held) <= len(slower):
+        return None
+    reasons = sorted({reason for point in held for reason in point.degraded_by} - usual)
+    return f"{len(held)} of {len(slower)} runs on the slower level were held back by {', '.join(reasons)}"

@@ -1,0 +1,95 @@
+"""What one series of a history tells: a change point with its place, its certainty and what may have caused it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+from db.values import ChangePoint, Suspect
+
+ALL_KERNELS = "*"
+"""Stands for the kernel of an environment event."""
+
+
+class Status(StrEnum):
+    CONFIRMED = "confirmed"
+    """Deterministic, or seen again base against head."""
+    UNCONFIRMED = "unconfirmed"
+    REFUTED = "refuted"
+    """Measured again base against head, and not there."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A range of places on the branch, both ends included; a place is a commit's `first_parent_count`."""
+
+    first: int
+    last: int
+
+    @property
+    def width(self) -> int:
+        return self.last - self.first + 1
+
+    def holds(self, place: int) -> bool:
+        return self.first <= place <= self.last
+
+    def touches(self, other: Window) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class TrendFinding:
+    """A change point with what is known about it."""
+
+    change: ChangePoint
+    status: Status
+    suspects: tuple[Suspect, ...]
+    """Possible causes, the likeliest first."""
+    window: Window
+    """Commits that may have done it: from the one after the last that surely has not."""
+    reach: Window
+    """The same, and one measured commit more on either side: where a window that errs may mean."""
+    log_error: float = 0.0
+    """Standard error of the logarithm of after / before; 0 for what is exact."""
+    p_value: float | None = None
+    """How often a series of noise alone shows a step of this size anywhere; None for what is no step of a time."""
+    night: date | None = None
+    """When the new level was first measured, in UTC."""
+
+    @property
+    def kernel(self) -> str:
+        return self.change.series.kernel
+
+    @property
+    def is_time(self) -> bool:
+        """Whether a time moved, as opposed to an outcome or a compiled fact."""
+        return self.change.series.metric == "median_ns" and not is_outcome(self.change)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether a time moved at one commit, as opposed to little by little."""
+        return self.is_time and not self.change.is_gradual
+
+    @property
+    def log_change(self) -> float:
+        return log_change(self.change)
+
+
+def window_of(change: ChangePoint) -> Window:
+    """The window of a change that lies between two commits for certain."""
+    last = change.commit.first_parent_count
+    return Window(min(change.previous_commit.first_parent_count + 1, last), last)
+
+
+def is_outcome(change: ChangePoint) -> bool:
+    """Whether something began or ceased to work, so that a side has no value."""
+    return change.before is None or change.after is None
+
+
+def log_change(change: ChangePoint) -> float:
+    """ln(after / before); infinite where there is no such ratio."""
+    if not change.before or not change.after or change.before < 0 or change.after < 0:
+        return math.inf
+    return math.log(change.after / change.before)

@@ -1,0 +1,229 @@
+"""What may have caused a step: evidence in, ranked suspects with sentences out."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ci.compare import compare
+from ci.explain import Around, CodeMove, explain, explain_outcome
+from ci.suspects import Odds, cause_of, combine, weigh
+from db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
+from tests.builders import make_commit_ref
+from tests.ci.values import make_point
+
+OLD = RunSetting(
+    harness_version="1",
+    driver_version="570.86",
+    toolchain=(("torch", "2.12.0"), ("triton", "3.6.0")),
+    machine=(("os", "Linux 6.1"),),
+)
+UNCHANGED = CodeMove(changed_targets=0, known_targets=2, facts="", is_worse=False)
+CHANGED = CodeMove(changed_targets=2, known_targets=2, facts="registers per thread 128 to 255", is_worse=False)
+
+
+def runs(first: int, value: float, *, count: int = 6, **fields: Any) -> list[SeriesPoint]:
+    """Runs of one level, from the numbered commit on."""
+    return [make_point(number, value, **{"setting": OLD} | fields) for number in range(first, first + count)]
+
+
+def around(
+    *,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    log_change: float = math.log(1.2),
+    **fields: Any,
+) -> Around:
+    """A step at commit 6 from 1 ms, 20 % slower unless told otherwise."""
+    defaults: dict[str, Any] = {
+        "before": runs(0, 1e6, **before or {}),
+        "after": runs(6, 1e6 * math.exp(log_change), **after or {}),
+        "log_change": log_change,
+        "candidates": frozenset({make_commit_ref(6)}),
+        "code": None,
+    }
+    return Around(**defaults | fields)
+
+
+def first(suspects: Sequence[Suspect]) -> Suspect:
+    return suspects[0]
+
+
+def weights(suspects: Sequence[Suspect]) -> dict[Cause, float]:
+    return {suspect.cause: suspect.weight for suspect in suspects}
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause", "sentence"),
+    [
+        ({"driver_version": "570.124"}, Cause.DRIVER, "driver 570.86 → 570.124"),
+        ({"toolchain": (("torch", "2.12.0"), ("triton", "3.7.1"))}, Cause.TOOLCHAIN, "triton 3.6.0 → 3.7.1"),
+        (
+            {"toolchain": (*OLD.toolchain, ("TRITON_DEFAULT_FP_FUSION", "0"))},
+            Cause.TOOLCHAIN,
+            "TRITON_DEFAULT_FP_FUSION unset → 0",
+        ),
+        ({"harness_version": "2"}, Cause.HARNESS, "harness 1 → 2"),
+        ({"machine": (("os", "Linux 6.8"),)}, Cause.RUNNER, "os Linux 6.1 → Linux 6.8"),
+    ],
+)
+def test_what_changed_with_the_level_is_the_first_suspect(changed: dict[str, Any], cause: Cause, sentence: str) -> None:
+    suspect = first(explain(around(after={"setting": replace(OLD, **changed)})))
+
+    assert suspect.cause is cause
+    assert sentence in suspect.sentence
+    assert suspect.weight < 0.95
+
+
+def test_what_changed_at_a_neighbouring_candidate_is_a_lesser_suspect() -> None:
+    step = around(
+        after={"setting": replace(OLD, driver_version="570.124")},
+        candidates=frozenset({make_commit_ref(6), make_commit_ref(7)}),
+    )
+    later = replace(step, after=[replace(step.after[0], setting=OLD), *step.after[1:]])
+
+    exact, beside = weights(explain(step))[Cause.DRIVER], weights(explain(later))[Cause.DRIVER]
+
+    assert exact > beside > 0.4
+
+
+def test_what_changed_where_the_step_cannot_be_is_no_suspect() -> None:
+    step = around(after={"setting": replace(OLD, driver_version="570.124")})
+    later = replace(step, after=[*(replace(point, setting=OLD) for point in step.after[:3]), *step.after[3:]])
+
+    assert Cause.DRIVER not in weights(explain(later))
+
+
+def test_what_came_and_went_while_the_level_stayed_is_no_suspect() -> None:
+    other = replace(OLD, machine=(("os", "Linux 6.8"),))
+    step = around(after={"setting": other})
+    before = [replace(point, setting=(OLD, other)[place % 2]) for place, point in enumerate(step.before)]
+
+    assert Cause.RUNNER not in weights(explain(replace(step, before=before)))
+
+
+def test_equal_machine_code_excludes_the_code() -> None:
+    suspects = explain(around(code=UNCHANGED))
+
+    assert Cause.CODE not in weights(suspects)
+    assert "machine code unchanged on all 2 targets" in first(suspects).sentence
+
+
+def test_machine_code_that_changed_is_told_with_the_facts_that_moved() -> None:
+    suspect = first(explain(around(code=CHANGED)))
+
+    assert suspect.cause is Cause.CODE
+    assert "2 of 2 targets: registers per thread 128 to 255" in suspect.sentence
+
+
+def test_machine_code_from_another_compiler_tells_nothing_of_the_source() -> None:
+    step = around(code=CHANGED, after={"setting": replace(OLD, toolchain=(("triton", "3.7.1"),))})
+
+    assert first(explain(step)).cause is Cause.TOOLCHAIN
+
+
+def test_where_nothing_is_recorded_nobody_is_accused() -> None:
+    suspects = explain(around(before={"setting": None}, after={"setting": None}))
+
+    assert cause_of(suspects) is Cause.UNKNOWN
+
+
+def test_two_changes_at_once_leave_both_suspected_alike() -> None:
+    found = weights(explain(around(code=CHANGED, after={"setting": replace(OLD, driver_version="570.124")})))
+
+    assert found[Cause.CODE] == pytest.approx(found[Cause.DRIVER])
+
+
+def test_a_pair_that_shows_the_change_leaves_only_the_commit() -> None:
+    paired = compare([[1e6, 1.01e6]] * 8, [[1.2e6, 1.21e6]] * 8)
+    step = around(paired=paired, after={"setting": replace(OLD, driver_version="570.124")})
+
+    suspects = explain(step)
+
+    assert first(suspects).cause is Cause.CODE
+    assert first(suspects).weight > 0.95
+    assert Cause.DRIVER not in weights(suspects)
+
+
+# --- clocks
+
+
+def test_a_change_that_is_gone_in_clock_cycles_is_the_clock_s() -> None:
+    suspect = first(explain(around(before={"sm_clock_mhz": 1_980.0}, after={"sm_clock_mhz": 1_650.0})))
+
+    assert suspect.cause is Cause.CLOCK
+    assert "from 1980 to 1650 MHz: in clock cycles the change is +0.0%" in suspect.sentence
+
+
+@pytest.mark.parametrize("after_mhz", [1_980.0, 1_975.0, 2_100.0])
+def test_a_clock_that_stayed_or_went_the_other_way_is_no_suspect(after_mhz: float) -> None:
+    found = explain(around(before={"sm_clock_mhz": 1_980.0}, after={"sm_clock_mhz": after_mhz}))
+
+    assert Cause.CLOCK not in weights(found)
+
+
+def test_a_clock_that_explains_a_part_is_a_lesser_suspect() -> None:
+    part = explain(around(before={"sm_clock_mhz": 1_980.0}, after={"sm_clock_mhz": 1_850.0}))
+    whole = explain(around(before={"sm_clock_mhz": 1_980.0}, after={"sm_clock_mhz": 1_650.0}))
+
+    assert 0 < weights(part)[Cause.CLOCK] < weights(whole)[Cause.CLOCK] / 2
+
+
+def test_runs_that_were_held_back_are_told_with_the_reason() -> None:
+    suspect = first(explain(around(after={"degraded_by": ("sw_thermal_slowdown",)})))
+
+    assert suspect.cause is Cause.CLOCK
+    assert "6 of 6 runs on the slower level were held back by sw_thermal_slowdown" in suspect.sentence
+
+
+# --- the autotuner
+
+
+def chose(configuration: str) -> dict[str, Any]:
+    return {"choices": (TunedChoice("_kernel", "4096", configuration),)}
+
+
+def test_a_configuration_that_flipped_is_a_suspect() -> None:
+    suspect = first(explain(around(before=chose("BLOCK=128"), after=chose("BLOCK=64"), code=UNCHANGED)))
+
+    assert suspect.cause is Cause.AUTOTUNE
+    assert "_kernel chose BLOCK=64 after it, BLOCK=128 before" in suspect.sentence
+
+
+def test_a_configuration_that_was_chosen_before_too_is_no_suspect() -> None:
+    step = around(before=chose("BLOCK=64"), after=chose("BLOCK=64"))
+    mixed = replace(step, before=[*step.before, *runs(5, 1e6, count=1, **chose("BLOCK=128"))])
+
+    assert Cause.AUTOTUNE not in weights(explain(mixed))
+
+
+# --- weights
+
+
+@pytest.mark.parametrize("odds", [{}, {Cause.CODE: 9.0}, {Cause.CODE: 9.0, Cause.DRIVER: 3.0, Cause.CLOCK: 19.0}])
+def test_weights_are_shares_and_none_is_certain(odds: dict[Cause, float]) -> None:
+    suspects = weigh({cause: Odds(value, "it moved") for cause, value in odds.items()})
+
+    assert sum(suspect.weight for suspect in suspects) == pytest.approx(1)
+    assert [suspect.weight for suspect in suspects] == sorted((suspect.weight for suspect in suspects), reverse=True)
+    assert all(suspect.weight < 1 for suspect in suspects) or not odds
+
+
+def test_the_suspects_of_many_series_are_the_mean_of_each() -> None:
+    driver, code = weigh({Cause.DRIVER: Odds(9.0, "driver")}), weigh({Cause.CODE: Odds(9.0, "code")})
+
+    found = combine([driver, driver, driver, code])
+
+    assert weights(found)[Cause.DRIVER] == pytest.approx(0.75 * 0.9)
+    assert "(so on 3 of 4 series)" in first(found).sentence
+
+
+def test_a_failure_that_begins_with_another_driver_suspects_it_as_much_as_the_code() -> None:
+    before = runs(0, 1e6, count=1)
+    after = [make_point(1, None, setting=replace(OLD, driver_version="570.124"))]
+
+    found = weights(explain_outcome(before, after, "it worked at the commit before"))
+
+    assert found[Cause.DRIVER] == pytest.approx(found[Cause.CODE])

@@ -1,0 +1,101 @@
+"""A project judged from the store: in parts, and with what is quiet left aside, as if all were read at once."""
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from ci import judge
+from ci.history import judge_history
+from ci.judge import JUDGED_METRICS, judge_project
+from collector.device_state import DeviceState
+from collector.measurement import Measurement
+from collector.part import Outcome
+from db.errors import StoreError
+from db.ingest import ingest_record
+from db.queries import list_pairs, list_regressions, read_series
+from db.values import Cause, Verdict
+from tests.builders import (
+    PROJECT,
+    make_accuracy,
+    make_blocks,
+    make_environment,
+    make_measurement,
+    make_pair_of_records,
+    make_record,
+    make_static_facts,
+)
+from tests.ci.values import SOFTMAX, SWIGLU, stepped
+
+COMMITS = 16
+
+
+def timed(case_id: str, median_ns: float, *, sm_clock_mhz: float | None = None) -> Measurement:
+    state = DeviceState(reading_count=1, sm_clock_mhz=sm_clock_mhz)
+    blocks = tuple(block.model_copy(update={"device_state": state}) for block in make_blocks([median_ns, median_ns]))
+    return make_measurement(case_id, blocks=blocks)
+
+
+@pytest.fixture
+def history(store: Engine) -> Engine:
+    """A kernel that steps with its clock, one that fails once, one that nothing happens to, and one that spills."""
+    steps, quiet = stepped(at=8, factor=1.4), stepped(factor=1.0, seed=3)
+    for number in range(COMMITS):
+        clock_mhz = 1_980 if number < 8 else 1_414
+        record = make_record(
+            number,
+            measurements=[
+                timed("rms_norm/n=1/float32/fwd", steps[number], sm_clock_mhz=clock_mhz),
+                timed(SOFTMAX, quiet[number]),
+                timed(SWIGLU, quiet[number]),
+            ],
+            accuracies=[make_accuracy(SWIGLU, outcome=Outcome.INCORRECT if number == 5 else Outcome.OK)],
+            static_facts=[
+                make_static_facts("rope/n=1/float32/fwd", code=str(number >= 9), local_bytes=48 * (number >= 9))
+            ],
+            environment=make_environment(device_kind="cuda", driver_version="570.86"),
+        )
+        ingest_record(store, record)
+    for record in make_pair_of_records(3, 4):
+        ingest_record(store, record)
+    return store
+
+
+def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(history) as session:
+        series = read_series(session, PROJECT, metrics=JUDGED_METRICS, include_pairs=True, include_conditions=True)
+        at_once = judge_history(series, list_pairs(session, PROJECT))
+    monkeypatch.setattr(judge, "_CASES_AT_ONCE", 1)
+
+    in_parts = judge_project(history, PROJECT)
+
+    assert in_parts == at_once
+    assert {(found.kernel, found.verdict) for found in in_parts} == {
+        ("rms_norm", Verdict.REGRESSED),
+        ("rope", Verdict.REGRESSED),
+        ("swiglu", Verdict.REGRESSED),
+        ("swiglu", Verdict.IMPROVED),
+    }
+
+
+def test_what_was_judged_is_kept_with_its_suspects(history: Engine) -> None:
+    found = judge_project(history, PROJECT)
+
+    with Session(history) as session:
+        stored = list_regressions(session, PROJECT)
+
+    assert sorted(stored, key=lambda one: one.key) == sorted(found, key=lambda one: one.key)
+    (slower,) = (one for one in found if one.kernel == "rms_norm")
+    assert slower.cause is Cause.CLOCK
+    assert "in clock cycles the change is" in slower.suspects[0].sentence
+
+
+def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = judge_project(history, PROJECT)
+    monkeypatch.setattr(judge, "_CASES_AT_ONCE", 2)
+
+    assert judge_project(history, PROJECT, worker_count=2) == alone
+
+
+def test_a_project_without_runs_is_refused_by_the_store(store: Engine) -> None:
+    with pytest.raises(StoreError, match="not in this database"):
+        judge_project(store, "nobody/nothing")

@@ -1,0 +1,44 @@
+"""Many series with causes planted among them: each is told once, and little else is."""
+
+from dataclasses import replace
+
+import pytest
+
+from ci.group import ALL_KERNELS
+from ci.history import judge_history
+from db.values import Cause, Series
+from tests.ci.planted import PlantedHistory, plant, score
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def history(request: pytest.FixtureRequest) -> PlantedHistory:
+    """200 series over 200 commits with nine causes; bench/grouping.py does the same at 500 by 300 by twelve."""
+    return plant(request.param, shape_count=2, commit_count=200, single_count=3, family_count=5)
+
+
+def test_each_planted_cause_is_told_as_one_regression(history: PlantedHistory) -> None:
+    alerts = [found for found in judge_history(history.series) if found.is_alert]
+
+    result = score(history, alerts)
+
+    assert result.found >= result.cause_count - 1
+    assert len(result.extra) <= 1, [found.summary for found in result.extra]
+
+
+def test_the_driver_is_one_event_with_the_driver_as_its_cause(history: PlantedHistory) -> None:
+    driver = next(cause for cause in history.causes if cause.is_driver)
+
+    events = [found for found in judge_history(history.series) if found.kernel == ALL_KERNELS]
+
+    (event,) = events
+    assert event.commit.first_parent_count - 1 == driver.commit
+    assert event.cause is Cause.DRIVER
+    assert "driver 570.86 → 570.124" in event.suspects[0].sentence
+
+
+def test_without_a_record_of_the_driver_it_is_still_one_event(history: PlantedHistory) -> None:
+    silent = [Series(one.key, tuple(replace(point, setting=None) for point in one.points)) for one in history.series]
+
+    events = [found for found in judge_history(silent) if found.kernel == ALL_KERNELS]
+
+    assert [event.cause for event in events] == [Cause.RUNNER]
