@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 import time
 
+from collector.machine_code.static_lane import compile_suite
 from collector.results import StaticFacts
-from collector.static_lane import compile_suite
 from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 

@@ -139,9 +139,7 @@ def judge_pull_request(
     whole_refusals = refuse_whole(base, head)
     time_refusals = refuse_times(base, head)
     is_paired = are_paired(base, head)
-    cases = tuple(
-        _judge_cases(base, head, whole_refusals, time_refusals, limits, noise_floor, is_paired=is_paired)
-    )
+    cases = tuple(_judge_cases(base, head, whole_refusals, time_refusals, limits, noise_floor, is_paired=is_paired))
     static, ratchet_notes = _judge_static(base, head, baseline, is_refused=bool(whole_refusals))
     counts = Counter([*map(_kind, cases), *map(_kind, static.judged)])
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from collector.errors import SuiteError
-from collector.evaluation import (
+from collector.checking.evaluation import (
     IncorrectResultError,
     differentiable,
     differentiated_names,
@@ -16,6 +15,7 @@ from collector.evaluation import (
     outputs_by_name,
     upstream_gradients,
 )
+from collector.errors import SuiteError
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec
 
 

@@ -11,12 +11,12 @@ import pynvml
 import torch
 
 from collector.cache_copy import ITEM_BYTES, copy_in_rounds, whole_blocks
-from collector.caches import last_level_cache_bytes
 from collector.datasheets import datasheet_ceilings
 from collector.errors import TimerError
 from collector.machine import Ceiling
 from collector.roofline import HOLDERS, TF32
 from collector.sampling import SamplingPlan
+from collector.timers.caches import last_level_cache_bytes
 from collector.timing import sample_launches
 
 _CPU_WORKING_SET_BYTES = 128 * 2**20

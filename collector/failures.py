@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from collector.checking.evaluation import IncorrectResultError
 from collector.errors import ToolchainError
-from collector.evaluation import IncorrectResultError
 from collector.part import Outcome
 from collector.protocol import Failure
 

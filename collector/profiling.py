@@ -23,10 +23,10 @@ from typing import Any
 
 from collector.captured_kernels import CapturedKernel, captured_kernels
 from collector.errors import CollectorError
+from collector.keeping.redaction import Kind, Redaction
+from collector.keeping.whole_file import reason_of, write_whole
 from collector.profiles.redacted import redact_trace
 from collector.profiles.source import ProfileError
-from collector.redaction import Kind, Redaction
-from collector.whole_file import reason_of, write_whole
 
 KERNELS_FILE = "kernels.jsonl"
 _HOOK = Path(__file__).parent / "injection"

@@ -9,15 +9,15 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from collector.case_record import CaseRecord
-from collector.check_report import CheckReport, Layout
+from collector.checking.check_report import CheckReport, Layout
 from collector.machine import Ceiling, Environment
+from collector.machine_code.sources import Sources
 from collector.measurement import Autotuning, Block, CacheState, MemoryUse, Timer
 from collector.part import Outcome
 from collector.results import Accuracy, StaticFacts
 from collector.sampling import SamplingPlan
-from collector.sources import Sources
 from collector.suite_source import SuiteSource
-from collector.timing_method import ChosenMethod, TimingMethod
+from collector.timers.method import ChosenMethod, TimingMethod
 
 
 class Mode(StrEnum):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from collector.check_report import CheckReport
+from collector.checking.check_report import CheckReport
 from collector.part import Outcome
 from collector.protocol import Failure, Job, RankPlace, Reply
 from collector.results import Accuracy

@@ -20,14 +20,14 @@ import orjson
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_validator
 
 from collector.case_record import CaseRecord
-from collector.compressed import SUFFIX, TooLargeError, compress, read_document
 from collector.device_state import Telemetry
 from collector.errors import RecordError
+from collector.keeping.compressed import SUFFIX, TooLargeError, compress, read_document
+from collector.keeping.whole_file import reason_of, write_whole
 from collector.machine import Ceiling, Environment
 from collector.measurement import Measurement
 from collector.part import Count, Name, Part, Sha
 from collector.results import Accuracy, Counters, StaticFacts
-from collector.whole_file import reason_of, write_whole
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.2"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from collector.errors import GitError, SuiteError
 from collector.git import checked_out, find_repository, project_of, read_commit
+from collector.machine_code.signature import SIGNATURE_SUFFIX
 from collector.record import Commit
-from collector.signature import SIGNATURE_SUFFIX
 from collector.suite_source import SuiteSource
 
 

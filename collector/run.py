@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.device_watch import DeviceWatch
-from collector.journal import Journal
+from collector.device.device_watch import DeviceWatch
+from collector.keeping.journal import Journal
 from collector.nursery import Nursery
 from collector.protocol import Mode
 from collector.record import Pairing, RunRecord, Side

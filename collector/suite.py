@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from collector.errors import SuiteError
-from collector.signature import SIGNATURE_SUFFIX
+from collector.machine_code.signature import SIGNATURE_SUFFIX
 from collector.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
 
@@ -30,7 +30,9 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     elif source.path.suffix == SIGNATURE_SUFFIX:
-        from collector.signed_suite import signed_specs  # brings torch along, which who lists files has no need of
+        from collector.machine_code.signed_suite import (
+            signed_specs,  # brings torch along, which who lists files has no need of
+        )
 
         sys.path.append(str(source.path.parent))
         specs = signed_specs(source.path, source.module, _import_file)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collector.git import find_repository, run_git
-from collector.sources import digest_of_file
-from collector.static_store import digest_of
+from collector.machine_code.sources import digest_of_file
+from collector.machine_code.static_store import digest_of
 from collector.suite_source import SuiteSource
 
 _CODE = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hip", ".hpp", ".py", ".so"})

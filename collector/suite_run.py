@@ -10,12 +10,15 @@ from typing import Any
 
 from collector.case_record import CaseRecord
 from collector.case_timing import CaseTiming, under_the_roof
-from collector.clock_lock import Clock
-from collector.compiling import failed_facts
-from collector.device_watch import DeviceWatch
+from collector.device.clock_lock import Clock
+from collector.device.device_watch import DeviceWatch
+from collector.device.join import Window
 from collector.errors import CollectorError, JournalError, TimerError
-from collector.journal import CompiledCase, SuiteLog, changed_fields
+from collector.keeping.journal import CompiledCase, SuiteLog, changed_fields
+from collector.keeping.redacted_record import redact_record
+from collector.keeping.redaction import Redaction
 from collector.machine import Ceiling, Environment
+from collector.machine_code.compiling import failed_facts
 from collector.measurement import Block, CacheState, Measurement, Timer
 from collector.part import Outcome
 from collector.protocol import (
@@ -31,16 +34,13 @@ from collector.protocol import (
     TimedBlock,
 )
 from collector.record import Commit, Pairing, RunRecord, utc_now
-from collector.redacted_record import redact_record
-from collector.redaction import Redaction
 from collector.results import Accuracy, StaticFacts
 from collector.sampling import EFFORTS, Preset, SamplingPlan
 from collector.selection import Selection, Subject
 from collector.spent_time import Activity, SpentTime
 from collector.suite_source import SuiteSource
 from collector.targets import DEFAULT_TARGETS
-from collector.telemetry_join import Window
-from collector.timing_method import ChosenMethod
+from collector.timers.method import ChosenMethod
 from collector.workers import Workers
 from roofwatch import __version__
 

@@ -20,17 +20,17 @@ from typing import Literal
 
 import torch
 
-from collector.caches import cache_preparation, last_level_cache_bytes
-from collector.cpu_timer import CpuStopwatch
-from collector.cuda_events import EventStopwatch
-from collector.cuda_graph import GraphStopwatch
-from collector.cupti_timer import CuptiStopwatch
 from collector.measurement import Block, CacheState, Timer
 from collector.record import utc_now
-from collector.rotation import Copies, Rotation, copy_count
 from collector.sampling import SamplingPlan
-from collector.stopwatch import Alone, Launch, Ranks, Sample, Stopwatch
-from collector.timing_method import TimingMethod, default_method
+from collector.timers.caches import cache_preparation, last_level_cache_bytes
+from collector.timers.cpu import CpuStopwatch
+from collector.timers.cuda_events import EventStopwatch
+from collector.timers.cuda_graph import GraphStopwatch
+from collector.timers.cupti import CuptiStopwatch
+from collector.timers.method import TimingMethod, default_method
+from collector.timers.rotation import Copies, Rotation, copy_count
+from collector.timers.stopwatch import Alone, Launch, Ranks, Sample, Stopwatch
 
 _FIRST_CHECK = 10
 _LEAST_WARMUP_LAUNCHES = 3

@@ -22,17 +22,18 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, TypeAdapter
 
-from collector.accuracy import Baselines, check_accuracy
 from collector.autotune import AutotuneRecorder
 from collector.case_call import compiled, prepare_call
 from collector.case_record import CaseRecord
 from collector.ceilings import measure_ceilings
-from collector.check import Checker
+from collector.checking.accuracy import Baselines, check_accuracy
+from collector.checking.check import Checker
 from collector.environment import collect_environment, device_uuid
 from collector.errors import SuiteError, TimerError
 from collector.failures import failure_of
+from collector.machine_code.static import compile_case
+from collector.machine_code.watched_suite import WatchedSuite
 from collector.measurement import Autotuning
-from collector.memory import measure_memory, memory_floor
 from collector.part import Outcome
 from collector.protocol import (
     CaseKind,
@@ -57,12 +58,11 @@ from collector.protocol import (
     WorkerSettings,
 )
 from collector.rank import Rank
-from collector.rotation import Copies
-from collector.static import compile_case
 from collector.suite import load_suite
-from collector.timer_choice import choose_method
+from collector.timers.choice import choose_method
+from collector.timers.memory import measure_memory, memory_floor
+from collector.timers.rotation import Copies
 from collector.timing import sample_launches, timing_stream
-from collector.watched_suite import WatchedSuite
 from roofwatch.spec import Case, Implementation, KernelSpec, Language, UnsupportedError
 
 _MEMORY_SHARE = 0.8
@@ -160,7 +160,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
         if settings.mode is Mode.INTERPRETER:
             # its interpreter needs NumPy, which a machine that only measures may lack
-            from collector.interpreter import round_as_a_gpu_does
+            from collector.checking.interpreter import round_as_a_gpu_does
 
             round_as_a_gpu_does()
         if settings.thread_count is not None:

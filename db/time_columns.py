@@ -32,12 +32,12 @@ from db.values import SeriesKey, TimeColumns
 
 
 def list_case_row_ids(session: Session, project: str) -> list[int]:
-    """Row ids of a project's cases, by kernel and name: those of one kernel lie together."""
+    """Row ids of a project's cases in the order in which they were first stored: neighbours lie together on disk."""
     query = (
         select(CaseRow.id)
         .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .where(ProjectRow.name == project)
-        .order_by(CaseRow.kernel, CaseRow.name)
+        .order_by(CaseRow.id)
     )
     return list(session.scalars(query))
 

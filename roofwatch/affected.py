@@ -1,8 +1,8 @@
 """Which kernels a change can touch, so that the others need not be measured.
 
 A kernel is touched if one of the modules differs that it may use: those that declare it, and whatever they import, read
-from the source (`collector.closure`). What is no Python, such as a `.cu` file or a list of requirements, may be read by
-any kernel when it is launched: where such a file changed, all count. Documents do not.
+from the source (`collector.machine_code.closure`). What is no Python, such as a `.cu` file or a list of requirements,
+may be read by any kernel when it is launched: where such a file changed, all count. Documents do not.
 """
 
 from __future__ import annotations

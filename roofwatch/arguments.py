@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collector.clock_lock import parse_clock
+from collector.device.clock_lock import parse_clock
 from collector.errors import SuiteError
 from collector.git import commit_of, find_repository
 from collector.measurement import CacheState, Timer

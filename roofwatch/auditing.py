@@ -17,10 +17,10 @@ from rich.text import Text
 from ci.static_compare import StaticJudgement
 from ci.toolchain import Build, Upgrade
 from collector.errors import CollectorError, ToolchainError
+from collector.machine_code.virtual_environment import VirtualEnvironment, environment_with_triton, refuse_other_triton
 from collector.part import Outcome
 from collector.results import StaticFacts
 from collector.run import OnProgress, Progress
-from collector.virtual_environment import VirtualEnvironment, environment_with_triton, refuse_other_triton
 from roofwatch.terminal import printable, write_text
 
 MARKER = "<!-- The rest is written by roofwatch static audit. -->"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import collector
 from collector.errors import SuiteError
-from collector.signature import SIGNATURE_SUFFIX
+from collector.machine_code.signature import SIGNATURE_SUFFIX
 
 _INSTALL_ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,7 +35,7 @@ def capture_signatures(command: Sequence[str], output: Path) -> int:
         raise SuiteError(f"{output}: a file of signatures ends in {SIGNATURE_SUFFIX}")
     if not words or words == ["-m"] or (words[0] != "-m" and not Path(words[0]).is_file()):
         raise SuiteError(f"{' '.join(command) or 'no program'}: give a Python file, or -m and a module")
-    entry = str(Path(collector.__file__).parent / "capture_main.py")
+    entry = str(Path(collector.__file__).parent / "machine_code" / "capture_main.py")
     paths = [os.environ.get("PYTHONPATH", ""), str(_INSTALL_ROOT)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = [sys.executable, "-P", entry, str(output), "--", *words]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.check_report import CheckReport, TensorReport
+from collector.checking.check_report import CheckReport, TensorReport
 from collector.part import Outcome
 from collector.suite_source import SuiteSource
 from roofwatch.arguments import suite_source

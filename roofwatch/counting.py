@@ -9,7 +9,7 @@ from typing import Any
 
 from collector.case_record import CaseRecord
 from collector.errors import RecordError, SuiteError
-from collector.ncu import CountedCall
+from collector.ncu.counting import CountedCall
 from collector.part import Outcome
 from collector.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 from collector.record import Commit, RunRecord

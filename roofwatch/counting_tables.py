@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from collector.metrics import format_bytes, format_ns
-from collector.ncu_counters import stalls_of
+from collector.ncu.counters import stalls_of
 from collector.results import Counters
 from roofwatch.terminal import printable
 

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator
 
-from collector.clock_events import SW_POWER_CAP
+from collector.device.clock_events import SW_POWER_CAP
 from collector.device_state import DeviceState, Telemetry
 from collector.record import RunRecord
 

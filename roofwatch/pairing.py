@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ci.pull_request import CaseJudgement
 from collector.errors import GitError
-from collector.journal_header import header_of
+from collector.keeping.journal_header import header_of
+from collector.keeping.whole_file import check_writable
 from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt, suite_at_revision
 from collector.run import OnProgress, Progress, measure_pair
 from collector.suite_run import RunPlan
-from collector.whole_file import check_writable
 from roofwatch.arguments import suite_at
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.terminal import progress

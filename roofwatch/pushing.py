@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from collector.errors import SpoolError
-from collector.sending import TOKEN_VARIABLE, HttpSender
-from collector.spool import Delivery, Spool
+from collector.keeping.sending import TOKEN_VARIABLE, HttpSender
+from collector.keeping.spool import Delivery, Spool
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 

@@ -14,13 +14,13 @@ from ci.reason import Reason
 from ci.static_compare import StaticComparison, StaticJudgement, compare_static, place_of
 from collector.errors import SuiteError
 from collector.git import find_repository
+from collector.machine_code.signature import SIGNATURE_SUFFIX
+from collector.machine_code.static_lane import compile_suite
 from collector.part import Outcome
 from collector.record import Commit
 from collector.results import StaticFacts
 from collector.revision import own_suite_at_revision, suite_at_revision
 from collector.run import OnProgress, Progress
-from collector.signature import SIGNATURE_SUFFIX
-from collector.static_lane import compile_suite
 from collector.suite_run import RunPlan
 from db.values import Verdict
 from roofwatch.arguments import suite_source

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from collector.instructions import widths
+from collector.machine_code.instructions import widths
 from collector.measurement import measured_values
 from collector.metrics import format_bytes, format_ns, metric
 from collector.part import Outcome
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ci.noise_floor import NoiseFloor
     from ci.pull_request import PullRequestJudgement, SideResult
     from ci.static_compare import StaticJudgement
-    from collector.check_report import CheckReport, TensorReport
+    from collector.checking.check_report import CheckReport, TensorReport
     from collector.protocol import KernelInfo
     from db.status import StoreStatus
     from db.values import Regression

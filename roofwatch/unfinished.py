@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from collector.errors import RecordError
-from collector.journal import Header, Journal, discard, journal_path, read_header
+from collector.keeping.journal import Header, Journal, discard, journal_path, read_header
 from collector.record import RunRecord
 from roofwatch.terminal import print_error
 

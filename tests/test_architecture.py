@@ -232,26 +232,26 @@ def test_the_dashboard_computes_no_verdict() -> None:
 
 MAIN_PROCESS = [
     "collector.run",
-    "collector.check_run",
-    "collector.static_lane",
-    "collector.virtual_environment",
+    "collector.checking.check_run",
+    "collector.machine_code.static_lane",
+    "collector.machine_code.virtual_environment",
     "collector.profiles.recognise",
     "collector.profiles.time_spent",
     "collector.profiling",
-    "collector.redacted_file",
-    "collector.occupancy",
-    "collector.instructions",
+    "collector.keeping.redacted_file",
+    "collector.machine_code.occupancy",
+    "collector.machine_code.instructions",
     "collector.worker",
     "collector.git",
     "collector.roofline",
-    "collector.journal_header",
-    "collector.sending",
-    "collector.ncu",
+    "collector.keeping.journal_header",
+    "collector.keeping.sending",
+    "collector.ncu.counting",
 ]
 WORKER_PROCESS = "collector.nursery_main"
 IN_ANY_PROGRAM = {"collector.injection", "collector.injection.roofwatch_recorder", "collector.injection.sitecustomize"}
 """Loaded by file into whatever `roofwatch profile` runs."""
-USER_PROCESSES = ["collector.ncu_target", "collector.capture_main"]
+USER_PROCESSES = ["collector.ncu.target", "collector.machine_code.capture_main"]
 """What runs beside a user's own program."""
 
 
@@ -263,7 +263,7 @@ def test_the_process_that_plans_a_run_never_loads_what_a_kernel_could_break(modu
 def test_every_module_of_the_collector_is_in_one_of_its_two_processes() -> None:
     main = set().union(*(reached_from(module)[0] for module in MAIN_PROCESS))
     others = set().union(*(reached_from(module)[0] for module in [WORKER_PROCESS, *USER_PROCESSES]))
-    in_functions = {"collector.signed_suite", "collector.interpreter"}
+    in_functions = {"collector.machine_code.signed_suite", "collector.checking.interpreter"}
 
     assert set(in_package("collector")) <= main | others | in_functions | IN_ANY_PROGRAM
 

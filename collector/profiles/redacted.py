@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from collector.compressed import SUFFIX, compress
+from collector.keeping.compressed import SUFFIX, compress
+from collector.keeping.redaction import Kind, Redaction, RedactionError
+from collector.keeping.whole_file import reason_of, write_whole
 from collector.profiles import ncu_report_file, nsys, redacted_export
 from collector.profiles.chrome_events import find_fields
 from collector.profiles.ncu_csv import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
 from collector.profiles.source import ProfileError, head_of, read_bytes
-from collector.redaction import Kind, Redaction, RedactionError
-from collector.whole_file import reason_of, write_whole
 
 _HARMLESS_FIELDS = frozenset(
     {

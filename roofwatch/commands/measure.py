@@ -82,7 +82,7 @@ def check(
 
     Exit status 1 means that something is wrong or failed, 2 that nothing could be checked here.
     """
-    from collector.check_run import CheckPlan, check_suite
+    from collector.checking.check_run import CheckPlan, check_suite
     from collector.nursery import Nursery
     from roofwatch import tables
     from roofwatch.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
@@ -139,10 +139,10 @@ def run(
     Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
     not compile. What this machine cannot run has not failed. 130 and 143: stopped by Ctrl-C or SIGTERM.
     """
-    from collector.journal_header import ALONE, header_of
+    from collector.keeping.journal_header import ALONE, header_of
+    from collector.keeping.whole_file import check_writable
     from collector.nursery import Nursery
     from collector.run import collect_run
-    from collector.whole_file import check_writable
     from roofwatch import tables
     from roofwatch.arguments import run_plan, suite_at
     from roofwatch.device_summary import device_summary

@@ -56,8 +56,8 @@ def ncu(
     """
     from collector.errors import SuiteError
     from collector.measurement import CacheState
-    from collector.ncu import CountingPlan, count_call, find_ncu
-    from collector.ncu_command import CounterChoice
+    from collector.ncu.command import CounterChoice
+    from collector.ncu.counting import CountingPlan, count_call, find_ncu
     from collector.nursery import Nursery
     from collector.record import RunRecord
     from collector.run import Progress

@@ -18,8 +18,8 @@ from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.orm import Session
 
 from api.limits import Limits
-from collector.sending import HttpSender
-from collector.spool import Backoff, Spool
+from collector.keeping.sending import HttpSender
+from collector.keeping.spool import Backoff, Spool
 from db.access import Scope
 from db.errors import StoreError
 from db.queries import list_runs

@@ -179,7 +179,8 @@ def alarms(kind: str, order: Order, trials: int) -> int:
     arrange = taken_in_turn if order is Order.INTERLEAVED else one_after_the_other
     sides = [arrange(0.01 * NOISES[kind](rng, 60)) for _ in range(trials)]
     return sum(
-        compare_timings(base, head, order=order, threshold=1e-9, error_rate=0.02).verdict in MOVED for base, head in sides
+        compare_timings(base, head, order=order, threshold=1e-9, error_rate=0.02).verdict in MOVED
+        for base, head in sides
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from collector.nvml import REPLAY_VARIABLE, NvmlBinding
-from collector.nvml_replay import ReplayedNvml
-from collector.telemetry import Reading
+from collector.device.nvml import REPLAY_VARIABLE, NvmlBinding
+from collector.device.nvml_replay import ReplayedNvml
+from collector.device.telemetry import Reading
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvml"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

@@ -3,8 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+from collector.machine_code.static import compile_case
 from collector.results import StaticFacts
-from collector.static import compile_case
 
 HEADER = """
 import torch, triton, triton.language as tl

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.accuracy import Baselines, check_accuracy
+from collector.checking.accuracy import Baselines, check_accuracy
 from collector.part import Outcome
 from collector.results import Accuracy
 from roofwatch import KernelSpec, Tolerance, cases

@@ -13,7 +13,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from collector.autotune import AutotuneRecorder, merged
-from collector.launches import _TargetDriver
+from collector.machine_code.launches import _TargetDriver
 from collector.measurement import AutotuneTiming, Autotuning
 from tests.suites.tuned_function import scale
 

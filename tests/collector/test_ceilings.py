@@ -5,8 +5,8 @@ import torch
 
 from collector.cache_copy import copy_in_rounds, whole_blocks
 from collector.ceilings import measure_ceilings
-from collector.disassembly import sass
-from collector.launches import compiling_for
+from collector.machine_code.disassembly import sass
+from collector.machine_code.launches import compiling_for
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its ceilings cannot be measured")
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from collector.check import Checker
-from collector.check_report import Arrangement, CheckReport, Layout
-from collector.check_run import CheckPlan, check_suite, select_subjects
+from collector.checking.check import Checker
+from collector.checking.check_report import Arrangement, CheckReport, Layout
+from collector.checking.check_run import CheckPlan, check_suite, select_subjects
+from collector.checking.evaluation import prepare
+from collector.checking.layouts import in_layout, layouts_of, rearranged
 from collector.errors import SuiteError
-from collector.evaluation import prepare
-from collector.layouts import in_layout, layouts_of, rearranged
 from collector.nursery import Nursery
 from collector.part import Outcome
 from collector.protocol import CaseKind, CheckableCase, FullyChecked, ImplementationInfo, KernelInfo, Reply, SuiteInfo

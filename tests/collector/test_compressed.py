@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.compressed import TooLargeError, compress, read_document
 from collector.errors import RecordError
+from collector.keeping.compressed import TooLargeError, compress, read_document
 from collector.record import MAX_RECORD_BYTES, RunRecord
 from roofwatch.records import read_records
 from tests.builders import make_record

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from collector.activity import Activity
-from collector.cupti_records import Recorder, recorder
 from collector.errors import TimerError
+from collector.timers.activity import Activity
+from collector.timers.cupti_records import Recorder, recorder
 
 
 class Kind(enum.IntEnum):

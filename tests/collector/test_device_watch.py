@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from collector.clock_lock import Clock
-from collector.device_watch import DeviceWatch
+from collector.device.clock_lock import Clock
+from collector.device.device_watch import DeviceWatch
+from collector.device.join import Window
 from collector.errors import CollectorError
 from collector.nursery import Nursery
 from collector.protocol import Mode
 from collector.run import collect_run
 from collector.suite_run import RunPlan, SuiteRun
-from collector.telemetry_join import Window
 from collector.workers import Workers
 from roofwatch.arguments import suite_at
 from tests.builders import make_environment

@@ -8,13 +8,13 @@ import torch
 
 from collector.errors import TimerError
 from collector.measurement import CacheState, Timer
-from collector.memory import measure_memory, memory_floor
-from collector.rotation import Copies
 from collector.sampling import SamplingPlan
-from collector.stopwatch import Launch
-from collector.timer_choice import choose_method
+from collector.timers.choice import choose_method
+from collector.timers.memory import measure_memory, memory_floor
+from collector.timers.method import possible_methods
+from collector.timers.rotation import Copies
+from collector.timers.stopwatch import Launch
 from collector.timing import TimedLaunches, sample_launches, timing_stream
-from collector.timing_method import possible_methods
 from roofwatch.spec import UnsupportedError
 
 pytestmark = pytest.mark.gpu

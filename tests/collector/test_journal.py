@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from collector.errors import JournalError
-from collector.journal import Header, Journal, MeasuredSuite, discard, journal_path, read_header
+from collector.keeping.journal import Header, Journal, MeasuredSuite, discard, journal_path, read_header
 from tests.builders import NOON, make_accuracy, make_ceiling, make_commit, make_environment
 
 ROOT = Path(__file__).parents[2]
@@ -185,7 +185,7 @@ FILL_THE_DISK = """
 import resource, sys
 from pathlib import Path
 from collector.errors import JournalError
-from collector.journal import Journal
+from collector.keeping.journal import Journal
 from tests.collector.test_journal import keep, make_header
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
 journal = Journal.begin(path, make_header())

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.mismatch import describe_values, describe_where
+from collector.checking.mismatch import describe_values, describe_where
 
 
 def marked(*shape: int, at: object) -> torch.Tensor:

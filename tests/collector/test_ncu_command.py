@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from collector.measurement import CacheState
-from collector.ncu_command import CounterChoice, import_command, profile_command, target_command
-from collector.ncu_job import NcuAnswer, NcuJob
+from collector.ncu.command import CounterChoice, import_command, profile_command, target_command
+from collector.ncu.job import NcuAnswer, NcuJob
 from collector.part import Outcome
 from collector.suite_source import SuiteSource
 from tests.roofwatch.command import SUITES

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from collector.ncu import read_report
-from collector.ncu_counters import counters_of, stalls_of
+from collector.ncu.counters import counters_of, stalls_of
+from collector.ncu.counting import read_report
 from collector.profiles.ncu_metrics import Metric, facts, stall_shares
 from collector.profiles.recognise import read_profile
 

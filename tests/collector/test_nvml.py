@@ -4,10 +4,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from collector.clock_events import EVENT_REASONS, FAULTS, reason_names
+from collector.device.clock_events import EVENT_REASONS, FAULTS, reason_names
+from collector.device.nvml import CLOCK_LIMIT_TDP, CLOCK_MEMORY, CLOCK_SM, DeviceFacts, NvmlCode, NvmlDevice, NvmlError
+from collector.device.nvml_replay import ReplayedNvml
 from collector.errors import CollectorError
-from collector.nvml import CLOCK_LIMIT_TDP, CLOCK_MEMORY, CLOCK_SM, DeviceFacts, NvmlCode, NvmlDevice, NvmlError
-from collector.nvml_replay import ReplayedNvml
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, replayed
 
 

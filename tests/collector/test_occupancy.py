@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.occupancy import LIMITS, theoretical_occupancy
+from collector.machine_code.occupancy import LIMITS, theoretical_occupancy
 from collector.targets import DEFAULT_TARGETS
 
 

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 
 from collector.errors import RecordError
+from collector.keeping.whole_file import check_writable
 from collector.measurement import measured_values
 from collector.part import Outcome
 from collector.record import SCHEMA_VERSION, RunRecord, json_schema
-from collector.whole_file import check_writable
 from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
 
 VERSION = f'"schema_version":"{SCHEMA_VERSION}"'.encode()

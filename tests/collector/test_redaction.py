@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from collector.keeping.redacted_record import redact_record, without_author
+from collector.keeping.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
 from collector.part import Outcome
-from collector.redacted_record import redact_record, without_author
-from collector.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
 from tests.builders import make_environment, make_measurement, make_record
 
 HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))

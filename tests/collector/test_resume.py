@@ -13,8 +13,8 @@ import pytest
 
 from collector import suite_run
 from collector.errors import JournalError
-from collector.journal import Journal, journal_path
-from collector.journal_header import ALONE, header_of
+from collector.keeping.journal import Journal, journal_path
+from collector.keeping.journal_header import ALONE, header_of
 from collector.measurement import Block
 from collector.nursery import Nursery
 from collector.part import Outcome

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collector.errors import SpoolError
-from collector.sending import HttpSender
-from collector.spool import Acknowledged, Backoff, Refused, Spool, Unavailable
+from collector.keeping.sending import HttpSender
+from collector.keeping.spool import Acknowledged, Backoff, Refused, Spool, Unavailable
 from tests.builders import NOON, make_record
 from tests.door import (
     TOKEN,

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from collector.errors import SuiteError
-from collector.signature import Signature, is_notation, read_signatures, to_toml
+from collector.machine_code.signature import Signature, is_notation, read_signatures, to_toml
 
 WHOLE = Signature(
     "package.module:kernel",

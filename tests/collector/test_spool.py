@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from collector.errors import SpoolError
+from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
 from collector.record import RunRecord
-from collector.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
 from tests.builders import make_record
 
 ROOT = Path(__file__).parents[2]
@@ -210,7 +210,7 @@ def test_a_process_that_is_killed_leaves_the_record_and_no_lock(tmp_path: Path, 
 import os, signal, sys
 from pathlib import Path
 from collector.record import RunRecord
-from collector.spool import Acknowledged, Refused, Spool
+from collector.keeping.spool import Acknowledged, Refused, Spool
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

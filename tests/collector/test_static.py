@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import triton
 
-from collector.addresses import same_addresses
-from collector.binary import machine_code
 from collector.errors import ToolchainError
+from collector.machine_code.addresses import same_addresses
+from collector.machine_code.binary import machine_code
 from collector.part import Outcome
 from collector.targets import DEFAULT_TARGETS, TargetError, parse_target
 from tests.collector.static_suite import COPY, GEMM, facts_of

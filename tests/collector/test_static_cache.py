@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.known_facts import KnownFacts
+from collector.machine_code.known_facts import KnownFacts
+from collector.machine_code.static_lane import compile_suite
+from collector.machine_code.static_store import StaticStore
 from collector.results import StaticFacts
 from collector.run import Progress
-from collector.static_lane import compile_suite
-from collector.static_store import StaticStore
 from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from tests.collector.static_suite import COPY, HEADER
@@ -62,7 +62,9 @@ CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]]
     "a variable that the launchers read": (lambda _, patch: patch.setenv("WARPS", "8"), ["kernel", "other"]),
     "a compiler's setting": (lambda _, patch: patch.setenv("TRITON_DEFAULT_FP_FUSION", "0"), ["kernel", "other"]),
     "the version of Triton": (
-        lambda _, patch: patch.setattr("collector.toolchain._installed", lambda: iter([("triton-9.9", "0")])),
+        lambda _, patch: patch.setattr(
+            "collector.machine_code.toolchain._installed", lambda: iter([("triton-9.9", "0")])
+        ),
         ["kernel", "other"],
     ),
     "a module that comes before another of its name": (

@@ -10,9 +10,9 @@ import pytest
 
 from ci.reason import Reason
 from ci.static_compare import compare_static
-from collector.binary import amd_resources
-from collector.instructions import widths
-from collector.occupancy import LIMITS, theoretical_occupancy
+from collector.machine_code.binary import amd_resources
+from collector.machine_code.instructions import widths
+from collector.machine_code.occupancy import LIMITS, theoretical_occupancy
 from collector.part import Outcome
 from collector.results import StaticFacts
 from collector.targets import DEFAULT_TARGETS

@@ -7,9 +7,9 @@ from itertools import count
 
 import pytest
 
-from collector.nvml import NvmlDevice
-from collector.telemetry import MAX_STORED_READINGS, Sampler, energy_since_first, telemetry_of
-from collector.telemetry_processes import OwnProcesses, foreign_process_count, parent_pid
+from collector.device.nvml import NvmlDevice
+from collector.device.processes import OwnProcesses, foreign_process_count, parent_pid
+from collector.device.telemetry import MAX_STORED_READINGS, Sampler, energy_since_first, telemetry_of
 from tests.builders import NOON
 from tests.collector.nvml import MS, OTHER_UUID, UUID, make_reading, replayed
 

@@ -15,8 +15,8 @@ from collector.run import Progress, collect_run
 from collector.sampling import SamplingPlan
 from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
-from collector.timer_choice import choose_method
-from collector.timing_method import ChosenMethod, TimingMethod
+from collector.timers.choice import choose_method
+from collector.timers.method import ChosenMethod, TimingMethod
 from collector.worker import Worker
 from tests.builders import make_commit
 

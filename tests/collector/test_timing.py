@@ -4,13 +4,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from collector.caches import CacheFlush
 from collector.measurement import CacheState, Timer
-from collector.rotation import Copies
 from collector.sampling import SamplingPlan
-from collector.stopwatch import Sample
+from collector.timers.caches import CacheFlush
+from collector.timers.method import TimingMethod
+from collector.timers.rotation import Copies
+from collector.timers.stopwatch import Sample
 from collector.timing import relative_width_of_median, sample_launches
-from collector.timing_method import TimingMethod
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, now_ns: Callable[[], int]) -> None:

@@ -3,7 +3,12 @@ from pathlib import Path
 import pytest
 
 from collector.errors import ToolchainError
-from collector.virtual_environment import environment_with_triton, put_in_place, reason_in, refuse_other_triton
+from collector.machine_code.virtual_environment import (
+    environment_with_triton,
+    put_in_place,
+    reason_in,
+    refuse_other_triton,
+)
 
 
 def test_another_triton_than_the_wanted_one_is_refused() -> None:

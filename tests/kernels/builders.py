@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from collector.accuracy import check_accuracy
+from collector.checking.accuracy import check_accuracy
 from collector.results import Accuracy
 from roofwatch import Case, KernelSpec, cases
 from roofwatch.spec import Direction, Implementation, Language

@@ -13,11 +13,11 @@ import pytest
 import torch
 import triton
 
-from collector.poison import poisoned_buffers
+from collector.checking.poison import poisoned_buffers
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
-    from collector.interpreter import round_as_a_gpu_does
+    from collector.checking.interpreter import round_as_a_gpu_does
 
     round_as_a_gpu_does()
 SHARE = "ROOFWATCH_TEST_SHARE"

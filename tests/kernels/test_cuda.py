@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collector.binary import nvidia_resources
+from collector.machine_code.binary import nvidia_resources
 from collector.part import Outcome
 from kernels.errors import KernelError
 from kernels.registry import suite

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from collector.accuracy import check_accuracy
+from collector.checking.accuracy import check_accuracy
 from collector.part import Outcome
 from kernels.errors import KernelError
 from kernels.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec

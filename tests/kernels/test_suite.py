@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from collector.machine_code.static import compile_case
 from collector.part import Outcome
-from collector.static import compile_case
 from collector.targets import DEFAULT_TARGETS
 from kernels.registry import find_kernel, suite
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from collector.machine_code.static import compile_case
 from collector.part import Outcome
-from collector.static import compile_case
 from kernels.errors import KernelError
 from kernels.packing import pack_int4
 from kernels.target import Target

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.check_report import Arrangement, CheckReport, Layout, TensorReport
+from collector.checking.check_report import Arrangement, CheckReport, Layout, TensorReport
 from collector.errors import SuiteError
 from collector.part import Outcome
 from roofwatch.checking import check_target, exit_status, explanation, repeat_command, summary, to_json

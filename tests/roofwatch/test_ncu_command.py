@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from collector.errors import RecordError, SuiteError
-from collector.ncu import CountedCall
+from collector.ncu.counting import CountedCall
 from collector.part import Outcome
 from collector.protocol import CaseKind, CheckableCase, Failure, ImplementationInfo, KernelInfo, SuiteInfo
 from collector.record import RunRecord

@@ -1,0 +1,160 @@
+"""The device of a run from its first look to its last: watched, and held at one clock if that was asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from collector.device.clock_lock import BASE, Clock, ClockLock, held_clock, is_asleep, not_held
+from collector.device.join import Window, device_state
+from collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
+from collector.device.processes import OwnProcesses
+from collector.device.telemetry import PERIOD_S, Sampler, no_telemetry, telemetry_of
+from collector.device_state import DeviceState, Telemetry
+from collector.errors import CollectorError
+from collector.machine import Environment
+from collector.record import utc_now
+
+_LOCK_TIMEOUT_S = 3.0
+
+
+@dataclass
+class _Watched:
+    device: NvmlDevice
+    sampler: Sampler
+    started_at: datetime
+
+
+class DeviceWatch:
+    """Watches one device; used as a context, at whose end its clock is free and nobody watches. Two runs that are
+    measured against each other share one.
+
+    A device that cannot be watched is said so in `telemetry`, and measured all the same.
+
+    Args:
+        lock: What to hold the SM clock at; None leaves it free.
+        nvml: Answers in NVML's place.
+        wait: Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        lock: Clock | None = None,
+        *,
+        nvml: NvmlBinding | None = None,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._to_lock = lock
+        self._nvml = nvml
+        self._wait = wait
+        self._watched: _Watched | None = None
+        self._lock: ClockLock | None = None
+        self._held_mhz: float | None = None
+        self._refusal: Telemetry | None = None
+        self._complaint: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def begin(self, environment: Environment, uuid: str | None) -> Environment:
+        """Look at the device from now on, and lock its clock if that was asked for; once for all runs on it.
+
+        Args:
+            environment: As a worker describes it; on a CPU there is nothing to watch.
+            uuid: Of the device that torch uses there.
+
+        Returns:
+            The environment with the clock at which the device is held.
+
+        Raises:
+            CollectorError: the clock is to be locked and cannot be, or is not held.
+        """
+        if self._watched is None and self._refusal is None and environment.device_kind != "cpu":
+            try:
+                self._watched = self._watch(uuid)
+            except NvmlError as error:
+                self._refusal = no_telemetry(error.status, str(error))
+        if self._to_lock is None:
+            return environment
+        if self._lock is None:
+            if self._watched is None:
+                why = "a CPU has no clock to lock" if self._refusal is None else self._refusal.message
+                raise CollectorError(f"--lock-clocks: {why}; leave it out")
+            self._held_mhz = self._hold(self._watched, self._to_lock)
+        return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": self._held_mhz})
+
+    def state(self, window: Window, *, launch_count: int) -> DeviceState | None:
+        """What was seen in a window that has just ended; None where nobody watches."""
+        if self._watched is None:
+            return None
+        # the energy is read on both sides of the window, and nobody waits for the next reading
+        self._watched.sampler.read()
+        return device_state(
+            self._watched.sampler.since(window.began_ns - int(PERIOD_S * 1e9)),
+            window,
+            launch_count=launch_count,
+            locked_sm_clock_mhz=self._held_mhz,
+        )
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """All that was seen so far; None on a CPU."""
+        if self._watched is None:
+            return self._refusal
+        sampler, device = self._watched.sampler, self._watched.device
+        readings = sampler.readings
+        messages = [sampler.failure, self._complaint]
+        if device.refused:
+            messages.append(f"not offered here: {', '.join(device.refused)}")
+        if readings and all(reading.foreign_process_count is None for reading in readings):
+            messages.append("the driver does not tell whose the processes on the device are")
+        return telemetry_of(
+            readings,
+            started_at=self._watched.started_at,
+            message="; ".join(message for message in messages if message) or None,
+        )
+
+    def stop(self) -> None:
+        """Give the clock back and end watching; what was seen stays. Safe to call again."""
+        if self._lock is not None:
+            self._complaint = self._lock.release()
+        if self._watched is not None:
+            self._watched.sampler.stop()
+            self._watched.device.close()
+
+    def _hold(self, watched: _Watched, clock: Clock) -> float:
+        """Lock the clock, and wait up to 3 s to see it held."""
+        locked_at_ns = time.monotonic_ns()
+        self._lock = ClockLock(watched.device.uuid, clock)
+        for _ in range(1 + int(_LOCK_TIMEOUT_S / PERIOD_S)):
+            held_mhz = held_clock(watched.sampler.since(locked_at_ns), clock)
+            if held_mhz is not None:
+                return held_mhz
+            self._wait(PERIOD_S)
+            watched.sampler.read()
+        readings = watched.sampler.since(locked_at_ns)
+        if clock != BASE and is_asleep(readings):
+            return float(clock)  # each block tells by itself
+        raise CollectorError(not_held(readings, clock))
+
+    def _watch(self, uuid: str | None) -> _Watched:
+        device = NvmlDevice(uuid, self._nvml)
+        if device.is_mig_on():
+            device.close()
+            raise NvmlError(
+                "unsupported", "the device is a MIG slice: clock, power and neighbours are those of the whole device"
+            )
+        sampler = Sampler(device, is_own=OwnProcesses().__contains__)
+        started_at = utc_now()
+        sampler.read()
+        sampler.start()
+        return _Watched(device, sampler, started_at)

@@ -1,0 +1,373 @@
+"""The journal of a run that is not finished: what came back so far, on the disk before the run goes on.
+
+Each line is a checksum and a JSON document, written at once and synced. A process that is killed, or a machine that
+loses power, leaves at most one line torn, which its checksum tells. The first line is the header, which binds the
+journal to what is measured; each other one is an entry. A journal is for one process at a time, and gone once the
+record is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal, Self
+from uuid import UUID
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+
+from collector.errors import JournalError
+from collector.keeping.whole_file import reason_of, sync_folder
+from collector.machine import Ceiling, Environment
+from collector.measurement import Block
+from collector.results import Accuracy, StaticFacts
+
+_CHECKSUM_LENGTH = 16
+_WAY_ON = "--resume goes on from there, --discard removes it"
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MeasuredSuite(_Line):
+    """What one side of a run measures."""
+
+    run_id: UUID
+    project: str
+    sha: str
+    sources: str
+    """Digest of the suite's files and of what differs from the commit."""
+
+
+class Header(_Line):
+    """What a journal belongs to. All of it but the ids and the time must be equal for a run to go on."""
+
+    format: Literal[1] = 1
+    harness_version: str
+    started_at: AwareDatetime
+    asked: dict[str, Any]
+    """What was asked for, by option, as JSON has it."""
+    suites: dict[str, MeasuredSuite]
+    """By side; one that has no other is called `run`."""
+    pair_id: UUID | None = None
+
+
+class CompiledCase(_Line):
+    case_id: str
+    implementation: str
+    static_facts: tuple[StaticFacts, ...]
+    """May be none: an implementation that launches nothing of its own."""
+
+
+class TimedStep(_Line):
+    """One block, or the failure that came in its place, or that blocks were given up."""
+
+    case_id: str
+    implementation: str
+    blocks_before: int
+    """Of those that came before, these count."""
+    block: Block | None
+    state: dict[str, Any]
+    """What is known of the measurement after this step, beside its blocks."""
+
+
+class Entry(_Line):
+    """What came back. Beside `side` and `spent_ns` exactly one field is set."""
+
+    side: str
+    spent_ns: dict[str, int] = {}
+    """Wall time since the entry before, by activity."""
+    environment: Environment | None = None
+    ceilings: tuple[Ceiling, ...] | None = None
+    accuracy: Accuracy | None = None
+    compiled: CompiledCase | None = None
+    timed: TimedStep | None = None
+
+
+def journal_path(destination: Path) -> Path:
+    """Where the journal of a run lies whose record goes to `destination`."""
+    return destination.with_name(f"{destination.name}.journal")
+
+
+class Journal:
+    """An open journal. Made by `begin` or `resume`; threads may append at once.
+
+    Args:
+        path: The file.
+        fd: Of the file, locked.
+        header: Its first line.
+        entries: Those that it holds.
+    """
+
+    def __init__(self, path: Path, fd: int, header: Header, entries: tuple[Entry, ...]) -> None:
+        self.path = path
+        self.header = header
+        self._fd = fd
+        self._entries = list(entries)
+        self._size_bytes = os.fstat(fd).st_size
+        self._is_sound = True
+        self._lock = threading.Lock()
+
+    @classmethod
+    def begin(cls, path: Path, header: Header) -> Self:
+        """Make a journal.
+
+        Raises:
+            JournalError: there is one, another process writes to it, or it cannot be written.
+        """
+        fd = _open_locked(path)
+        with _closed_on_error(fd):
+            lines = list(_sound_lines(fd))
+            if lines:
+                raise JournalError(f"{path}: an unfinished run with {len(lines) - 1} results is there: {_WAY_ON}")
+            return cls._made(path, fd, header)
+
+    @classmethod
+    def resume(cls, path: Path, header: Header) -> Self:
+        """Open a journal to go on with; without one, make it. The ids and the start of the run are those it has.
+
+        Raises:
+            JournalError: it belongs to another run, which the message explains; another process writes to it; or it
+                cannot be read.
+        """
+        fd = _open_locked(path)
+        with _closed_on_error(fd):
+            lines = list(_sound_lines(fd))
+            if not lines:
+                return cls._made(path, fd, header)
+            before, entries = _parsed(path, lines)
+            reasons = list(differences(before, header))
+            if reasons:
+                raise JournalError(
+                    f"{path}: cannot go on from it, {'; '.join(reasons)}: measure that again, or --discard it"
+                )
+            os.ftruncate(fd, _end_of_last_line(fd))
+            return cls(path, fd, before, entries)
+
+    @classmethod
+    def _made(cls, path: Path, fd: int, header: Header) -> Self:
+        os.ftruncate(fd, 0)  # of a process that ended before its first line was whole
+        journal = cls(path, fd, header, ())
+        journal._append_line(header)
+        sync_folder(path.parent)
+        return journal
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it. What holds no result is not worth going on from, and removed."""
+        if self._fd >= 0 and not self._entries:
+            self.remove()
+        self.close()
+
+    @property
+    def result_count(self) -> int:
+        return len(self._entries)
+
+    def log(self, side: str = "run") -> SuiteLog:
+        """The part of one side."""
+        return SuiteLog(self, side)
+
+    def entries(self, side: str) -> tuple[Entry, ...]:
+        """What came back for one side so far."""
+        with self._lock:
+            return tuple(entry for entry in self._entries if entry.side == side)
+
+    def append(self, entry: Entry) -> None:
+        """Put an entry on the disk.
+
+        Raises:
+            JournalError: it cannot be written; what was written before is unharmed.
+        """
+        with self._lock:
+            self._append_line(entry)
+            self._entries.append(entry)
+
+    def remove(self) -> None:
+        """The record is there: the journal is not needed any more."""
+        self.path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Let another process go on; safe to call again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _append_line(self, line: BaseModel) -> None:
+        if not self._is_sound:
+            raise JournalError(f"{self.path}: could not be written a moment ago")
+        document = line.model_dump_json(exclude_defaults=True).encode()
+        left = memoryview(_checksum(document) + b" " + document + b"\n")
+        size_bytes = self._size_bytes + len(left)
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+            os.fsync(self._fd)
+        except OSError as error:
+            self._is_sound = False  # a line after half of one would be lost with it
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size_bytes)
+            raise JournalError(f"{self.path}: cannot be written: {reason_of(error)}") from None
+        self._size_bytes = size_bytes
+
+
+@dataclass(frozen=True)
+class SuiteLog:
+    """The part of a journal that belongs to one side."""
+
+    journal: Journal
+    side: str
+
+    @property
+    def suite(self) -> MeasuredSuite:
+        return self.journal.header.suites[self.side]
+
+    @property
+    def past(self) -> tuple[Entry, ...]:
+        return self.journal.entries(self.side)
+
+    def append(self, spent_ns: Mapping[str, int], **came_back: Any) -> None:
+        """Put on the disk what came back: one field of `Entry`."""
+        self.journal.append(Entry(side=self.side, spent_ns=dict(spent_ns), **came_back))
+
+
+def discard(path: Path) -> None:
+    """Remove a journal, if there is one.
+
+    Raises:
+        JournalError: another process writes to it.
+    """
+    if not path.exists():
+        return
+    fd = _open_locked(path)
+    path.unlink(missing_ok=True)
+    os.close(fd)
+
+
+def read_header(path: Path) -> Header | None:
+    """What a journal belongs to; None where there is none, or none of this version."""
+    try:
+        with path.open("rb") as file:
+            line = next(_sound(file), None)
+    except OSError:
+        return None
+    try:
+        return None if line is None else Header.model_validate_json(line)
+    except ValidationError:
+        return None
+
+
+def differences(before: Header, now: Header) -> Iterator[str]:
+    """Why a run cannot go on from a journal, in words; nothing where it can."""
+    if before.harness_version != now.harness_version:
+        yield f"roofwatch was {before.harness_version} then and is {now.harness_version} now"
+    if before.suites.keys() != now.suites.keys():
+        yield f"it is of {' and '.join(before.suites)}, and this is {' and '.join(now.suites)}"
+        return
+    for side, then in before.suites.items():
+        suite = now.suites[side]
+        of_side = "" if side == "run" else f" of the {side}"
+        if then.project != suite.project:
+            yield f"the project{of_side} was {then.project} then and is {suite.project} now"
+        if then.sha != suite.sha:
+            yield f"the commit{of_side} was {then.sha[:12]} then and is {suite.sha[:12]} now"
+        elif then.sources != suite.sources:
+            yield f"files of the suite{of_side} were changed since"
+    for option in sorted(before.asked.keys() | now.asked.keys()):
+        if before.asked.get(option) != now.asked.get(option):
+            yield f"{option} was {before.asked.get(option)} then and is {now.asked.get(option)} now"
+
+
+def changed_fields(then: BaseModel, now: BaseModel) -> str:
+    """The fields that differ, in words; empty where none does."""
+    before, after = then.model_dump(mode="json"), now.model_dump(mode="json")
+    return ", ".join(
+        f"{name} was {before.get(name)} and is {after.get(name)}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    )
+
+
+def _parsed(path: Path, lines: list[bytes]) -> tuple[Header, tuple[Entry, ...]]:
+    try:
+        return Header.model_validate_json(lines[0]), tuple(Entry.model_validate_json(line) for line in lines[1:])
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise JournalError(
+            f"{path}: damaged, or written by another version of roofwatch ({where}: {first['msg']}): go on with that "
+            "one, or --discard what was measured"
+        ) from None
+
+
+def _open_locked(path: Path) -> int:
+    """Open a file, made if need be, and lock it while it is still the one of that name."""
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None
+        with _closed_on_error(fd):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JournalError(
+                    f"{path}: another run is writing there; wait for it, or name another --output"
+                ) from None
+            if _is_still(path, fd):
+                return fd
+        os.close(fd)
+
+
+def _is_still(path: Path, fd: int) -> bool:
+    """Whether nobody removed the file between its opening and its locking."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _closed_on_error(fd: int) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _sound_lines(fd: int) -> Iterator[bytes]:
+    """The documents of all lines that are as they were written."""
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        yield from _sound(file)
+
+
+def _sound(file: IO[bytes]) -> Iterator[bytes]:
+    for line in file:
+        checksum, _, document = line.rstrip(b"\n").partition(b" ")
+        if line.endswith(b"\n") and checksum == _checksum(document):
+            yield document
+
+
+def _end_of_last_line(fd: int) -> int:
+    """Where the last line ends that has an end."""
+    with open(fd, "rb", closefd=False) as file:
+        file.seek(0)
+        return sum(len(line) for line in file if line.endswith(b"\n"))
+
+
+def _checksum(document: bytes) -> bytes:
+    return hashlib.sha256(document).hexdigest()[:_CHECKSUM_LENGTH].encode()

@@ -1,0 +1,65 @@
+"""A record without what must not leave the machine: in messages of failures, which hold paths, and in settings."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from collector.keeping.redaction import Kind, Redaction
+from collector.measurement import Measurement
+from collector.record import RunRecord
+from collector.results import Accuracy, Counters, StaticFacts
+
+_MAX_MESSAGE = 4_000
+_NOT_FOR_OTHERS = ("_HOST", "_URL", "_URI", "_KEY", "_TOKEN")
+"""Endings of settings whose values name a machine or open one."""
+
+_Told = TypeVar("_Told", Measurement, Accuracy, StaticFacts)
+
+
+def redact_record(record: RunRecord, redaction: Redaction) -> RunRecord:
+    """The same record, as it may be shown; what was measured is untouched, and what names a commit stays."""
+    environment = record.environment
+    knobs = {name: _knob(name, value, redaction) for name, value in environment.compile_knobs.items()}
+    telemetry = record.telemetry
+    if telemetry is not None and telemetry.message is not None:
+        telemetry = telemetry.model_copy(update={"message": _message(telemetry.message, redaction)})
+    return record.model_copy(
+        update={
+            "environment": environment.model_copy(update={"compile_knobs": knobs}),
+            "measurements": tuple(_told(part, redaction) for part in record.measurements),
+            "accuracies": tuple(_told(part, redaction) for part in record.accuracies),
+            "static_facts": tuple(_told(part, redaction) for part in record.static_facts),
+            "counters": tuple(_counted(part, redaction) for part in record.counters),
+            "telemetry": telemetry,
+        }
+    )
+
+
+def without_author(record: RunRecord, redaction: Redaction) -> RunRecord:
+    """The same record, and it does not say who wrote the commit, unless names of people are kept."""
+    if redaction.keeps(Kind.USER):
+        return record
+    return record.model_copy(update={"commit": record.commit.model_copy(update={"author": ""})})
+
+
+def _told(part: _Told, redaction: Redaction) -> _Told:
+    if part.message is None:
+        return part
+    return part.model_copy(update={"message": _message(part.message, redaction)})
+
+
+def _counted(part: Counters, redaction: Redaction) -> Counters:
+    findings = tuple(
+        finding.model_copy(update={"message": _message(finding.message, redaction)}) for finding in part.findings
+    )
+    return part.model_copy(update={"findings": findings})
+
+
+def _message(message: str, redaction: Redaction) -> str:
+    return redaction.text(message)[:_MAX_MESSAGE]
+
+
+def _knob(name: str, value: str, redaction: Redaction) -> str:
+    if name.endswith(_NOT_FOR_OTHERS) and not redaction.keeps(Kind.ENVIRONMENT):
+        return "<removed>"
+    return redaction.text(value)

@@ -1,0 +1,211 @@
+"""The spool: records that no server has accepted yet, each a file, kept until a server acknowledges it by name.
+
+Any number of processes may put records in and deliver them at once. A record that is being sent is locked, and the lock
+ends with the process. A process that is killed at any moment leaves each record where it was, or where it was going;
+what was sent twice is one record to the server, as its id and content are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from collector.errors import RecordError, SpoolError
+from collector.keeping.compressed import compress
+from collector.keeping.whole_file import reason_of, sync_folder, write_whole
+from collector.record import RunRecord
+
+_SUFFIX = ".json.gz"
+_REASON_SUFFIX = ".reason.txt"
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """The server has a record."""
+
+    run_id: UUID
+    content_hash: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The server will never take this record."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """It may take it later."""
+
+    reason: str
+    retry_after_s: float | None = None
+    """What the server asked to wait."""
+
+
+Answer = Acknowledged | Refused | Unavailable
+
+Send = Callable[[RunRecord], Answer]
+"""Sends one record. Raises SpoolError where no record could be sent in this way, whatever it holds."""
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """When to try again.
+
+    Args:
+        attempts: Rounds over all that is left.
+        first_s: Longest wait after the first; it doubles with each.
+        longest_s: No wait is longer. A server that asks for more is left alone until the next delivery.
+
+    Source: "full jitter", any time up to the bound, spreads many clients best (Brooker, Exponential Backoff And Jitter,
+    AWS Architecture Blog, 2015).
+    """
+
+    attempts: int = 6
+    first_s: float = 1.0
+    longest_s: float = 60.0
+
+    def wait_s(self, attempt: int, asked_s: float | None, draw: Callable[[], float]) -> float | None:
+        """How long to wait after an attempt, from 0; None to give up."""
+        if attempt + 1 >= self.attempts or (asked_s or 0.0) > self.longest_s:
+            return None
+        # clients that were all told the same time come back spread over some more
+        return (asked_s or 0.0) + draw() * min(self.longest_s, self.first_s * 2.0**attempt)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What became of the records."""
+
+    sent: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    """With the reason."""
+    left: tuple[tuple[str, str], ...] = ()
+    """Still in the spool, with the reason."""
+
+
+class Spool:
+    """A folder of records to be sent.
+
+    Args:
+        folder: Made when the first record is put into it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._refused = folder / "refused"
+
+    def submit(self, record: RunRecord) -> Path:
+        """Put a record in; it is there even after a power cut once this returns.
+
+        Raises:
+            SpoolError: it cannot be written.
+        """
+        path = self.folder / f"{record.run_id}-{record.content_hash[:12]}{_SUFFIX}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(path, compress(record.to_json()))
+        except OSError as error:
+            raise SpoolError(f"{path}: cannot be written: {reason_of(error)}") from None
+        return path
+
+    @property
+    def waiting(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{_SUFFIX}"))
+
+    def deliver(
+        self,
+        send: Send,
+        *,
+        backoff: Backoff | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        draw: Callable[[], float] = random.random,
+    ) -> Delivery:
+        """Send what waits. A record that fails does not hold the others.
+
+        Args:
+            send: Sends one.
+            backoff: When to try again.
+            sleep: Waits for so many seconds.
+            draw: A number from 0 to 1.
+
+        Raises:
+            SpoolError: nothing can be sent in this way, for example because the server does not know the token.
+        """
+        backoff = backoff or Backoff()
+        sent: list[str] = []
+        refused: list[tuple[str, str]] = []
+        for attempt in range(backoff.attempts):
+            left: dict[str, Unavailable] = {}
+            for path in self.waiting:
+                answer = self._deliver_one(path, send)
+                if isinstance(answer, Acknowledged):
+                    sent.append(path.name)
+                elif isinstance(answer, Refused):
+                    refused.append((path.name, answer.reason))
+                elif answer is not None:
+                    left[path.name] = answer
+                    if answer.retry_after_s is not None:
+                        break  # it asked to be left alone
+            asked_s = max((answer.retry_after_s or 0.0 for answer in left.values()), default=0.0)
+            wait_s = backoff.wait_s(attempt, asked_s, draw)
+            if not left or wait_s is None:
+                break
+            sleep(wait_s)
+        reasons = {name: answer.reason for name, answer in left.items()}
+        waiting = tuple((path.name, reasons.get(path.name, "not tried, or at hand elsewhere")) for path in self.waiting)
+        return Delivery(tuple(sent), tuple(refused), waiting)
+
+    def _deliver_one(self, path: Path, send: Send) -> Answer | None:
+        """None where another process is at it, or was."""
+        with _claimed(path) as is_ours:
+            if not is_ours:
+                return None
+            try:
+                record = RunRecord.read(path)
+            except RecordError as error:
+                self._put_aside(path, str(error))
+                return Refused(str(error))
+            answer = send(record)
+            if isinstance(answer, Acknowledged):
+                if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
+                    return Unavailable(f"the server acknowledged another record, {answer.run_id}")
+                path.unlink(missing_ok=True)
+                sync_folder(self.folder)
+            elif isinstance(answer, Refused):
+                self._put_aside(path, answer.reason)
+            return answer
+
+    def _put_aside(self, path: Path, reason: str) -> None:
+        self._refused.mkdir(exist_ok=True)
+        write_whole(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
+        path.replace(self._refused / path.name)
+        sync_folder(self._refused)
+        sync_folder(self.folder)
+
+
+@contextlib.contextmanager
+def _claimed(path: Path) -> Iterator[bool]:
+    """Hold a file against other processes; False where one of them holds it, or has seen to it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = os.path.samestat(path.stat(), os.fstat(fd))
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    try:
+        yield is_ours
+    finally:
+        os.close(fd)

@@ -1,0 +1,57 @@
+"""Find out, before anything is measured, which timer this machine has: by timing something with it."""
+
+from __future__ import annotations
+
+import torch
+
+from collector.errors import TimerError
+from collector.measurement import CacheState, Timer
+from collector.timers.method import ChosenMethod, TimingMethod, possible_methods
+from collector.timers.rotation import Copies
+from collector.timers.stopwatch import Alone, Launch
+from collector.timing import make_stopwatch, timing_stream
+from roofwatch.spec import UnsupportedError
+
+_TRIAL_BYTES = 2**20
+
+
+def choose_method(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> ChosenMethod:
+    """The best method that works here and fits what was asked for.
+
+    Args:
+        device: `cpu` or `cuda`.
+        timer: Only this one; None takes the best.
+        cache: Only with this; None takes the timer's usual one.
+
+    Raises:
+        TimerError: none does; the message says why, and the way out.
+    """
+    passed_over: list[str] = []
+    for method in possible_methods(device, timer, cache):
+        try:
+            _try_out(method, device)
+        except (TimerError, UnsupportedError, RuntimeError) as error:
+            passed_over.append(str(error))
+        else:
+            return ChosenMethod(method, tuple(passed_over))
+    way_out = "" if timer is None else "; --timer auto takes what there is"
+    raise TimerError("; ".join(passed_over) + way_out)
+
+
+def _try_out(method: TimingMethod, device: str) -> None:
+    """Take a few samples, as it will be done later.
+
+    Raises:
+        TimerError: the timer or the cache state cannot be had.
+        UnsupportedError: it cannot time even this.
+        RuntimeError: the driver refuses.
+    """
+
+    def make() -> Launch:
+        return torch.ones(_TRIAL_BYTES, dtype=torch.int8, device=device).neg_
+
+    with timing_stream(device):
+        stopwatch = make_stopwatch(
+            make(), method, device=device, ranks=Alone(), copies=Copies(make, touched_bytes=_TRIAL_BYTES)
+        )
+        stopwatch.take(2, stopwatch.launches_for(stopwatch.rehearse()))
