@@ -34,7 +34,7 @@ ENOUGH = 0.02
 """Width of the interval relative to the median: 1 % to either side."""
 LIMIT_S = 4.0
 """Who is not there by then is counted as that."""
-ROUNDS = 5
+ROUNDS = 3
 
 Launch = Callable[[], object]
 _PYTEST_FILE = """

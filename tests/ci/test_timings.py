@@ -186,7 +186,7 @@ def alarms(kind: str, order: Order, trials: int) -> int:
 
 @pytest.mark.parametrize("kind", NOISES)
 def test_of_a_hundred_equal_interleaved_sides_two_are_accused_at_an_error_rate_of_two(kind: str) -> None:
-    trials = 150
+    trials = 80
 
     # two in a hundred and three standard errors of the simulation
     assert alarms(kind, Order.INTERLEAVED, trials) <= trials * 0.02 + 3 * math.sqrt(trials * 0.02 * 0.98)
@@ -194,14 +194,14 @@ def test_of_a_hundred_equal_interleaved_sides_two_are_accused_at_an_error_rate_o
 
 @pytest.mark.parametrize("kind", ["normal", "outliers"])
 def test_steady_sides_one_after_the_other_are_accused_no_oftener(kind: str) -> None:
-    trials = 100
+    trials = 60
 
     assert alarms(kind, Order.BLOCKED, trials) <= trials * 0.02 + 3 * math.sqrt(trials * 0.02 * 0.98)
 
 
 def test_drift_makes_one_of_twenty_sides_look_changed_at_most() -> None:
     rng = np.random.default_rng(11)
-    trials, accused = 100, 0
+    trials, accused = 60, 0
     for _ in range(trials):
         base, head = one_after_the_other(0.01 * (3 * np.linspace(0, 1, 80) + rng.standard_normal(80)))
         accused += compare_timings(base, head, order=Order.BLOCKED, threshold=1e-9, error_rate=0.02).verdict in MOVED
