@@ -14,7 +14,7 @@ from collector.timing import relative_width_of_median, sample_launches
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, now_ns: Callable[[], int]) -> None:
-    for module in ("cpu_timer", "timing"):
+    for module in ("timers.cpu", "timing"):
         monkeypatch.setattr(f"collector.{module}.perf_counter_ns", now_ns)
 
 
