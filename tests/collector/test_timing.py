@@ -189,7 +189,7 @@ def test_what_is_done_between_launches_is_paid_from_the_budget(monkeypatch: pyte
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> int:
     """A machine whose last-level cache holds a MiB, so that filling it twice takes no time."""
-    for module in ("caches", "timing"):
+    for module in ("timers.caches", "timing"):
         monkeypatch.setattr(f"collector.{module}.last_level_cache_bytes", lambda _device: 2**20)
     return 2**20
 
