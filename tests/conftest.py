@@ -4,6 +4,7 @@ fresh and migrated database per test, copied from a template.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from sqlalchemy import URL, Engine
 
     from tests.databases import Databases
+
+
+def pytest_configure() -> None:
+    """Let the processes that tests start hear SIGINT, which a shell has those ignore that it starts in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
