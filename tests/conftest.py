@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
-    """Let the processes that tests start hear SIGINT, which a shell has those ignore that it starts in the background."""
+    """Let what tests start hear SIGINT: a shell has what it starts in the background ignore it, children too."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
