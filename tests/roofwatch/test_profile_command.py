@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def traced(name: str, because: str = "the program ended") -> CapturedProcess:
 
 def test_a_program_that_fails_is_profiled_and_its_output_and_status_are_its_own(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(MULTIPLY + "raise SystemExit(3)")
-    done = roofwatch("profile", "-o", tmp_path / "profile", "--", "python", "program.py", cwd=tmp_path)
+    done = roofwatch("profile", "-o", tmp_path / "profile", "--", sys.executable, "program.py", cwd=tmp_path)
 
     assert (done.status, done.output) == (3, "hello\n")
     assert "aten::mm" in done.error
@@ -73,7 +74,7 @@ def test_with_json_standard_output_is_one_document(tmp_path: Path) -> None:
 
 
 def test_a_program_without_torch_is_told_so_and_keeps_its_status(tmp_path: Path) -> None:
-    done = roofwatch("profile", "-o", tmp_path, "--", "python", "-c", "raise SystemExit(7)")
+    done = roofwatch("profile", "-o", tmp_path, "--", sys.executable, "-c", "raise SystemExit(7)")
 
     assert done.status == 7
     assert "Nothing was recorded: the program never imported torch." in done.error
@@ -87,7 +88,7 @@ def test_a_command_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
 
 
 def test_what_is_kept_by_a_name_that_is_not_known_is_refused_before_the_program_runs(tmp_path: Path) -> None:
-    done = roofwatch("profile", "-o", tmp_path, "--keep", "colour", "--", "python", "-c", "print('ran')")
+    done = roofwatch("profile", "-o", tmp_path, "--keep", "colour", "--", sys.executable, "-c", "print('ran')")
 
     assert (done.status, done.output) == (2, "")
     assert "--keep colour: not known" in done.error
