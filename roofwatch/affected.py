@@ -109,5 +109,6 @@ def _changed_files(path: Path, base: str, head: str | None) -> list[str]:
 
 
 def _may_be_read_by_all(file: str) -> bool:
-    parts = PurePosixPath(file)
-    return parts.suffix not in {".py", *_DOCUMENTS} and parts.parts[0] != _OF_THE_SERVICE
+    path = PurePosixPath(file)
+    is_made_by_python = "__pycache__" in path.parts
+    return path.suffix not in {".py", *_DOCUMENTS} and path.parts[0] != _OF_THE_SERVICE and not is_made_by_python
