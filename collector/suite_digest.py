@@ -32,6 +32,12 @@ def digest_of_suite(source: SuiteSource) -> str:
     )
 
 
+def digest_of_own_suite() -> str:
+    """A digest of the kernels that come with this roofwatch, wherever it is installed."""
+    files = sorted(file for file in _OWN_SUITE.rglob("*") if file.suffix in _CODE)
+    return digest_of(None, [(_name(file, _OWN_SUITE), digest_of_file(file)) for file in files])
+
+
 def _changed_code(repository: Path) -> Iterator[Path]:
     listed = run_git(repository, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
     for line in filter(None, listed.split("\0")):

@@ -36,7 +36,7 @@ CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", 
 """What pyproject.toml's `dependencies` are imported as."""
 EDGES = {"ci.judge", "ci.github"}
 """Of judgement: to the database, and to GitHub."""
-OF_AN_EXTRA = {"cupti", "ncu_report"}
+OF_AN_EXTRA = {"cupti", "ncu_report", "ray"}
 """Imported where it is used, and asked for there if it is absent."""
 
 
@@ -242,6 +242,7 @@ MAIN_PROCESS = [
     "collector.machine_code.occupancy",
     "collector.machine_code.instructions",
     "collector.worker",
+    "collector.fleet.spread",
     "collector.git",
     "collector.roofline",
     "collector.keeping.journal_header",

@@ -26,6 +26,7 @@ from collector.errors import JournalError
 from collector.keeping.whole_file import reason_of, sync_folder
 from collector.machine import Ceiling, Environment
 from collector.measurement import Block
+from collector.record import RunRecord
 from collector.results import Accuracy, StaticFacts
 
 _CHECKSUM_LENGTH = 16
@@ -89,6 +90,8 @@ class Entry(_Line):
     accuracy: Accuracy | None = None
     compiled: CompiledCase | None = None
     timed: TimedStep | None = None
+    share: RunRecord | None = None
+    """What another machine measured of a run that is spread over several."""
 
 
 def journal_path(destination: Path) -> Path:

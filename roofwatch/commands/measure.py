@@ -128,6 +128,14 @@ def run(
     timer: TimerName = "auto",
     cache: CacheName = None,
     project: Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread it over the GPUs of this Ray cluster: auto, host:port or ray://host:port.",
+            show_default=False,
+        ),
+    ] = None,
     resume: Resume = False,
     discard: Discard = False,
     as_json: AsJson = False,
@@ -148,6 +156,7 @@ def run(
     from roofwatch.device_summary import device_summary
     from roofwatch.launch_table import launches
     from roofwatch.records import RECORD_SUFFIX, failed_results, time_spent
+    from roofwatch.spreading import spread
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
     from roofwatch.unfinished import finished_record, kept
 
@@ -171,7 +180,9 @@ def run(
     check_writable(destination)
     finished = finished_record(destination)
     if finished is not None and resume:
-        record = finished
+        written = [(destination, finished)]
+    elif ray is not None:
+        written = spread(suite, plan, ray, destination, is_resumed=resume, is_discarded=discard)
     else:
         header = header_of({ALONE: suite}, plan)
         with kept(destination, header, is_resumed=resume, is_discarded=discard) as journal:
@@ -179,17 +190,19 @@ def run(
                 record = collect_run(suite, plan, on_progress, nursery=nursery, journal=journal)
             record.write(destination)
             journal.remove()
+        written = [(destination, record)]
     if as_json:
-        print_json({"record": str(destination), **record.model_dump(mode="json")})
-    else:
+        documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written]
+        print_json(documents[0] if ray is None else {"records": documents})
+    for place, record in [] if as_json else written:
         print_table(tables.measurements(record))
         if (launched := launches(record)) is not None:
             print_table(launched)
         if record.static_facts:
             print_table(tables.static_facts(record.static_facts))
         print_note("\n".join([*device_summary(record), time_spent(record)]))
-        print_note(f"record: {destination}   next: roofwatch ingest {destination}")
-    failures = list(failed_results(record))
+        print_note(f"record: {place}   next: roofwatch ingest {place}")
+    failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)
     if failures:

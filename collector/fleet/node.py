@@ -1,0 +1,24 @@
+"""What happens on a machine of the cluster: one share is measured there, as `roofwatch run` would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collector.fleet.share import Share
+from collector.fleet.shipped_suite import ShippedSuite
+from collector.nursery import Nursery
+from collector.run import collect_run
+from collector.suite_run import RunPlan
+
+
+def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
+    """Measure one share in the current folder, which holds what travelled.
+
+    Returns:
+        The record as JSON.
+
+    Raises:
+        CollectorError: this machine cannot measure it.
+    """
+    with Nursery() as nursery:
+        return collect_run(suite.unpacked(Path.cwd()), share.plan(plan), nursery=nursery).to_json()

@@ -1,0 +1,119 @@
+"""`roofwatch run --ray` on a cluster of several nodes on this machine, of which one is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ray.cluster_utils import Cluster
+
+from collector.keeping.journal import journal_path
+from collector.record import RunRecord
+from tests.roofwatch.command import SUITES, Done
+
+KERNELS = [f"waiting{number}" for number in range(5)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the kernels say that they were called, and are let go; a suite that waits there is in `repository`."""
+    (tmp_path / "repository").mkdir()
+    shutil.copy(SUITES / "bench_waiting.py", tmp_path / "repository")
+    for name, value in (("ROOFWATCH_TEST_FOLDER", str(tmp_path)), ("RAY_USAGE_STATS_ENABLED", "0")):
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """A head that measures nothing, and two nodes with one core each; what runs there has the test's environment."""
+    made: Any = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(2):
+        made.add_node(num_cpus=1)
+    yield made
+    made.shutdown()
+
+
+def start(cluster: Cluster, folder: Path, *options: str) -> subprocess.Popen[str]:
+    arguments = ["run", "bench_waiting.py", "--ray", cluster.address, "--output", str(folder / "run.json"), *options]
+    return subprocess.Popen(
+        [sys.executable, "-c", "from roofwatch.cli import main; main()", *arguments, "--blocks", "1", "--json"],
+        cwd=folder / "repository",
+        env={**os.environ, "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def cut_power_of(cluster: Cluster, node: Any) -> None:
+    """End a node with all that runs on it, at once."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    for process in [raylet, *raylet.children(recursive=True)]:
+        process.kill()
+    cluster.remove_node(node, allow_graceful=False)
+
+
+def finish(run: subprocess.Popen[str]) -> Done:
+    output, error = run.communicate()
+    return Done(run.returncode, output, error)
+
+
+def calls(folder: Path) -> list[str]:
+    noted = folder / "calls"
+    return noted.read_text().split() if noted.exists() else []
+
+
+def let_go(folder: Path, kernels: list[str]) -> None:
+    for kernel in kernels:
+        (folder / f"go{kernel.removeprefix('waiting')}").touch()
+
+
+def wait_until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert run.poll() is None, finish(run).error
+        time.sleep(0.02)
+
+
+def test_what_a_lost_node_was_measuring_is_measured_elsewhere_and_everything_once(
+    cluster: Cluster, folder: Path
+) -> None:
+    run = start(cluster, folder)
+    wait_until(lambda: len(calls(folder)) == 2, run)  # each node measures a share
+    cut_power_of(cluster, next(iter(cluster.worker_nodes)))
+    let_go(folder, KERNELS)
+    done = finish(run)
+
+    assert done.status == 0, done.error
+    record = RunRecord.read(folder / "run.json")
+    assert [case.kernel for case in record.cases] == KERNELS
+    assert [measurement.outcome for measurement in record.measurements] == ["ok"] * len(KERNELS)
+    assert sorted(set(calls(folder))) == KERNELS
+    assert len(calls(folder)) > len(KERNELS), "nothing was measured again"
+    assert not journal_path(folder / "run.json").exists()
+
+
+def test_a_run_that_was_killed_goes_on_with_the_shares_that_are_missing(cluster: Cluster, folder: Path) -> None:
+    let_go(folder, KERNELS[:2])
+    run = start(cluster, folder)
+    journal = journal_path(folder / "run.json")
+    wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") == 3, run)  # its header and two shares
+    run.send_signal(signal.SIGKILL)
+    finish(run)
+    let_go(folder, KERNELS)
+    refused = finish(start(cluster, folder))
+    done = finish(start(cluster, folder, "--resume"))
+
+    assert (refused.status, done.status) == (2, 0)
+    assert "an unfinished run with 2 results is there" in refused.error
+    assert [case.kernel for case in RunRecord.read(folder / "run.json").cases] == KERNELS
+    assert [calls(folder).count(kernel) for kernel in KERNELS[:2]] == [1, 1]
