@@ -16,8 +16,9 @@ from kernels.attention.backward import launch_backward
 from kernels.attention.forward import launch_forward
 from kernels.attention.operator import require_heads
 from kernels.attention.spec import attention_reference, visible_pairs
+from kernels.models import DENSE_MODELS
 from kernels.operands import require_equal, require_integers, require_operands
-from kernels.shapes import DENSE_MODELS, model_cases, only, self_attention, with_choice
+from kernels.shapes import model_cases, only, self_attention, with_choice
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 
 

@@ -12,7 +12,8 @@ import math
 import torch
 
 from kernels.gated_activation import define_gated_activation, gate_and_up, gated_activation_memory_bytes
-from kernels.shapes import GEMMA_2_9B, ffn_rows, model_cases
+from kernels.models import GEMMA_2_9B
+from kernels.shapes import ffn_rows, model_cases
 from roofwatch import Case, KernelSpec, cases
 
 _geglu = define_gated_activation("geglu", is_gelu=True)

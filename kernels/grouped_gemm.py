@@ -15,9 +15,10 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.dots import dot
+from kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
 from kernels.operands import can_be_copied_by_tiles, refuse_gradients, require_equal, require_integers, require_operands
 from kernels.routing import chosen_experts, expert_offsets, routed
-from kernels.shapes import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B, expert_tokens, model_cases
+from kernels.shapes import expert_tokens, model_cases
 from kernels.target import Target, current_target, persistent_program_count
 from kernels.tiles import tile_of
 from roofwatch import Case, InputMaker, KernelSpec, cases

@@ -17,8 +17,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from kernels.dots import dot
 from kernels.errors import KernelError
+from kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
 from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import LLAMA_3_1_8B, LLAMA_3_1_70B, model_cases, weights_first
+from kernels.shapes import model_cases, weights_first
 from kernels.tiles import tile_of
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 

@@ -14,8 +14,9 @@ import triton.language as tl
 
 from kernels.dots import dot
 from kernels.matmul import matmul_flop_count, matmul_memory_bytes, matmul_reference
+from kernels.models import LLAMA_3_1_8B
 from kernels.operands import is_stored_transposed, refuse_gradients, require_equal, require_operands
-from kernels.shapes import LLAMA_3_1_8B, model_cases, only, projections, with_choice
+from kernels.shapes import model_cases, only, projections, with_choice
 from kernels.shares import sum_shares
 from kernels.target import Target, current_target, multiprocessor_count
 from roofwatch import Case, InputMaker, KernelSpec, cases

@@ -18,8 +18,9 @@ import triton.language as tl
 
 from kernels.attention.operator import require_heads
 from kernels.dots import dot
+from kernels.models import LLAMA_3_1_70B
 from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import LLAMA_3_1_70B, decode_attention, model_cases, only, with_choice
+from kernels.shapes import decode_attention, model_cases, only, with_choice
 from kernels.target import Target, current_target, multiprocessor_count
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels.shapes import GEMMA_2_9B, image_attention, model_cases, self_attention, with_choice
+from kernels.models import GEMMA_2_9B
+from kernels.shapes import image_attention, model_cases, self_attention, with_choice
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 
 

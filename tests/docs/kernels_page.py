@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 
 from collector.targets import DEFAULT_TARGETS
-from kernels.shapes import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
+from kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
 from roofwatch import Case, KernelSpec
 from roofwatch.spec import Language
 

@@ -2,20 +2,10 @@
 
 import pytest
 
-from kernels import shapes
+from kernels import models, shapes
+from kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
 from kernels.registry import suite
-from kernels.shapes import (
-    DEEPSEEK_V3,
-    LLAMA_3_1_8B,
-    LLAMA_3_1_70B,
-    LLAMA_3_1_405B,
-    MIXTRAL_8X7B,
-    Workload,
-    model_cases,
-    only,
-    projections,
-    with_choice,
-)
+from kernels.shapes import Workload, model_cases, only, projections, with_choice
 
 
 def shapes_of(workloads: list[Workload]) -> list[dict[str, int | str]]:
@@ -23,13 +13,13 @@ def shapes_of(workloads: list[Workload]) -> list[dict[str, int | str]]:
 
 
 def test_every_model_says_where_its_numbers_are_published():
-    for model in (*shapes.LANGUAGE_MODELS, shapes.SDXL, *shapes.DIFFUSION_TRANSFORMERS):
+    for model in (*models.LANGUAGE_MODELS, models.SDXL, *models.DIFFUSION_TRANSFORMERS):
         assert "arXiv" in model.source or "config.json" in model.source, model.name
 
 
 def test_the_published_parameter_counts_follow_from_the_dimensions():
     # attention, feed-forward block and embeddings, without norms; layers by the papers
-    def dense_parameters(model: shapes.ModelConfig, n_layers: int) -> float:
+    def dense_parameters(model: models.ModelConfig, n_layers: int) -> float:
         attention = 2 * model.hidden * model.head_dim * (model.n_heads + model.n_kv_heads)
         return n_layers * (attention + 3 * model.hidden * model.ffn) + 2 * model.hidden * model.vocab
 
