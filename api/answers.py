@@ -31,6 +31,9 @@ class Stored(BaseModel):
     project: str
     was_new: bool = Field(description="False where the very same record was stored before.")
     is_quarantined: bool = Field(description="Nobody vouches for it: it is shown, and nothing counts it.")
+    lacking_artefacts: list[str] = Field(
+        default=[], description="sha256 of each file that the record names and that is to be sent yet."
+    )
 
     model_config = {
         "json_schema_extra": {
@@ -41,6 +44,29 @@ class Stored(BaseModel):
                     "project": "owner/kernels",
                     "was_new": True,
                     "is_quarantined": False,
+                    "lacking_artefacts": [],
+                }
+            ]
+        }
+    }
+
+
+class HeldArtefact(BaseModel):
+    """A file of a run that the server has, on disk."""
+
+    run_id: str
+    sha256: str
+    size_bytes: int
+    was_new: bool = Field(description="False where the run had it before.")
+
+    model_config = {
+        "json_schema_extra": {
+            "examples": [
+                {
+                    "run_id": _RUN_ID,
+                    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "size_bytes": 4,
+                    "was_new": True,
                 }
             ]
         }
@@ -70,7 +96,7 @@ class Decision(BaseModel):
         "json_schema_extra": {
             "examples": [
                 {
-                    "state": "accepted",
+                    "state": "expected",
                     "person": "Example Engineer",
                     "reason": "The price of the exact sum; agreed in the review.",
                     "expected": "new",

@@ -15,12 +15,13 @@ from sqlalchemy.orm import Session
 
 from api import problems
 from api.access import Gatekeeper
+from api.alerting import Alerts, AlertThread
 from api.body import Uploads
 from api.judging import JudgeThread
 from api.limits import Limits
 from api.oidc import GITHUB, Workflows
 from api.rate import RateLimiter
-from api.routes import audit, comparison, health, projects, records, regressions, runs, series
+from api.routes import artefacts, audit, comparison, health, projects, records, regressions, runs, series
 from api.state import State
 from api.watch import Metrics, Watch
 from db.access import TrustedRepository
@@ -38,6 +39,7 @@ def create_app(
     audience: str | None = None,
     issuer: str = GITHUB,
     judges: bool = True,
+    alerts: Alerts | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     now_s: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
@@ -50,6 +52,7 @@ def create_app(
         audience: What the tokens of workflows must be made for; None where no workflow is let in.
         issuer: Who makes those tokens.
         judges: Projects that records came in for are judged beside.
+        alerts: What is told whom beside; None for nothing.
         now: The time.
         now_s: A clock that never goes back.
 
@@ -62,18 +65,21 @@ def create_app(
         with Session(engine) as session:
             return list_trusted(session, names)
 
-    judge = JudgeThread(engine) if judges else None
+    alerting = None if alerts is None else AlertThread(engine, alerts, now)
+    on_judged = (lambda: None) if alerting is None else alerting.wake
+    judge = JudgeThread(engine, on_judged=on_judged) if judges else None
+    beside = [thread for thread in (judge, alerting) if thread is not None]
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        if judge is not None:
-            judge.start()
+        for thread in beside:
+            thread.start()
         try:
             yield
         finally:
-            if judge is not None:
-                await anyio.to_thread.run_sync(judge.stop)
+            for thread in beside:
+                await anyio.to_thread.run_sync(thread.stop)
 
     app = FastAPI(
         title="roofwatch",
@@ -101,7 +107,7 @@ def create_app(
         wake_judge=(lambda: None) if judge is None else judge.wake,
     )
     problems.install(app)
-    for routes in (records, runs, series, comparison, regressions, projects, audit, health):
+    for routes in (records, runs, artefacts, series, comparison, regressions, projects, audit, health):
         app.include_router(routes.router)
     app.add_middleware(Watch, metrics=metrics)
     return app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -35,10 +36,16 @@ def judge_waiting(engine: Engine) -> list[str]:
 
 
 class JudgeThread:
-    """Judges what waits, when told to and now and then."""
+    """Judges what waits, when told to and now and then.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: Of the store.
+        on_judged: Called after something was judged.
+    """
+
+    def __init__(self, engine: Engine, *, on_judged: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
+        self._on_judged = on_judged
         self._wake = threading.Event()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="judging", daemon=True)
@@ -58,7 +65,8 @@ class JudgeThread:
     def _run(self) -> None:
         while not self._is_over:
             try:
-                judge_waiting(self._engine)
+                if judge_waiting(self._engine):
+                    self._on_judged()
             except (StoreError, SQLAlchemyError) as error:
                 _log.error("no project can be judged now: %s", type(error).__name__)
             self._wake.wait(_LOOK_EVERY_S)

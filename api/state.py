@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -13,8 +13,11 @@ from sqlalchemy.orm import Session
 
 from api.body import Uploads
 from api.limits import Limits
+from api.problems import unavailable
 from api.store import reading
 from api.watch import Metrics
+
+_RETRY_S = 5
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,23 @@ class State:
     ingests: asyncio.Semaphore
     """Held while a record is unpacked and stored."""
     wake_judge: Callable[[], None]
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One of the turns to store something.
+
+        Raises:
+            ProblemError: none came free in time; a client that waited longer would give up while it is served.
+        """
+        try:
+            async with asyncio.timeout(self.limits.turn_s):
+                await self.ingests.acquire()
+        except TimeoutError:
+            raise unavailable("too many are sending at once; try again in a moment", _RETRY_S) from None
+        try:
+            yield
+        finally:
+            self.ingests.release()
 
     def reading(self) -> AbstractContextManager[Session]:
         return reading(self.engine, self.limits)

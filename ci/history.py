@@ -9,8 +9,9 @@ What is judged, and by which rule (docs/analysis.md argues each):
 - compiled facts: between neighbouring commits, exact. Only what a thread keeps in device memory, and whether a block
   fits at all, decides (`ci.compiled_changes`).
 
-What they find is put together by cause (`ci.group`), and what may call somebody is chosen (`ci.alerts`). A step of a
-time is a suspicion until the two commits around it have been measured again, base against head.
+What they find is put together by cause (`ci.group`), what may call somebody is chosen (`ci.false_alarms`), and what is
+back where it was is noted (`ci.recovery`). A step of a time is a suspicion until the two commits around it have been
+measured again, base against head.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from ci.alerts import choose_alerts
 from ci.compiled_changes import CompiledHistory
+from ci.false_alarms import choose_alerts
 from ci.group import ALL_KERNELS, group_with_findings
 from ci.outcome_changes import OUTCOME_METRICS, outcome_findings
 from ci.pair_evidence import PairEvidence
+from ci.recovery import note_recoveries
 from ci.thresholds import Thresholds
 from ci.time_steps import TimeSteps
 from ci.trend_finding import TrendFinding
@@ -105,7 +107,8 @@ def gather(series: Iterable[Series], evidence: PairEvidence, thresholds: Thresho
 def put_together(gathered: Gathered, thresholds: Thresholds) -> list[Regression]:
     """Regressions of all that was gathered, worst first."""
     grouped = group_with_findings(gathered.findings, time_series=gathered.time_series, thresholds=thresholds)
-    return choose_alerts(grouped, series_by_night=gathered.series_by_night, rate=thresholds.false_discovery_rate)
+    chosen = choose_alerts(grouped, series_by_night=gathered.series_by_night, rate=thresholds.false_discovery_rate)
+    return note_recoveries(chosen, thresholds)
 
 
 def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:

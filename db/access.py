@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from uuid import UUID
 
 
 class Scope(StrEnum):
@@ -17,12 +18,13 @@ class Scope(StrEnum):
 
 
 class TriageState(StrEnum):
-    """What people decided about a regression."""
+    """What became of a regression."""
 
     NEW = "new"
+    """Nobody has decided, or it came back after that."""
     ACKNOWLEDGED = "acknowledged"
-    INVESTIGATING = "investigating"
-    ACCEPTED = "accepted"
+    """Somebody is at it."""
+    EXPECTED = "expected"
     """It is real and stays: the price of something."""
     FIXED = "fixed"
     INVALID = "invalid"
@@ -69,6 +71,8 @@ class TrustedRepository:
 class Triage:
     """The last decision about a regression."""
 
+    regression_id: UUID
+    """The same in every judgement, though where it lies and what belongs to it may be seen better later."""
     state: TriageState = TriageState.NEW
     person: str | None = None
     reason: str | None = None

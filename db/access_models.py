@@ -5,8 +5,9 @@ project was judged. They stand beside the records: none of this is in a record f
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, LargeBinary, func
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, LargeBinary, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from db.access import Scope, TriageState
@@ -57,24 +58,36 @@ class TrustedRepositoryRow(Base):
 
 
 class TriageRow(Base):
-    """What people decided about a regression. It is named by what makes it the same one in a later judgement, as its
-    row is made anew each time.
+    """What became of a regression: a row for every one that was ever found, as its row of the judgement is made anew
+    each time. `sha`, `kernel` and `verdict` are those of the last judgement that found it.
     """
 
     __tablename__ = "triage"
     __table_args__ = (
+        # of what was found, one at a time can be meant
+        Index(None, "project_id", "sha", "kernel", "verdict", unique=True, postgresql_where=text("is_found")),
         CheckConstraint(f"verdict IN ({_quoted(Verdict)})", name="verdict"),
         CheckConstraint(f"state IN ({_quoted(TriageState)})", name="state"),
+        CheckConstraint(
+            "num_nulls(person, reason, changed_at) = 0 OR "
+            "(state = 'new' AND num_nonnulls(person, reason, changed_at) = 0)",
+            name="decided_whole",
+        ),
     )
 
-    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True)
-    sha: Mapped[str] = mapped_column(primary_key=True)
-    kernel: Mapped[str] = mapped_column(primary_key=True)
-    verdict: Mapped[str] = mapped_column(primary_key=True)
+    regression_id: Mapped[UUID] = mapped_column(primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
+    sha: Mapped[str]
+    kernel: Mapped[str]
+    verdict: Mapped[str]
+    series: Mapped[list[str]]
+    is_found: Mapped[bool]
+    # the newest commit that was measured when it was decided
+    newest_place: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[str]
-    person: Mapped[str]
-    reason: Mapped[str]
-    changed_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    person: Mapped[str | None]
+    reason: Mapped[str | None]
+    changed_at: Mapped[datetime | None]
 
 
 class AuditEntryRow(Base):

@@ -12,11 +12,13 @@ from sqlalchemy.orm import Session, aliased
 
 from db.errors import StoreError
 from db.models import CaseRow, ChangePointRow, CommitRow, ProjectRow, RegressionRow
+from db.triage import follow_regressions
 from db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
 
 
 def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:
-    """Put these in the place of everything that was judged of the project before, in one transaction.
+    """Put these in the place of everything that was judged of the project before, in one transaction. What was decided
+    about them follows (`db.triage`).
 
     Raises:
         StoreError: the project, or a commit or case that a regression names, has never been ingested; or two of
@@ -33,6 +35,7 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
         case_ids = _ids(session, project, project_id, CaseRow.name, CaseRow, _case_names(regressions))
         of_project = select(CommitRow.id).where(CommitRow.project_id == project_id)
         session.execute(delete(RegressionRow).where(RegressionRow.commit_id.in_(of_project)))
+        follow_regressions(session, project_id, regressions)
         if not regressions:
             return
         rows = [
@@ -49,6 +52,9 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
                 "typical_change": regression.typical_change,
                 "change_spread": regression.change_spread,
                 "is_alert": regression.is_alert,
+                "recovered_commit_id": None
+                if regression.recovered_at is None
+                else commit_ids[regression.recovered_at.sha],
             }
             for regression in regressions
         ]
@@ -69,9 +75,11 @@ def list_regressions(
     """What was judged of a project, of the newest commit first, then by kernel and verdict; of some states only
     where they are given.
     """
+    recovery = aliased(CommitRow)
     query = (
-        select(RegressionRow, CommitRow)
+        select(RegressionRow, CommitRow, recovery)
         .join(CommitRow, CommitRow.id == RegressionRow.commit_id)
+        .outerjoin(recovery, recovery.id == RegressionRow.recovered_commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .where(ProjectRow.name == project)
         .order_by(CommitRow.first_parent_count.desc(), CommitRow.sha, RegressionRow.kernel, RegressionRow.verdict)
@@ -79,7 +87,7 @@ def list_regressions(
     if states is not None:
         query = query.where(RegressionRow.state.in_([state.value for state in states]))
     rows = session.execute(query).all()
-    points = _change_points(session, project, [regression.id for regression, _ in rows])
+    points = _change_points(session, project, [regression.id for regression, *_ in rows])
     return [
         Regression(
             project=project,
@@ -99,8 +107,9 @@ def list_regressions(
             typical_change=regression.typical_change,
             change_spread=regression.change_spread,
             is_alert=regression.is_alert,
+            recovered_at=None if recovered is None else recovered.to_ref(),
         )
-        for regression, commit in rows
+        for regression, commit, recovered in rows
     ]
 
 
@@ -122,6 +131,7 @@ def _check(project: str, regressions: Sequence[Regression]) -> None:
 
 def _shas(regressions: Sequence[Regression]) -> set[str]:
     commits = [regression.commit for regression in regressions]
+    commits += [regression.recovered_at for regression in regressions if regression.recovered_at is not None]
     for regression in regressions:
         for point in regression.change_points:
             commits += [point.commit, point.previous_commit]

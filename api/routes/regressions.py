@@ -16,9 +16,9 @@ from api.documents import NOT_MODIFIED, PROBLEMS
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import not_found
 from api.state import state_of
-from db.access import Triage, TriageState
+from db.access import TriageState
 from db.queries import list_regressions
-from db.triage import read_triage, regression_id, set_triage
+from db.triage import read_triage, set_triage
 from db.values import Regression, RegressionState
 
 router = APIRouter(tags=["regressions"])
@@ -63,28 +63,30 @@ def post_triage(request: Request, triager: Triager, regression: UUID, project: P
     triager.check_project(project)
     shared = state_of(request)
     with shared.reading() as session:
-        known = list_regressions(session, project)
-    one = next((one for one in known if regression_id(one) == regression), None)
+        known = _triaged(session, project, None)
+    one = next((one for one in known if one.triage.regression_id == regression), None)
     if one is None:
         raise not_found(f"regression {regression}", "GET /v1/regressions lists those of a project")
     triage = set_triage(
         shared.engine,
-        one,
+        project,
+        regression,
         decision.state,
         expected=decision.expected,
         person=decision.person,
         reason=decision.reason,
         actor=triager.actor,
     )
-    answer = TriagedRegression(regression_id=str(regression), regression=one, triage=triage)
+    answer = one.model_copy(update={"triage": triage})
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
 def _triaged(session: Session, project: str, state: RegressionState | None) -> list[TriagedRegression]:
     decided = read_triage(session, project)
     return [
-        TriagedRegression(regression_id=str(regression_id(one)), regression=one, triage=decided.get(one.key, Triage()))
+        TriagedRegression(regression_id=str(triage.regression_id), regression=one, triage=triage)
         for one in list_regressions(session, project, None if state is None else {state})
+        for triage in (decided[one.key],)
     ]
 
 

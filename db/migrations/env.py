@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import Connection
 
-from db.access_models import Base
+from db.tables import Base
 
 
 def run_on(connection: Connection) -> None:

@@ -34,12 +34,14 @@ def api(
     from api.limits import Limits
     from api.serve import log_to_stderr, serve
     from roofwatch import __version__
+    from roofwatch.alerting import configured_alerts
     from roofwatch.arguments import open_configured_store
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_note
 
     settings, limits = load_settings(), Limits()
     log_to_stderr()
+    alerts = configured_alerts(settings)
     with open_configured_store() as engine:
         served = create_app(
             engine,
@@ -47,6 +49,7 @@ def api(
             limits=limits,
             audience=settings.oidc_audience,
             issuer=settings.oidc_issuer,
+            alerts=alerts,
         )
         serve(
             served,

@@ -16,6 +16,7 @@ from db.values import Cause, Regression, RegressionState, Suspect, Verdict
 from tests.builders import (
     PROJECT,
     make_change_point,
+    make_commit_ref,
     make_record,
     make_regression,
     make_series_key,
@@ -51,6 +52,7 @@ def test_regressions_read_back_equal_the_newest_commit_first(history: Engine) ->
             typical_change=-0.08,
             change_spread=0.01,
             is_alert=True,
+            recovered_at=make_commit_ref(2),
             change_points=(
                 make_change_point(
                     2, series=make_series_key("registers", runner_class="", function="f", target="sm_90")

@@ -62,7 +62,10 @@ def operation_of(method: str, path: str) -> Operation:
         UnknownRequestError: the description has nothing of the kind.
     """
     for template, operations in _description()["paths"].items():
-        found = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template), path)
+        # a file's path has slashes in it
+        found = re.fullmatch(
+            re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template).replace("(?P<path>[^/]+)", "(?P<path>.+)"), path
+        )
         if found and method.lower() in operations:
             described = operations[method.lower()]
             return Operation(described["operationId"], found.groupdict(), described)

@@ -16,9 +16,17 @@ from typing import Any
 DESCRIPTION = Path(__file__).parents[1] / "data" / "github" / "openapi.json"
 _REPOSITORY = "/repos/{owner}/{repo}"
 _KEPT = {
+    f"{_REPOSITORY}/contents/{{path}}": ("get",),
+    f"{_REPOSITORY}/issues": ("get", "post"),
+    f"{_REPOSITORY}/issues/{{issue_number}}": ("patch",),
     f"{_REPOSITORY}/issues/{{issue_number}}/comments": ("get", "post"),
-    f"{_REPOSITORY}/issues/comments/{{comment_id}}": ("patch", "delete"),
+    f"{_REPOSITORY}/issues/comments/{{comment_id}}": ("get", "patch", "delete"),
+    f"{_REPOSITORY}/issues/comments/{{comment_id}}/reactions": ("post",),
     f"{_REPOSITORY}/pulls": ("get",),
+    f"{_REPOSITORY}/pulls/{{pull_number}}": ("get",),
+    f"{_REPOSITORY}/collaborators/{{username}}/permission": ("get",),
+    f"{_REPOSITORY}/actions/runs/{{run_id}}/rerun": ("post",),
+    f"{_REPOSITORY}/actions/workflows/{{workflow_id}}/dispatches": ("post",),
     f"{_REPOSITORY}/check-runs": ("post",),
     f"{_REPOSITORY}/check-runs/{{check_run_id}}": ("patch",),
     f"{_REPOSITORY}/commits/{{ref}}/check-runs": ("get",),

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from ci.alerts import choose_alerts
+from ci.false_alarms import choose_alerts
 from ci.history import judge_history
 from ci.trend_finding import Status, TrendFinding, Window
 from collector.part import Outcome
