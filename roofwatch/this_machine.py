@@ -1,0 +1,41 @@
+"""What this machine is, before anything is measured on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from collector.errors import CollectorError
+from collector.machine import Environment
+from collector.nursery import Nursery
+from collector.protocol import DescribeEnvironment
+from collector.targets import TargetError, parse_target
+from collector.worker import Worker
+from roofwatch.arguments import suite_source
+
+_TIMEOUT_S = 120.0
+
+
+def describe_machine(path: Path | None, device: str | None, thread_count: int | None, nursery: Nursery) -> Environment:
+    """The environment that a run of a suite would have: threads of a CPU are part of a runner class.
+
+    Raises:
+        CollectorError: the suite cannot be loaded, or the machine not described.
+    """
+    with Worker(nursery, suite_source(path), device=device, thread_count=thread_count) as worker:
+        worker.start()
+        reply = worker.request(DescribeEnvironment(), timeout_s=_TIMEOUT_S)
+    if reply.environment is None:
+        raise CollectorError(f"this machine cannot be described: {reply.failure}")
+    return reply.environment
+
+
+def own_target(environment: Environment) -> str | None:
+    """What to compile for to know what runs there; None on a CPU, for which Triton compiles nothing."""
+    if not environment.compute_capability:
+        return None
+    target = f"sm_{environment.compute_capability.replace('.', '')}"
+    try:
+        parse_target(target)
+    except TargetError:
+        return None
+    return target

@@ -1,0 +1,144 @@
+"""Histories with one step, measured on a made-up machine: for the search, and for a plain bisection beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+
+import numpy as np
+
+from ci.bisect import Evidence, Measure, Named, SearchPlan, next_move
+from ci.bisect_answer import compare_pairs
+from ci.looks import FIRST_LOOK_BLOCKS, looks_after
+
+PLAIN_SAMPLES = 10
+"""What a plain bisection takes on each side of a step."""
+_DRIFT_PER_SAMPLE = 0.003
+_SPIKY_DEGREES = 3
+_SPELL = 25
+"""Samples until the noise is another."""
+
+
+class Noise(StrEnum):
+    STEADY = "steady"
+    """Normal."""
+    SPIKY = "spiky"
+    """Student's, of three degrees of freedom."""
+    DRIFTING_LEVEL = "drifting level"
+    """Normal, on a machine whose speed walks at random, 0.3 % from one sample to the next."""
+    DRIFTING_NOISE = "drifting noise"
+    """Normal, from half to twice as much, another in each spell."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    commit_count: int = 64
+    step: float = 0.03
+    noise: float = 0.01
+    """Standard deviation of a sample over its level."""
+    kind: Noise = Noise.STEADY
+
+
+@dataclass(frozen=True)
+class Trial:
+    is_right: bool
+    measurement_count: int
+    """Of both sides, the check of the ends among them."""
+
+
+class Machine:
+    """Measures commits, one sample after the other.
+
+    Args:
+        scenario: Of the history and the noise.
+        seed: Of both.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self._scenario = scenario
+        self._rng = np.random.default_rng(seed)
+        self.change = int(self._rng.integers(scenario.commit_count))
+        """The commit that it came with."""
+        self._speed = 0.0
+        self.sample_count = 0
+
+    def sample(self, commit: int) -> float:
+        """The logarithm of one time of a commit; of the good end for −1."""
+        scenario, rng = self._scenario, self._rng
+        noise = scenario.noise
+        if scenario.kind is Noise.DRIFTING_NOISE:
+            noise *= (0.5, 1.0, 2.0)[(self.sample_count // _SPELL) % 3]
+        if scenario.kind is Noise.DRIFTING_LEVEL:
+            self._speed += rng.normal(0, _DRIFT_PER_SAMPLE)
+        spread = (
+            rng.standard_t(_SPIKY_DEGREES) / math.sqrt(_SPIKY_DEGREES / (_SPIKY_DEGREES - 2))
+            if scenario.kind is Noise.SPIKY
+            else rng.normal()
+        )
+        self.sample_count += 1
+        return math.log1p(scenario.step) * (commit >= self.change) + self._speed + noise * float(spread)
+
+    def pair(self, commit: int) -> float:
+        """ln(commit / good) of two samples side by side, in an order drawn at random."""
+        if self._rng.random() < 0.5:
+            good = self.sample(-1)
+            return self.sample(commit) - good
+        return self.sample(commit) - self.sample(-1)
+
+
+def search(scenario: Scenario, seed: int) -> Trial:
+    """As `roofwatch bisect` goes about it."""
+    machine, plan = Machine(scenario, seed), SearchPlan()
+    last = scenario.commit_count - 1
+    pairs: list[list[float]] = [[] for _ in range(scenario.commit_count)]
+    wanted = FIRST_LOOK_BLOCKS
+    while True:
+        pairs[last] += [machine.pair(last) for _ in range(wanted - len(pairs[last]))]
+        if compare_pairs(pairs[last], threshold=0.01).is_significant:
+            break
+        if wanted >= plan.max_pairs:
+            return Trial(False, machine.sample_count)
+        wanted = next(islice(looks_after(wanted), 1))
+    at: int | None = None
+    while True:
+        evidence = Evidence((1.0,) * scenario.commit_count, tuple(map(tuple, pairs)), (False,) * scenario.commit_count)
+        move = next_move(evidence, plan, at=at)
+        if not isinstance(move, Measure):
+            is_right = isinstance(move, Named) and move.first == move.last == machine.change
+            return Trial(is_right, machine.sample_count)
+        at = move.position
+        pairs[at] += [machine.pair(at) for _ in range(move.pair_count)]
+
+
+def plain_bisection(scenario: Scenario, seed: int) -> Trial:
+    """Ten samples of the good end, then ten of the commit, at each step; the middle between the ends decides."""
+    machine = Machine(scenario, seed)
+    return _halve(scenario, machine, lambda: _median(machine, -1))
+
+
+def plain_bisection_with_one_base(scenario: Scenario, seed: int) -> Trial:
+    """The same, with what was measured of the good end at the beginning."""
+    machine = Machine(scenario, seed)
+    once = _median(machine, -1)
+    return _halve(scenario, machine, lambda: once)
+
+
+def _halve(scenario: Scenario, machine: Machine, good: Callable[[], float]) -> Trial:
+    low, high = -1, scenario.commit_count - 1
+    base = good()
+    edge = (_median(machine, high) - base) / 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        base = good()
+        if (_median(machine, middle) - base) / edge > 1:  # the step may be down
+            high = middle
+        else:
+            low = middle
+    return Trial(high == machine.change, machine.sample_count)
+
+
+def _median(machine: Machine, commit: int) -> float:
+    return float(np.median([machine.sample(commit) for _ in range(PLAIN_SAMPLES)]))
