@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import io
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import IO
 
 import zstandard
@@ -35,10 +36,38 @@ class Uploads:
         Raises:
             ProblemError: it is too long, too slow, or too many are being read.
         """
-        announced = request.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > self._limits.body_bytes:
-            raise self._too_large()
         parts: list[bytes] = []
+        await self._receive(request, self._limits.body_bytes, parts.append)
+        return b"".join(parts)
+
+    async def save(self, request: Request, file: IO[bytes], most_bytes: int) -> None:
+        """Write the body to a file as it comes in.
+
+        Raises:
+            ProblemError: as for `read`, or there is no room for it.
+        """
+        try:
+            await self._receive(request, most_bytes, file.write)
+            file.flush()
+        except OSError:
+            raise unavailable("the server has no room for this now; try again later", _RETRY_S) from None
+
+    async def discard(self, request: Request, most_bytes: int) -> None:
+        """Take what a refused client is sending, so that it gets to hear why: one that is cut off hears nothing.
+
+        Raises:
+            ProblemError: it is too slow.
+        """
+        chunks, size_bytes = request.stream(), 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.body_s):
+                while size_bytes <= most_bytes and (chunk := await self._next(chunks)) is not None:
+                    size_bytes += len(chunk)
+
+    async def _receive(self, request: Request, most_bytes: int, take: Callable[[bytes], object]) -> None:
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced[:20]) > most_bytes:
+            raise _too_large(most_bytes)
         size_bytes = 0
         try:
             async with asyncio.timeout(self._limits.body_s):
@@ -46,9 +75,9 @@ class Uploads:
                 while (chunk := await self._next(chunks)) is not None:
                     size_bytes += len(chunk)
                     self._held_bytes += len(chunk)
-                    parts.append(chunk)
-                    if size_bytes > self._limits.body_bytes:
-                        raise self._too_large()
+                    take(chunk)
+                    if size_bytes > most_bytes:
+                        raise _too_large(most_bytes)
                     if self._held_bytes > self._limits.upload_bytes:
                         raise unavailable("too many bodies are being read at once; try again in a moment", _RETRY_S)
         except TimeoutError:
@@ -56,7 +85,6 @@ class Uploads:
             raise ProblemError(408, "timed-out", detail, {"Connection": "close"}) from None
         finally:
             self._held_bytes -= size_bytes
-        return b"".join(parts)
 
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         try:
@@ -65,10 +93,6 @@ class Uploads:
         except TimeoutError:
             detail = f"nothing of the body came for {self._limits.silence_s:g} s; send it again"
             raise ProblemError(408, "timed-out", detail, {"Connection": "close"}) from None
-
-    def _too_large(self) -> ProblemError:
-        limit = self._limits.body_bytes
-        return ProblemError(413, "too-large", f"a body has at most {limit} bytes; compress it, or split the run")
 
 
 def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
@@ -104,6 +128,10 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
             400, "bad-request", f"the body is not whole {kind}, as its Content-Encoding says; send it again"
         ) from None
     return body
+
+
+def _too_large(most_bytes: int) -> ProblemError:
+    return ProblemError(413, "too-large", f"a body has at most {most_bytes} bytes here; compress it, or split the run")
 
 
 def _read_at_most(file: IO[bytes] | gzip.GzipFile | zstandard.ZstdDecompressionReader, limit: int) -> bytes:

@@ -31,6 +31,14 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "As the client has it: If-None-Match."}}
 
+ARTEFACT_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The file as it is.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
 RECORD_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -47,7 +55,7 @@ RECORD_BODY: dict[str, Any] = {
                     },
                 },
                 "example": {
-                    "schema_version": "1.2",
+                    "schema_version": "1.3",
                     "run_id": "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11",
                     "project": "owner/kernels",
                     "commit": {

@@ -26,9 +26,17 @@ class Limits:
     entries: int = 200_000
     """Results of one kind in a record."""
     cases: int = 20_000
+    artefacts: int = 1_000
+    """Files that a record names."""
+    artefact_bytes: int = 256 * _MIB
+    """Of one file."""
+    run_artefact_bytes: int = 2_048 * _MIB
+    """Of all files of a run."""
     string_characters: int = 100_000
     ingests: int = 4
-    """Records that are unpacked and stored at once, in this process."""
+    """Records that are unpacked and stored at once, and files that are stored, in this process."""
+    turn_s: float = 30.0
+    """Until one of those turns comes free."""
     silence_s: float = 20.0
     """Without a byte of a body that is not whole."""
     body_s: float = 300.0

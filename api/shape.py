@@ -9,7 +9,7 @@ import orjson
 from api.limits import Limits
 from api.problems import ProblemError
 
-_LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "ceilings")
+_LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "ceilings", "artefacts")
 
 
 def check_shape(document: bytes, limits: Limits) -> None:
@@ -35,7 +35,7 @@ def check_shape(document: bytes, limits: Limits) -> None:
     if isinstance(parsed, dict):
         for name in _LISTS:
             found = parsed.get(name)
-            most = limits.cases if name == "cases" else limits.entries
+            most = {"cases": limits.cases, "artefacts": limits.artefacts}.get(name, limits.entries)
             if isinstance(found, list) and len(found) > most:
                 raise _too_much(f"{len(found)} {name}", most)
 

@@ -38,6 +38,7 @@ class Metrics:
             "roofwatch_records", "Records taken: new, known before, or quarantined.", ["kind"], registry=self.registry
         )
         self.record_bytes = Counter("roofwatch_record_bytes", "Bytes of records as sent.", registry=self.registry)
+        self.artefact_bytes = Counter("roofwatch_artefact_bytes", "Bytes of artefacts as sent.", registry=self.registry)
         for kind in ("new", "known", "quarantined"):
             self.records.labels(kind)
 
@@ -78,7 +79,7 @@ class Watch:
     def _note(self, scope: Scope, status: int, seconds: float, instance: str) -> None:
         # the route's pattern, not the path: a line and a label of our own words, however the path reads
         route = _route_of(scope)
-        method = scope["method"] if scope["method"] in {"GET", "POST", "HEAD"} else "other"
+        method = scope["method"] if scope["method"] in {"GET", "POST", "PUT", "HEAD"} else "other"
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         actor = scope["state"].get("actor", "-")

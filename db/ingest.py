@@ -19,6 +19,8 @@ from collector.measurement import Measurement, measured_values
 from collector.part import Part
 from collector.record import RunRecord
 from collector.results import Accuracy, StaticFacts
+from db.artefact_models import RunArtefactRow
+from db.artefacts import artefact_rows
 from db.errors import ConflictError, IngestError, StoreError
 from db.models import (
     AccuracyRow,
@@ -94,7 +96,7 @@ def store_record(connection: Connection, record: RunRecord, content_hash: str, *
         "pair_side": record.pairing and record.pairing.side.value,
         "started_at": _utc(record.started_at),
         "finished_at": _utc(record.finished_at),
-        "unread_fields": record.unread_fields(),
+        "unread_fields": _without_columns(record) | record.unread_fields(),
         "telemetry": None if record.telemetry is None else _document(record.telemetry),
         "spent_ns": record.spent_ns,
     }
@@ -109,7 +111,17 @@ def store_record(connection: Connection, record: RunRecord, content_hash: str, *
     _insert(connection, TensorErrorRow, _tensor_error_rows(record, case_ids))
     _insert(connection, StaticFactRow, _static_fact_rows(record, case_ids))
     _insert(connection, CountersRow, _counters_rows(record, case_ids))
+    _insert(connection, RunArtefactRow, artefact_rows(record))
     return True
+
+
+def _without_columns(record: RunRecord) -> dict[str, Any]:
+    """Fields that no query asks for, in the form in which an older version keeps them, which does not know them."""
+    return {
+        name: [part.model_dump(mode="json") for part in getattr(record, name)]
+        for name in ("source_lines", "skipped")
+        if getattr(record, name)
+    }
 
 
 def _is_stored(connection: Connection, record: RunRecord, content_hash: str) -> bool:

@@ -165,8 +165,8 @@ class CaseRow(Base):
 
 
 class RunRow(Base):
-    """`content_hash` tells whether a run that comes again is the same; `unread_fields` keeps what a newer harness
-    wrote and this version does not know, by path in the record.
+    """`content_hash` tells whether a run that comes again is the same; `unread_fields` keeps what has no column,
+    by path in the record: what a newer harness wrote and this version does not know, and what no query asks for.
     """
 
     __tablename__ = "run"
@@ -435,6 +435,7 @@ class RegressionRow(Base):
     typical_change: Mapped[float | None]
     change_spread: Mapped[float | None]
     is_alert: Mapped[bool]
+    recovered_commit_id: Mapped[int | None] = mapped_column(ForeignKey(CommitRow.id, ondelete="CASCADE"))
 
 
 class ChangePointRow(Base):

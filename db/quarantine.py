@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
+from db.artefacts import link_contents, list_artefacts
 from db.audit import add_entry
 from db.errors import StoreError
 from db.ingest import store_record
@@ -41,8 +42,10 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         if not is_quarantine(name):
             return False
         record, content_hash = load_record(session, run_id), run.content_hash
+        contents = [artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored]
         session.execute(delete(RunRow).where(RunRow.run_id == run_id))
         store_record(connection, record, content_hash)
+        link_contents(connection, run_id, contents)
         project = record_name(name)
         add_entry(
             session,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel
-from sqlalchemy import Row, Select, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
+from collector.artefact import Artefact
 from collector.machine import Ceiling, Environment
 from collector.measurement import Measurement
 from collector.record import RunRecord
 from collector.results import Accuracy, Counters, StaticFacts, TensorError
+from db.artefact_models import RunArtefactRow
 from db.errors import StoreError
 from db.models import (
     AccuracyRow,
@@ -32,6 +35,9 @@ from db.models import (
 )
 from db.projects import record_name
 
+_Row = Mapping[str, Any]
+"""One row of a query, by column."""
+
 
 def load_record(session: Session, run_id: UUID) -> RunRecord:
     """The record that was ingested, its times in UTC.
@@ -41,15 +47,27 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
     Raises:
         StoreError: no such run.
     """
-    run = session.get(RunRow, run_id)
-    if run is None:
+    parts = _read_together(
+        session,
+        {
+            "ceilings": _listed(CeilingRow, run_id),
+            "cases": _cases(run_id),
+            "measurements": _results(MeasurementRow, run_id),
+            "accuracies": _results(AccuracyRow, run_id),
+            "tensors": _listed(TensorErrorRow, run_id),
+            "static_facts": _results(StaticFactRow, run_id),
+            "counters": _results(CountersRow, run_id),
+            "artefacts": _listed(RunArtefactRow, run_id),
+        },
+        _run(run_id),
+    )
+    if parts is None:
         raise StoreError(f"run {run_id}: not in this database; ingest its record file first")
-    commit = session.get_one(CommitRow, run.commit_id)
-    environment = session.get_one(EnvironmentRow, run.environment_id)
+    (run, commit, environment, project), rows = parts
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
-        "project": record_name(session.get_one(ProjectRow, commit.project_id).name),
+        "project": record_name(project),
         "commit": {
             "sha": commit.sha,
             "parents": commit.parents,
@@ -65,27 +83,50 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
         "harness_version": run.harness_version,
         "environment": {name: getattr(environment, name) for name in Environment.model_fields},
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
-        "ceilings": _ceilings(session, run_id),
-        "cases": _cases(session, run_id),
-        "measurements": _measurements(session, run_id),
-        "accuracies": _accuracies(session, run_id),
-        "static_facts": _static_facts(session, run_id),
-        "counters": _counters(session, run_id),
+        "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
+        "cases": rows["cases"],
+        "measurements": [_of_case(Measurement, row) | {"blocks": _blocks(row)} for row in rows["measurements"]],
+        "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
+        "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
+        "counters": [_of_case(Counters, row) for row in rows["counters"]],
         "telemetry": run.telemetry,
         "spent_ns": run.spent_ns,
+        "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
     }
     for path, value in run.unread_fields.items():
         _put_back(document, RunRecord, path.split("."), value)
     return RunRecord.model_validate(document)
 
 
-def _ceilings(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    query = select(CeilingRow.__table__).where(CeilingRow.run_id == run_id).order_by(CeilingRow.position)
-    return [_fields(Ceiling, row) for row in session.execute(query)]
+def _run(run_id: UUID) -> Select[RunRow, CommitRow, EnvironmentRow, str]:
+    return (
+        select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(RunRow.run_id == run_id)
+    )
 
 
-def _cases(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    query = (
+def _read_together(
+    session: Session, queries: Mapping[str, Select[Any]], run: Select[RunRow, CommitRow, EnvironmentRow, str]
+) -> tuple[tuple[RunRow, CommitRow, EnvironmentRow, str], dict[str, list[_Row]]] | None:
+    """A run with the rows of several queries about it, as JSON has them, in one statement: a page that shows a run
+    waits once. None where there is no such run.
+    """
+    documents = []
+    for name, query in queries.items():
+        rows = query.subquery(name)
+        documents.append(select(func.json_agg(func.row_to_json(rows.table_valued()))).scalar_subquery())
+    found = session.execute(run.add_columns(*documents)).one_or_none()
+    if found is None:
+        return None
+    row, commit, environment, project, *parts = found
+    return (row, commit, environment, project), {name: part or [] for name, part in zip(queries, parts, strict=True)}
+
+
+def _cases(run_id: UUID) -> Select[Any]:
+    return (
         select(
             CaseRow.name.label("case_id"),
             CaseRow.kernel,
@@ -102,50 +143,29 @@ def _cases(session: Session, run_id: UUID) -> list[dict[str, Any]]:
         .where(RunCaseRow.run_id == run_id)
         .order_by(RunCaseRow.position)
     )
-    return [dict(row._mapping) for row in session.execute(query)]
 
 
-def _measurements(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    return [
-        _fields(Measurement, row) | {"case_id": row.case_name, "blocks": _blocks(row)}
-        for row in session.execute(_results(MeasurementRow, run_id))
-    ]
+def _listed(table: type[CeilingRow | TensorErrorRow | RunArtefactRow], run_id: UUID) -> Select[Any]:
+    return select(table.__table__).where(table.run_id == run_id).order_by(table.position)
 
 
-def _blocks(row: Row[Any]) -> list[dict[str, Any]]:
-    if row.samples_ns is None:
+def _blocks(row: _Row) -> list[dict[str, Any]]:
+    if row["samples_ns"] is None:
         return []
-    bounds = pairwise(accumulate(row.block_lengths, initial=0))
+    bounds = pairwise(accumulate(row["block_lengths"], initial=0))
     # a run that was stored by an older version has no further facts
-    facts = row.block_facts or [{}] * len(row.block_lengths)
+    facts = row["block_facts"] or [{}] * len(row["block_lengths"])
     return [
-        {"started_at": time, "samples_ns": row.samples_ns[begin:end], **fact}
-        for time, (begin, end), fact in zip(row.block_started_at, bounds, facts, strict=True)
+        {"started_at": time, "samples_ns": row["samples_ns"][begin:end], **fact}
+        for time, (begin, end), fact in zip(row["block_started_at"], bounds, facts, strict=True)
     ]
 
 
-def _accuracies(session: Session, run_id: UUID) -> list[dict[str, Any]]:
+def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[str, Any]]:
     tensors = defaultdict(list)
-    query = select(TensorErrorRow.__table__).where(TensorErrorRow.run_id == run_id).order_by(TensorErrorRow.position)
-    for row in session.execute(query):
-        tensors[row.case_id, row.implementation].append(_fields(TensorError, row))
-    return [
-        _fields(Accuracy, row) | {"case_id": row.case_name, "tensors": tensors[row.case_id, row.implementation]}
-        for row in session.execute(_results(AccuracyRow, run_id))
-    ]
-
-
-def _static_facts(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    return [
-        _fields(StaticFacts, row) | {"case_id": row.case_name}
-        for row in session.execute(_results(StaticFactRow, run_id))
-    ]
-
-
-def _counters(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    return [
-        _fields(Counters, row) | {"case_id": row.case_name} for row in session.execute(_results(CountersRow, run_id))
-    ]
+    for row in tensor_rows:
+        tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
+    return [_of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]} for row in rows]
 
 
 def _results(table: type[MeasurementRow | AccuracyRow | StaticFactRow | CountersRow], run_id: UUID) -> Select[Any]:
@@ -157,10 +177,14 @@ def _results(table: type[MeasurementRow | AccuracyRow | StaticFactRow | Counters
     )
 
 
-def _fields(part: type[BaseModel], row: Row[Any]) -> dict[str, Any]:
+def _of_case(part: type[BaseModel], row: _Row) -> dict[str, Any]:
+    """The same of a result, which calls its case by name."""
+    return _fields(part, row) | {"case_id": row["case_name"]}
+
+
+def _fields(part: type[BaseModel], row: _Row) -> dict[str, Any]:
     """The columns that are fields of the part."""
-    columns = row._mapping
-    return {name: columns[name] for name in part.model_fields if name in columns}
+    return {name: row[name] for name in part.model_fields if name in row}
 
 
 def _put_back(document: dict[str, Any], part: type[BaseModel], path: list[str], value: object) -> None:

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from collector.artefact import ArtefactKind
 from collector.case_record import CaseRecord
 from collector.errors import RecordError, SuiteError
+from collector.keeping.redaction import EVERYTHING, Redaction
 from collector.ncu.counting import CountedCall
 from collector.part import Outcome
 from collector.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 from collector.record import Commit, RunRecord
+from roofwatch.artefacts import name_artefacts
 
 _SHOWN = 5
 
@@ -97,6 +100,20 @@ def with_counters(record: RunRecord, commit: Commit, calls: Sequence[CountedCall
     kept = tuple(each for each in record.counters if (each.case_id, each.implementation) not in replaced)
     new = tuple(counters for call in counted for counters in call.counters)
     return record.model_copy(update={"counters": (*kept, *new)})
+
+
+def name_report(record: RunRecord, path: Path, report: Path | None) -> RunRecord:
+    """The record with the report's name, and a copy beside it without what must not leave the machine.
+
+    Nothing can be taken out of a report in Nsight Compute's own format: it is named only where everything is kept
+    (ROOFWATCH_KEEP=all), its raw page as `.csv` always.
+    """
+    if report is None or not report.exists():
+        return record
+    redaction = Redaction.of_this_machine()
+    if report.suffix != ".csv" and not redaction.kept >= EVERYTHING:
+        return record
+    return name_artefacts(record, path, [report], kind=ArtefactKind.NCU_REPORT, redaction=redaction)
 
 
 def exit_status(calls: Sequence[CountedCall]) -> int:

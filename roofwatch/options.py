@@ -82,3 +82,11 @@ NoiseFloorFile = Annotated[
 ]
 RecordFile = Annotated[Path, typer.Argument(help="Record file.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default=False)]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Leave in what is taken out otherwise: hostname, user, paths, arguments, environment, metadata, or all; "
+        "may be given again.",
+        show_default=False,
+    ),
+]

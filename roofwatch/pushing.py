@@ -32,6 +32,7 @@ def summary(delivery: Delivery, spool: Spool) -> list[str]:
     """A line for what was sent, and one for each record that was not."""
     lines = [f"{len(delivery.sent)} record(s) sent and acknowledged"]
     lines += [f"refused: {spool.folder / 'refused' / name}: {reason}" for name, reason in delivery.refused]
+    lines += [f"sent without an artefact: {name}: {reason}" for name, reason in delivery.incomplete]
     lines += [f"kept for later: {spool.folder / name}: {reason}" for name, reason in delivery.left]
     return lines
 
@@ -39,4 +40,4 @@ def summary(delivery: Delivery, spool: Spool) -> list[str]:
 def exit_status(delivery: Delivery) -> int:
     if delivery.left:
         return EXIT_CANNOT
-    return EXIT_WRONG if delivery.refused else 0
+    return EXIT_WRONG if delivery.refused or delivery.incomplete else 0

@@ -21,6 +21,11 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
     Raises:
         RecordError: one of them cannot be read, or a folder holds none.
     """
+    return [record for _, record in read_record_files(paths)]
+
+
+def read_record_files(paths: Sequence[Path]) -> list[tuple[Path, RunRecord]]:
+    """The same, each record with its file, beside which its artefacts lie."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -30,8 +35,8 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
             files += found
         else:
             files.append(path)
-    records = [RunRecord.read(file) for file in files]
-    return sorted(records, key=lambda record: (record.commit.first_parent_count, record.started_at))
+    records = [(file, RunRecord.read(file)) for file in files]
+    return sorted(records, key=lambda found: (found[1].commit.first_parent_count, found[1].started_at))
 
 
 def failed_results(record: RunRecord) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from collector.artefact import Artefact
 from collector.case_record import CaseRecord
 from collector.machine import Ceiling, Environment
 from collector.measurement import Block, CacheState, Measurement, Timer
@@ -227,6 +228,17 @@ def make_record(
         "static_facts": tuple(static_facts),
     }
     return RunRecord(**defaults | fields)
+
+
+def make_artefact(content: bytes = b"a trace", **fields: Any) -> Artefact:
+    """What a record says of a file with this content."""
+    defaults: dict[str, Any] = {
+        "name": "trace.json",
+        "kind": "trace",
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "size_bytes": len(content),
+    }
+    return Artefact(**defaults | fields)
 
 
 def make_pair_of_records(

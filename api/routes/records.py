@@ -15,8 +15,9 @@ from api.body import unpack
 from api.documents import PROBLEMS, RECORD_BODY
 from api.problems import ProblemError
 from api.shape import check_shape
-from api.state import state_of
+from api.state import State, state_of
 from collector.record import RunRecord
+from db.artefacts import list_artefacts
 from db.ingest import ingest_record
 from db.judging import ask_for_judgement, read_run_state
 
@@ -51,7 +52,7 @@ async def post_record(
     state = state_of(request)
     body = await state.uploads.read(request)
     state.metrics.record_bytes.inc(len(body))
-    async with state.ingests:
+    async with state.turn():
         stored = await run_in_threadpool(
             _store, request, sender, body, encoding, quarantine=quarantine, run_id=idempotency_key
         )
@@ -87,4 +88,13 @@ def _store(
         project=record.project,
         was_new=result.was_new,
         is_quarantined=is_quarantined,
+        lacking_artefacts=_lacking(state, record),
     )
+
+
+def _lacking(state: State, record: RunRecord) -> list[str]:
+    if not record.artefacts:
+        return []
+    with state.reading() as session:
+        named = list_artefacts(session, record.run_id)
+    return sorted({artefact.sha256 for artefact in named if not artefact.is_stored})

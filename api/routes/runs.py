@@ -10,14 +10,15 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter
 
-from api.access import Administrator, Principal, Reader
+from api.access import Administrator, Reader
 from api.answers import Project, Release
 from api.caching import respond
 from api.documents import NOT_MODIFIED, PROBLEMS
 from api.paging import Cursor, Limit, Page, decode, page_of
-from api.problems import ProblemError, not_found
-from api.state import State, state_of
-from db.judging import RunState, ask_for_judgement, read_run_state
+from api.problems import ProblemError
+from api.seeing import no_run, seen_run
+from api.state import state_of
+from db.judging import RunState, ask_for_judgement
 from db.quarantine import release_run
 from db.queries import list_runs, load_record, run_detail
 from db.values import RunDetail, RunSummary
@@ -51,11 +52,11 @@ def get_runs(
 def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Everything that one run found."""
     state = state_of(request)
-    _seen(state, reader, run_id)
+    seen_run(state, reader, run_id)
     with state.reading() as session:
         detail = run_detail(session, str(run_id))
     if detail is None:
-        raise _no_run(run_id)
+        raise no_run(run_id)
     return respond(request, _DETAIL.dump_json(detail))
 
 
@@ -67,7 +68,7 @@ def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
 )
 def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Stored, and judged or not yet."""
-    return respond(request, _STATE.dump_json(_seen(state_of(request), reader, run_id)))
+    return respond(request, _STATE.dump_json(seen_run(state_of(request), reader, run_id)))
 
 
 @router.get(
@@ -83,7 +84,7 @@ def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
 def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
     """The record that was sent, its times in UTC: docs/record.md."""
     state = state_of(request)
-    _seen(state, reader, run_id)
+    seen_run(state, reader, run_id)
     with state.reading() as session:
         record = load_record(session, run_id)
     return respond(request, record.to_json())
@@ -98,25 +99,12 @@ def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
 def post_release(request: Request, administrator: Administrator, run_id: UUID, release: Release) -> Response:
     """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why."""
     state = state_of(request)
-    before = _seen(state, administrator, run_id)
+    before = seen_run(state, administrator, run_id)
     if not release_run(state.engine, run_id, actor=administrator.actor, person=release.person, reason=release.reason):
         raise ProblemError(409, "conflict", f"run {run_id} is not in quarantine; it counts already")
     ask_for_judgement(state.engine, before.project)
     state.wake_judge()
-    return Response(_STATE.dump_json(_seen(state, administrator, run_id)), media_type="application/json")
-
-
-def _seen(state: State, reader: Principal, run_id: UUID) -> RunState:
-    """The run, if the reader may see it. One of another project looks as if there were none."""
-    with state.reading() as session:
-        found = read_run_state(session, run_id)
-    if found is None or not reader.may_see(found.project):
-        raise _no_run(run_id)
-    return found
-
-
-def _no_run(run_id: UUID) -> ProblemError:
-    return not_found(f"run {run_id}", "GET /v1/runs lists those of a project")
+    return Response(_STATE.dump_json(seen_run(state, administrator, run_id)), media_type="application/json")
 
 
 def _aware_time(text: str) -> datetime:

@@ -1,42 +1,43 @@
-"""Send a record to a server: `POST /v1/records` with gzip JSON, answered with the record's id and content hash."""
+"""Send to a server: a record by `POST /v1/records`, answered with its id and content hash and the files that the server
+lacks of it; each of those by `PUT /v1/runs/{run_id}/artefacts/{sha256}`.
+"""
 
 from __future__ import annotations
 
 import email.utils
-import http.client
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import IO, Any, Never
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import orjson
 
+from collector.artefact import Artefact
 from collector.errors import SpoolError
 from collector.keeping.compressed import compress
+from collector.keeping.http_line import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
 from collector.keeping.spool import Acknowledged, Answer, Refused, Unavailable
 from collector.record import RunRecord, utc_now
 
-TOKEN_VARIABLE = "ROOFWATCH_TOKEN"  # noqa: S105  the name of the variable, not a token
+__all__ = ["TOKEN_VARIABLE", "HttpSender"]
+
 PATH = "/v1/records"
 
 _TIMEOUT_S = 60.0
-_MAX_ANSWER_BYTES = 2**16
-_MAX_REASON = 500
-_THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+_MAX_ANSWER_BYTES = 2**18
 
 _CONFLICT = 409
 _TRY_LATER = frozenset({408, 425, 429})
+_NO_TOKEN = frozenset({401, 403, 407})
 # the fault is this sender's, its address or token, and not the record's: that must not put a record aside
-_WRONG_SENDER = frozenset({401, 403, 404, 405, 407})
+_WRONG_SENDER = _NO_TOKEN | {404, 405}
 
 
 @dataclass(frozen=True)
 class HttpSender:
-    """Sends records to one server.
+    """Sends records and their files to one server.
 
     Args:
         url: Of the server; `https`, or `http` to this machine.
@@ -54,15 +55,7 @@ class HttpSender:
     now: Callable[[], datetime] = utc_now
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise SpoolError("the server's URL must be https://host or https://host:port")
-        if parts.username is not None or parts.query or parts.fragment:
-            raise SpoolError(f"the server's URL may hold no credentials or query: set {TOKEN_VARIABLE}")
-        if parts.scheme == "http" and parts.hostname not in _THIS_MACHINE:
-            raise SpoolError(f"{self.url}: plain http would show records and token to others: use https")
-        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise SpoolError(f"{TOKEN_VARIABLE} holds what no token does: a line break, or other than ASCII")
+        _ = self._line  # its URL is looked at now
 
     def __call__(self, record: RunRecord) -> Answer:
         """Send one record.
@@ -70,24 +63,6 @@ class HttpSender:
         Raises:
             SpoolError: the server does not take records from here at all: wrong address, or wrong token.
         """
-        try:
-            with self._opener.open(self._request(record), timeout=self.timeout_s) as response:
-                return self._judge(response.status, response.headers, response.read(_MAX_ANSWER_BYTES))
-        except urllib.error.HTTPError as error:
-            with error:
-                return self._judge(error.code, error.headers, _read_or_nothing(error))
-        except urllib.error.URLError as error:
-            return Unavailable(self._said(f"no connection: {error.reason}"))
-        except (OSError, http.client.HTTPException) as error:
-            return Unavailable(self._said(f"the connection broke: {type(error).__name__} {error}"))
-
-    @property
-    def _opener(self) -> urllib.request.OpenerDirector:
-        # what is unprotected stays on this machine: no proxy gets to see it
-        is_plain = urllib.parse.urlsplit(self.url).scheme == "http"
-        return urllib.request.build_opener(_NoRedirect, *([urllib.request.ProxyHandler({})] if is_plain else []))
-
-    def _request(self, record: RunRecord) -> urllib.request.Request:
         headers = {
             "Content-Type": "application/json",
             "Content-Encoding": "gzip",
@@ -95,55 +70,76 @@ class HttpSender:
             "User-Agent": f"roofwatch/{record.harness_version}",
             "Idempotency-Key": str(record.run_id),
         }
-        request = urllib.request.Request(  # noqa: S310  the scheme was checked
-            self.url.rstrip("/") + PATH, data=compress(record.to_json()), headers=headers, method="POST"
-        )
-        if self.token is not None:
-            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
-        return request
+        try:
+            with self._line.ask("POST", PATH, headers, compress(record.to_json())) as answered:
+                return self._judge_record(answered)
+        except BrokenLineError as error:
+            return Unavailable(str(error))
 
-    def _judge(self, status: int, headers: Any, body: bytes) -> Answer:
+    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+        """Send a file that an acknowledged record names; None where the server has it from now on.
+
+        Raises:
+            SpoolError: the token is no good any more.
+        """
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(artefact.size_bytes),
+            "Accept": "application/json",
+            "User-Agent": f"roofwatch/{record.harness_version}",
+        }
+        path = f"/v1/runs/{record.run_id}/artefacts/{artefact.sha256}"
+        try:
+            with file.open("rb") as content, self._line.ask("PUT", path, headers, content) as answered:
+                return self._judge_artefact(answered)
+        except BrokenLineError as error:
+            return Unavailable(str(error))
+        except OSError as error:
+            return Refused(f"{file}: cannot be read: {error.strerror}")
+
+    @property
+    def _line(self) -> HttpLine:
+        return HttpLine(self.url, self.token, self.timeout_s)
+
+    def _judge_record(self, answered: Answered) -> Answer:
+        body = answered.read(_MAX_ANSWER_BYTES)
         acknowledged = _acknowledgement(body)
-        if acknowledged is not None and (status < 300 or status == _CONFLICT):
+        if acknowledged is not None and (answered.status < 300 or answered.status == _CONFLICT):
             return acknowledged  # whether it names the right record is for the spool to see
-        said = self._said(f"HTTP {status}: {body.decode(errors='replace')}")
-        if status in _WRONG_SENDER or 300 <= status < 400:
-            where = f", which sends on to {headers.get('Location')}" if headers.get("Location") else ""
-            raise SpoolError(self._said(f"{self.url} takes no records from here{where}: {said}"))
-        if status < 300:
+        said = self._said(answered.status, body)
+        if answered.status in _WRONG_SENDER or 300 <= answered.status < 400:
+            where = _destination(answered.headers)
+            raise SpoolError(self._line.said(f"{self.url} takes no records from here{where}: {said}"))
+        if answered.status < 300:
             return Unavailable(f"the server did not say which record it has: {said}")
-        if 400 <= status < 500 and status not in _TRY_LATER:
+        return self._refusal(answered, said)
+
+    def _judge_artefact(self, answered: Answered) -> Refused | Unavailable | None:
+        if answered.status < 300:
+            return None
+        said = self._said(answered.status, answered.read(_MAX_ANSWER_BYTES))
+        if answered.status in _NO_TOKEN:
+            raise SpoolError(self._line.said(f"{self.url} takes no files from here: {said}"))
+        return self._refusal(answered, said)
+
+    def _refusal(self, answered: Answered, said: str) -> Refused | Unavailable:
+        if 300 <= answered.status < 500 and answered.status not in _TRY_LATER:
             return Refused(said)
-        return Unavailable(said, _seconds_of(headers.get("Retry-After"), self.now()))
+        return Unavailable(said, _seconds_of(answered.headers.get("Retry-After"), self.now()))
 
-    def _said(self, text: str) -> str:
-        """A reason to be kept and shown: short, in one line, and without the token if somebody repeats it."""
-        if self.token:
-            text = text.replace(self.token, "***")
-        return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_MAX_REASON]
+    def _said(self, status: int, body: bytes) -> str:
+        return self._line.said(f"HTTP {status}: {body.decode(errors='replace')}")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the record elsewhere, or turn it into a GET."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
-    ) -> Never:
-        del newurl
-        raise urllib.error.HTTPError(req.full_url, code, msg, headers, fp)
-
-
-def _read_or_nothing(error: urllib.error.HTTPError) -> bytes:
-    try:
-        return error.read(_MAX_ANSWER_BYTES)
-    except (OSError, http.client.HTTPException):
-        return b""
+def _destination(headers: Any) -> str:
+    return f", which sends on to {headers.get('Location')}" if headers.get("Location") else ""
 
 
 def _acknowledgement(body: bytes) -> Acknowledged | None:
     try:
         said = orjson.loads(body)
-        return Acknowledged(UUID(said["run_id"]), str(said["content_hash"]))
+        lacking = tuple(str(sha256) for sha256 in said.get("lacking_artefacts") or ())
+        return Acknowledged(UUID(said["run_id"]), str(said["content_hash"]), lacking)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

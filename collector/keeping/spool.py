@@ -1,4 +1,5 @@
-"""The spool: records that no server has accepted yet, each a file, kept until a server acknowledges it by name.
+"""The spool: records that no server has accepted yet, each a file, kept until a server acknowledges it by name and
+has the artefacts that lie beside it.
 
 Any number of processes may put records in and deliver them at once. A record that is being sent is locked, and the lock
 ends with the process. A process that is killed at any moment leaves each record where it was, or where it was going;
@@ -12,18 +13,21 @@ import fcntl
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from collector.artefact import Artefact
 from collector.errors import RecordError, SpoolError
+from collector.keeping.artefact_folder import ArtefactFolder
 from collector.keeping.compressed import compress
 from collector.keeping.whole_file import reason_of, sync_folder, write_whole
 from collector.record import RunRecord
 
 _SUFFIX = ".json.gz"
 _REASON_SUFFIX = ".reason.txt"
+_ARTEFACTS_SUFFIX = ".artefacts"
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,13 @@ class Acknowledged:
 
     run_id: UUID
     content_hash: str
+    lacking: tuple[str, ...] = ()
+    """The sha256 of each artefact that it does not have yet."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The server will never take this record."""
+    """The server will never take this."""
 
     reason: str
 
@@ -54,6 +60,9 @@ Answer = Acknowledged | Refused | Unavailable
 
 Send = Callable[[RunRecord], Answer]
 """Sends one record. Raises SpoolError where no record could be sent in this way, whatever it holds."""
+
+SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | None]
+"""Sends a file of an acknowledged record; None where the server has it."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,8 @@ class Delivery:
     """With the reason."""
     left: tuple[tuple[str, str], ...] = ()
     """Still in the spool, with the reason."""
+    incomplete: tuple[tuple[str, str], ...] = ()
+    """Sent, and an artefact of it never will be, with the reason."""
 
 
 class Spool:
@@ -103,15 +114,21 @@ class Spool:
         self.folder = folder
         self._refused = folder / "refused"
 
-    def submit(self, record: RunRecord) -> Path:
-        """Put a record in; it is there even after a power cut once this returns.
+    def submit(self, record: RunRecord, artefacts: ArtefactFolder | None = None) -> Path:
+        """Put a record in; it is there even after a power cut once this returns, and its artefacts before it.
+
+        Args:
+            record: To be sent.
+            artefacts: Where those that it names lie.
 
         Raises:
-            SpoolError: it cannot be written.
+            SpoolError: it cannot be written; nothing half-written is sent.
         """
         path = self.folder / f"{record.run_id}-{record.content_hash[:12]}{_SUFFIX}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if artefacts is not None:
+                _artefacts_of(path).copy_from(artefacts, record.artefacts)
             write_whole(path, compress(record.to_json()))
         except OSError as error:
             raise SpoolError(f"{path}: cannot be written: {reason_of(error)}") from None
@@ -125,6 +142,7 @@ class Spool:
         self,
         send: Send,
         *,
+        send_artefact: SendArtefact | None = None,
         backoff: Backoff | None = None,
         sleep: Callable[[float], None] = time.sleep,
         draw: Callable[[], float] = random.random,
@@ -133,6 +151,7 @@ class Spool:
 
         Args:
             send: Sends one.
+            send_artefact: Sends one; without it a record of which the server lacks an artefact stays.
             backoff: When to try again.
             sleep: Waits for so many seconds.
             draw: A number from 0 to 1.
@@ -143,10 +162,11 @@ class Spool:
         backoff = backoff or Backoff()
         sent: list[str] = []
         refused: list[tuple[str, str]] = []
+        incomplete: list[tuple[str, str]] = []
         for attempt in range(backoff.attempts):
             left: dict[str, Unavailable] = {}
             for path in self.waiting:
-                answer = self._deliver_one(path, send)
+                answer = self._deliver_one(path, send, send_artefact, incomplete)
                 if isinstance(answer, Acknowledged):
                     sent.append(path.name)
                 elif isinstance(answer, Refused):
@@ -162,9 +182,11 @@ class Spool:
             sleep(wait_s)
         reasons = {name: answer.reason for name, answer in left.items()}
         waiting = tuple((path.name, reasons.get(path.name, "not tried, or at hand elsewhere")) for path in self.waiting)
-        return Delivery(tuple(sent), tuple(refused), waiting)
+        return Delivery(tuple(sent), tuple(refused), waiting, tuple(incomplete))
 
-    def _deliver_one(self, path: Path, send: Send) -> Answer | None:
+    def _deliver_one(
+        self, path: Path, send: Send, send_artefact: SendArtefact | None, incomplete: list[tuple[str, str]]
+    ) -> Answer | None:
         """None where another process is at it, or was."""
         with _claimed(path) as is_ours:
             if not is_ours:
@@ -178,6 +200,12 @@ class Spool:
             if isinstance(answer, Acknowledged):
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
                     return Unavailable(f"the server acknowledged another record, {answer.run_id}")
+                files = _artefacts_of(path)
+                later, never = _send_artefacts(record, answer.lacking, files, send_artefact)
+                if later is not None:
+                    return later  # the record goes again with it: to the server it is the same one
+                incomplete += [(path.name, reason) for reason in never]
+                files.remove()
                 path.unlink(missing_ok=True)
                 sync_folder(self.folder)
             elif isinstance(answer, Refused):
@@ -187,9 +215,40 @@ class Spool:
     def _put_aside(self, path: Path, reason: str) -> None:
         self._refused.mkdir(exist_ok=True)
         write_whole(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
+        files, aside = _artefacts_of(path), _artefacts_of(self._refused / path.name)
+        aside.remove()
+        with contextlib.suppress(FileNotFoundError):
+            files.folder.replace(aside.folder)
         path.replace(self._refused / path.name)
         sync_folder(self._refused)
         sync_folder(self.folder)
+
+
+def _send_artefacts(
+    record: RunRecord, lacking: Collection[str], files: ArtefactFolder, send: SendArtefact | None
+) -> tuple[Unavailable | None, list[str]]:
+    """Why the server cannot take one now, and which it never will, with the reason."""
+    never: list[str] = []
+    for artefact in record.artefacts:
+        if artefact.sha256 not in lacking:
+            continue
+        file = files.find(artefact)
+        if file is None:
+            never.append(f"{artefact.name}: did not lie beside the record")
+        elif send is None:
+            return Unavailable(f"{artefact.name}: there is no way here to send artefacts"), never
+        else:
+            said = send(record, artefact, file)
+            if isinstance(said, Unavailable):
+                return said, never
+            if said is not None:
+                never.append(f"{artefact.name}: {said.reason}")
+    return None, never
+
+
+def _artefacts_of(path: Path) -> ArtefactFolder:
+    """Of one record of the spool."""
+    return ArtefactFolder(path.with_name(f"{path.name}{_ARTEFACTS_SUFFIX}"))
 
 
 @contextlib.contextmanager

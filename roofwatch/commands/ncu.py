@@ -45,7 +45,10 @@ def ncu(
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(help="Record file of the same commit and device to add the counters to.", show_default=False),
+        typer.Option(
+            help="Record file of the same commit and device to add the counters to; it will name the report of -o too.",
+            show_default=False,
+        ),
     ] = None,
     timeout_s: Annotated[float, typer.Option(min=1, help="Seconds for one implementation.")] = 900.0,
     as_json: AsJson = False,
@@ -63,7 +66,7 @@ def ncu(
     from collector.run import Progress
     from collector.worker import Worker
     from roofwatch.arguments import suite_at, suite_source
-    from roofwatch.counting import exit_status, select_calls, to_json, with_counters
+    from roofwatch.counting import exit_status, name_report, select_calls, to_json, with_counters
     from roofwatch.counting_tables import tables
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 
@@ -82,7 +85,8 @@ def ncu(
             on_progress(Progress(done, len(names), f"counting {name}"))
             calls.append(count_call(source, chosen.case_id, name, plan, executable=executable, output=output))
     if record is not None and known is not None:
-        with_counters(known, suite_at(path, None).commit, calls, name=str(record)).write(record)
+        counted = with_counters(known, suite_at(path, None).commit, calls, name=str(record))
+        name_report(counted, record, output).write(record)
     if as_json:
         print_json(to_json(calls, record))
     else:

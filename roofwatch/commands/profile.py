@@ -7,19 +7,10 @@ from typing import Annotated
 
 import typer
 
-from roofwatch.options import AsJson, Output
+from roofwatch.options import AsJson, Keep, Output
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
-
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Leave in what is taken out otherwise: hostname, user, paths, arguments, environment, metadata, or all; "
-        "may be given again.",
-        show_default=False,
-    ),
-]
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -54,18 +45,25 @@ def profile(
     html: Annotated[
         Path | None, typer.Option(help="Write a picture of the time too; needs the server extra.", show_default=False)
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Record file of the run that the traces belong to: it will name them.", show_default=False),
+    ] = None,
     keep: Keep = None,
     as_json: AsJson = False,
 ) -> None:
     """Run any PyTorch program, without a change to it, and say where its time goes; its exit status is passed on."""
     from collector.keeping.redaction import Redaction, parse_kept
     from collector.profiling import Window, profile_program
+    from collector.record import RunRecord
+    from roofwatch.artefacts import name_artefacts
     from roofwatch.profile_tables import print_report
     from roofwatch.profiling import folder_for, report_of
-    from roofwatch.terminal import print_json, write_text
+    from roofwatch.terminal import console, print_json, write_text
 
     if html is not None:
         import roofwatch.profile_figure  # noqa: F401  what it needs is missed before the program runs, not after it
+    known = None if record is None else RunRecord.read(record)
     folder = output or folder_for(command)
     window = Window(
         after_s=after,
@@ -84,10 +82,16 @@ def profile(
         from roofwatch.profile_figure import to_html
 
         write_text(html, to_html(report))
+    if record is not None and known is not None:
+        files = [folder / trace.trace for trace in report.traces] + ([] if html is None else [html])
+        # they were written without what must be left out
+        name_artefacts(known, record, files, redaction=None).write(record)
     if as_json:
         print_json(report)
     else:
         print_report(report)
+        if record is not None:
+            console(to_stderr=True).print(f"Named in {record}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(0 if capture.was_ended else capture.exit_status)
 
 

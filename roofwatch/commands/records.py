@@ -46,17 +46,21 @@ def ingest(
     from db.ingest import ingest_record
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
-    from roofwatch.records import read_records
-    from roofwatch.terminal import print_json, print_note, print_table
+    from roofwatch.artefacts import store_artefacts
+    from roofwatch.records import read_record_files
+    from roofwatch.terminal import print_error, print_json, print_note, print_table
 
-    records = read_records(files)  # all of them before the first is stored: a bad file stops the command early
+    found = read_record_files(files)  # all of them before the first is stored: a bad file stops the command early
     with open_configured_store() as engine:
-        results = [ingest_record(engine, record) for record in records]
+        results = [ingest_record(engine, record) for _, record in found]
+        lacking = [reason for file, record in found for reason in store_artefacts(engine, record, file)]
         projects = sorted({result.project for result in results})
         regressions = [found for project in projects for found in judge_project(engine, project)]
     if as_json:
-        print_json({"runs": results, "regressions": regressions})
+        print_json({"runs": results, "regressions": regressions, "lacking_artefacts": lacking})
         return
+    for reason in lacking:
+        print_error(reason)
     new = sum(result.was_new for result in results)
     print_note(f"{new} new record(s) stored, {len(results) - new} known before; project(s): {', '.join(projects)}")
     if regressions:
@@ -82,16 +86,18 @@ def push(
     """Send records to a server that speaks POST /v1/records, and whatever could not be sent before.
 
     A record stays on this machine until the server acknowledges it by its id and content. The token is read from the
-    environment variable ROOFWATCH_TOKEN. Exit status 1: the server refused a record for good. 2: one is left for later.
+    environment variable ROOFWATCH_TOKEN. Exit status 1: the server refused a record for good, or an artefact of one, or
+    that did not lie beside it. 2: one is left for later.
     """
+    from collector.keeping.artefact_folder import ArtefactFolder
     from roofwatch.pushing import exit_status, sender_and_spool, summary
-    from roofwatch.records import read_records
+    from roofwatch.records import read_record_files
     from roofwatch.terminal import print_json, print_note
 
     sender, waiting = sender_and_spool(url, spool)
-    for record in read_records(files or []):
-        waiting.submit(record)
-    delivery = waiting.deliver(sender)
+    for file, record in read_record_files(files or []):
+        waiting.submit(record, ArtefactFolder.beside(file))
+    delivery = waiting.deliver(sender, send_artefact=sender.send_artefact)
     if as_json:
         print_json(delivery)
     else:
@@ -142,6 +148,7 @@ def report(
         Path | None, typer.Option(help="Write SARIF here too, for code scanning.", show_default=False)
     ] = None,
     baseline: BaselineFile = None,
+    noise_floor: NoiseFloorFile = None,
 ) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
     from ci.gate import exit_code
@@ -151,11 +158,13 @@ def report(
     from ci.sarif import to_sarif
     from collector.record import RunRecord
     from roofwatch import __version__
+    from roofwatch.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.terminal import print_note, write_text
 
     accepted = baseline_for_records(baseline)
-    judgement = judge_pull_request(RunRecord.read(base), RunRecord.read(head), baseline=accepted)
+    floor = read_noise_floor(noise_floor)
+    judgement = judge_pull_request(RunRecord.read(base), RunRecord.read(head), baseline=accepted, noise_floor=floor)
     if junit is not None:
         write_text(junit, to_junit(judgement))
     if sarif is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,16 +14,18 @@ from starlette.testclient import TestClient
 
 from api.limits import Limits
 from db.access import Scope
+from db.artefacts import store_artefact
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
 from db.tokens import revoke_token
 from db.triage import regression_id
 from tests.api.conftest import NOW, MakeToken, headers_of, make_app
-from tests.builders import PROJECT, make_record, make_regression, sha_of
+from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
 
 OTHER = "other/project"
 RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
 SECOND_RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a12")
+RECORD = make_record(run_id=RUN_ID, artefacts=[make_artefact()])
 OPEN = {("get", "/healthz"), ("get", "/readyz")}
 
 
@@ -32,19 +35,25 @@ class Route:
     path: str
     scope: Scope
     query: dict[str, str] = field(default_factory=dict)
-    body: dict[str, Any] | None = None
+    body: dict[str, Any] | bytes | None = None
     refusal_elsewhere: int | None = 403
     """What a token of another project gets; None where the answer is merely another one."""
 
     def ask(self, client: TestClient, headers: Any) -> Any:
-        path = self.path.format(run_id=RUN_ID, regression=regression_id(make_regression(1)))
-        return client.request(self.method, path, params=self.query, json=self.body, headers=headers)
+        path = self.path.format(
+            run_id=RUN_ID, sha256=make_artefact().sha256, regression=regression_id(make_regression(1))
+        )
+        body: dict[str, Any] = {"content" if isinstance(self.body, bytes) else "json": self.body}
+        return client.request(self.method, path, params=self.query, headers=headers, **body)
 
 
 SAID = {"person": "Example Engineer", "reason": "because"}
 OF_PROJECT = {"project": PROJECT}
 ROUTES = [
-    Route("post", "/v1/records", Scope.INGEST, body=make_record(run_id=RUN_ID).model_dump(mode="json")),
+    Route("post", "/v1/records", Scope.INGEST, body=RECORD.model_dump(mode="json")),
+    Route("get", "/v1/runs/{run_id}/artefacts", Scope.READ, refusal_elsewhere=404),
+    Route("put", "/v1/runs/{run_id}/artefacts/{sha256}", Scope.INGEST, body=b"a trace", refusal_elsewhere=404),
+    Route("get", "/v1/runs/{run_id}/artefacts/{sha256}", Scope.READ, refusal_elsewhere=404),
     Route("get", "/v1/projects", Scope.READ, refusal_elsewhere=None),
     Route("get", "/v1/runs", Scope.READ, OF_PROJECT),
     Route("get", "/v1/runs/{run_id}", Scope.READ, refusal_elsewhere=404),
@@ -55,7 +64,7 @@ ROUTES = [
     Route("get", "/v1/series/points", Scope.READ, OF_PROJECT),
     Route("get", "/v1/comparison", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
     Route("get", "/v1/regressions", Scope.READ, OF_PROJECT),
-    Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, SAID | {"state": "accepted"}),
+    Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, SAID | {"state": "expected"}),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
     Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
 ]
@@ -63,9 +72,9 @@ ROUTES = [
 
 @pytest.fixture
 def filled(store: Engine) -> Engine:
-    first, second = make_record(0, run_id=RUN_ID), make_record(1, run_id=SECOND_RUN_ID)
-    ingest_record(store, first, is_quarantined=True)
-    for record in (make_record(0), second):
+    ingest_record(store, RECORD, is_quarantined=True)
+    store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
+    for record in (make_record(0), make_record(1, run_id=SECOND_RUN_ID)):
         ingest_record(store, record)
     replace_regressions(store, PROJECT, [make_regression(1)])
     return store

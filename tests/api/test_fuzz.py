@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import uuid
 from contextlib import suppress
 from typing import Any
 
@@ -24,12 +26,14 @@ from schemathesis.specs.openapi.checks import (
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
+from db.artefacts import store_artefact
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import (
     PROJECT,
     make_accuracy,
+    make_artefact,
     make_measurement,
     make_record,
     make_regression,
@@ -49,8 +53,12 @@ def repeatable(examples: int) -> settings:
     )
 
 
+RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
 RECORD: dict[str, Any] = make_record(
-    measurements=[make_measurement()], accuracies=[make_accuracy()], static_facts=[make_static_facts()]
+    artefacts=[make_artefact()],
+    measurements=[make_measurement()],
+    accuracies=[make_accuracy()],
+    static_facts=[make_static_facts()],
 ).model_dump(mode="json")
 
 odd_text = st.sampled_from(["", "\0", "\ud800", "\u202e", "'", '"', "a" * 600, "a" * 5_000, "é" * 500, "NaN", "${x}"])
@@ -85,8 +93,9 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 @pytest.fixture
 def filled(store: Engine) -> Engine:
-    for number in range(2):
-        ingest_record(store, make_record(number))
+    ingest_record(store, make_record(0, run_id=RUN_ID, artefacts=[make_artefact()]))
+    ingest_record(store, make_record(1))
+    store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
     replace_regressions(store, PROJECT, [make_regression(1)])
     return store
 
@@ -146,6 +155,8 @@ def test_what_the_description_allows_or_forbids_is_answered_as_it_says(
             asked.add(case.operation.label)
             if mode.is_positive and "project" in case.query:
                 case.query["project"] = PROJECT  # one that has something to tell
+            if mode.is_positive and "/artefacts" in case.path:
+                case.path_parameters |= {"run_id": str(RUN_ID)}  # in a path that has one
             response = case.call(headers=headers)
             case.validate_response(response, checks=CHECKS)
 

@@ -211,7 +211,7 @@ def judged(store: Engine) -> Engine:
 
 def decide(client: TestClient, number: int, **decision: str) -> Any:
     path = f"/v1/regressions/{regression_id(make_regression(number))}/triage"
-    usual = {"state": "accepted", "person": "Example Engineer", "reason": "the price of an exact sum"}
+    usual = {"state": "expected", "person": "Example Engineer", "reason": "the price of an exact sum"}
     return client.post(path, params={"project": PROJECT}, json=usual | decision)
 
 
@@ -224,16 +224,16 @@ def test_regressions_come_the_newest_commit_first_in_pages(client: TestClient, j
 
 
 def test_a_decision_outlives_the_next_judgement_and_is_in_the_audit_trail(client: TestClient, judged: Engine) -> None:
-    assert decide(client, 2).json()["triage"]["state"] == "accepted"
-    assert decide(client, 2, state="fixed", reason="reverted", expected="accepted").status_code == 200
+    assert decide(client, 2).json()["triage"]["state"] == "expected"
+    assert decide(client, 2, state="fixed", reason="reverted", expected="expected").status_code == 200
     replace_regressions(judged, PROJECT, [make_regression(number, summary="judged again") for number in (2, 3)])
 
     (kept,) = flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed"))
     assert (kept["regression"]["summary"], kept["triage"]["reason"]) == ("judged again", "reverted")
     trail = flat(pages(client, "/v1/audit", project=PROJECT, subject=kept["regression_id"], limit=1))
     assert [(entry["before"], entry["after"], entry["reason"]) for entry in trail] == [
-        ("accepted", "fixed", "reverted"),
-        ("new", "accepted", "the price of an exact sum"),
+        ("expected", "fixed", "reverted"),
+        ("new", "expected", "the price of an exact sum"),
     ]
     assert all(entry["person"] == "Example Engineer" and entry["actor"].startswith("token ") for entry in trail)
 
@@ -244,7 +244,7 @@ def test_who_decides_on_what_is_no_longer_so_is_told(client: TestClient, judged:
     answer = decide(client, 2, state="invalid", expected="new")
 
     assert answer.status_code == 409
-    assert "accepted, not new" in answer.json()["detail"]
+    assert "expected, not new" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_a_record_is_stored_and_acknowledged_by_id_and_content(
         "project": PROJECT,
         "was_new": True,
         "is_quarantined": False,
+        "lacking_artefacts": [],
     }
     with Session(store) as session:
         assert load_record(session, record.run_id) == record
@@ -195,6 +196,15 @@ def test_a_body_of_no_announced_length_is_cut_off_at_the_limit(store: Engine, ma
 def test_bodies_that_are_read_at_once_are_bounded_together(store: Engine, make_token: MakeToken) -> None:
     limits = Limits(upload_bytes=100)
     with TestClient(make_app(store, limits), headers=headers_of(make_token())) as client:
+        answer = post(client, make_record())
+
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_who_would_wait_too_long_for_a_turn_is_told_to_come_back(store: Engine, make_token: MakeToken) -> None:
+    nobody_s_turn = Limits(ingests=0, turn_s=0.01)
+    with TestClient(make_app(store, nobody_s_turn), headers=headers_of(make_token())) as client:
         answer = post(client, make_record())
 
     assert answer.status_code == 503

@@ -195,6 +195,20 @@ def test_what_a_newer_harness_wrote_is_kept_at_every_level(store: Engine) -> Non
     assert loaded.content_hash == newer.content_hash
 
 
+def test_what_has_no_column_reads_back_with_what_a_newer_harness_wrote_in_it(store: Engine) -> None:
+    document = json.loads(make_record().to_json())
+    where = {"kernel": "rms_norm", "implementation": "triton", "function": "_kernel", "file": "a/b.py", "line": 3}
+    document["source_lines"] = [where | {"is_jitted": True}, where | {"column": 5}]
+    document["skipped"] = [{"kernel": "softmax", "reason": "same_sources"}]
+    record = RunRecord.from_json(json.dumps(document).encode(), name="record.json")
+    assert record.unread_fields() == {"source_lines.1.column": 5}
+
+    loaded = read_back(store, record)
+
+    assert loaded == record
+    assert loaded.content_hash == record.content_hash
+
+
 def test_two_runs_of_one_case_keep_what_each_said_of_its_cost_and_family(store: Engine) -> None:
     first = make_record(0, cases=[make_case(flop_count=100.0, family="first")])
     second = make_record(1, cases=[make_case(flop_count=200.0, family="second")])

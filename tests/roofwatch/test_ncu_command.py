@@ -20,7 +20,7 @@ from collector.part import Outcome
 from collector.protocol import CaseKind, CheckableCase, Failure, ImplementationInfo, KernelInfo, SuiteInfo
 from collector.record import RunRecord
 from collector.results import Counters, ProfilerFinding
-from roofwatch.counting import exit_status, select_calls, with_counters
+from roofwatch.counting import exit_status, name_report, select_calls, with_counters
 from roofwatch.counting_tables import tables
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch
@@ -237,6 +237,19 @@ def test_a_record_of_other_code_another_device_or_other_cases_takes_no_counters(
         with_counters(record, record.commit, [make_call(device_name="NVIDIA A10G")], name="record.json")
     with pytest.raises(RecordError, match="holds no case k/n=1"):
         with_counters(record, record.commit, [make_call("k/n=1/float32/fwd")], name="record.json")
+
+
+@pytest.mark.parametrize(("report", "names"), [("sgemm_raw_page.csv", True), ("sgemm_profile.ncu-rep", False)])
+def test_a_record_names_a_report_if_what_must_not_leave_the_machine_can_be_taken_out(
+    tmp_path: Path, report: str, names: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROOFWATCH_KEEP", raising=False)
+    careful = name_report(make_record(), tmp_path / "record.json", DATA / report)
+    monkeypatch.setenv("ROOFWATCH_KEEP", "all")
+    careless = name_report(make_record(), tmp_path / "record.json", DATA / report)
+
+    assert [artefact.name for artefact in careful.artefacts] == [report] * names
+    assert [(artefact.name, artefact.kind) for artefact in careless.artefacts] == [(report, "ncu_report")]
 
 
 def test_a_call_that_failed_leaves_the_counters_that_a_record_has() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from collector.keeping.artefact_folder import ArtefactFolder
 from collector.profiles.time_spent import read_time_spent
 from collector.profiling import Capture, CapturedProcess, CapturedTrace
 from collector.record import RunRecord
@@ -62,11 +63,17 @@ def test_a_program_that_fails_is_profiled_and_its_output_and_status_are_its_own(
     assert read_time_spent(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
 
 
-def test_with_json_standard_output_is_one_document(tmp_path: Path) -> None:
+def test_with_json_standard_output_is_one_document_and_a_record_names_what_was_written(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(MULTIPLY)
-    done = roofwatch("profile", "--json", "-o", "profile", "--html", "p.html", "--", "program.py", cwd=tmp_path)
+    record = tmp_path / "records" / "run.json.gz"
+    make_record().write(record)
+    options = ("--json", "-o", "profile", "--html", "p.html", "--record", record)
+    done = roofwatch("profile", *options, "--", "program.py", cwd=tmp_path)
 
     assert "hello" in done.error
+    named = RunRecord.read(record).artefacts
+    assert [(artefact.name, artefact.kind) for artefact in named] == [("trace.json.gz", "trace"), ("p.html", "html")]
+    assert all(ArtefactFolder.beside(record).find(artefact) for artefact in named)
     (trace,) = done.parsed["traces"]
     (multiplied,) = [row for row in trace["time"]["operators"] if row["name"] == "aten::mm"]
     assert multiplied["count"] == 40

@@ -1,0 +1,159 @@
+"""The files of runs: what a record names is sent after it, and downloaded as data that no browser shows or runs."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import IO, Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.access import Principal, Reader, Sender
+from api.answers import HeldArtefact
+from api.caching import headers_of, not_modified, respond
+from api.documents import ARTEFACT_BODY, NOT_MODIFIED, PROBLEMS
+from api.paging import Cursor, Limit, Page, decode, page_of
+from api.problems import ProblemError, not_found
+from api.seeing import seen_run
+from api.state import State, state_of
+from db.artefacts import StoredArtefact, list_artefacts, read_artefact, store_artefact
+
+router = APIRouter(tags=["artefacts"])
+
+Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as the record has it.")]
+_LARGEST = 2**31 - 1
+_EXAMPLE = {
+    "items": [
+        {
+            "name": "trace-rank0.json.gz",
+            "kind": "trace",
+            "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            "size_bytes": 4,
+            "is_stored": True,
+        }
+    ],
+    "next": None,
+}
+
+
+@router.get(
+    "/v1/runs/{run_id}/artefacts",
+    summary="List the files of a run",
+    response_model=Page[StoredArtefact],
+    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}, **NOT_MODIFIED, **PROBLEMS},
+)
+def get_artefacts(
+    request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
+    """What the run's record names, in its order, and whether its content is here."""
+    named = list(enumerate(_named(state_of(request), reader, run_id)))
+    (after,) = (-1,) if cursor is None else decode(cursor, (_position,))
+    items, following = page_of(named[after + 1 :][: limit + 1], limit, lambda found: [found[0]])
+    page = Page[StoredArtefact](items=[artefact for _, artefact in items], next=following)
+    return respond(request, page.model_dump_json().encode())
+
+
+@router.put(
+    "/v1/runs/{run_id}/artefacts/{sha256}",
+    status_code=201,
+    summary="Send a file of a run",
+    response_model=HeldArtefact,
+    responses={200: {"model": HeldArtefact, "description": "The run had it before."}, **PROBLEMS},
+    openapi_extra=ARTEFACT_BODY,
+)
+async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: Sha256) -> Response:
+    """Store the content of a file that the run's record names: all of it or nothing, once however often it is sent.
+
+    The body is the file as it is, with no `Content-Encoding`. It must have the length and the sha256 that the record
+    gives, so that a run has no file but those that it was recorded with.
+    """
+    if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise ProblemError(415, "unsupported-media", "a file is sent as it is: leave Content-Encoding out")
+    state = state_of(request)
+    artefact = await run_in_threadpool(_awaited, state, sender, run_id, sha256)
+    refusal = await run_in_threadpool(_refusal, state, run_id, artefact)
+    if refusal is not None:
+        await state.uploads.discard(request, state.limits.run_artefact_bytes)
+        raise refusal
+    with tempfile.TemporaryFile() as file:
+        await state.uploads.save(request, file, artefact.size_bytes)
+        state.metrics.artefact_bytes.inc(file.tell())
+        async with state.turn():
+            was_new = await run_in_threadpool(_store, state, run_id, sha256, file)
+    held = HeldArtefact(run_id=str(run_id), sha256=sha256, size_bytes=artefact.size_bytes, was_new=was_new)
+    return Response(held.model_dump_json(), 201 if was_new else 200, media_type="application/json")
+
+
+@router.get(
+    "/v1/runs/{run_id}/artefacts/{sha256}",
+    summary="Download a file of a run",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
+        **NOT_MODIFIED,
+        **PROBLEMS,
+    },
+)
+def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256) -> Response:
+    """The content, as a download whatever it is. Its `ETag` is its sha256."""
+    state = state_of(request)
+    artefact = next((one for one in _named(state, reader, run_id) if one.sha256 == sha256 and one.is_stored), None)
+    if artefact is None:
+        raise _no_artefact(run_id, sha256)
+    known = not_modified(request, sha256)
+    if known is not None:
+        return known
+    headers = headers_of(sha256) | {
+        "Content-Length": str(artefact.size_bytes),
+        # a record's names have nothing that could end the quotes
+        "Content-Disposition": f'attachment; filename="{artefact.name}"',
+        # a page that embeds it gets nothing to run either
+        "Content-Security-Policy": "sandbox",
+    }
+    content = read_artefact(state.engine, run_id, sha256)
+    return StreamingResponse(content, 200, headers, "application/octet-stream")
+
+
+def _named(state: State, principal: Principal, run_id: UUID) -> list[StoredArtefact]:
+    seen_run(state, principal, run_id)
+    with state.reading() as session:
+        return list_artefacts(session, run_id)
+
+
+def _awaited(state: State, sender: Principal, run_id: UUID, sha256: str) -> StoredArtefact:
+    artefact = next((one for one in _named(state, sender, run_id) if one.sha256 == sha256), None)
+    if artefact is None:
+        raise _no_artefact(run_id, sha256)
+    return artefact
+
+
+def _refusal(state: State, run_id: UUID, artefact: StoredArtefact) -> ProblemError | None:
+    """Why a file is too large; None for one that is not."""
+    limits = state.limits
+    if artefact.size_bytes > limits.artefact_bytes:
+        detail = f"{artefact.size_bytes} bytes; an artefact has at most {limits.artefact_bytes} here"
+        return ProblemError(413, "too-large", f"{detail}: record a shorter time, or pack it")
+    with state.reading() as session:
+        held = [one for one in list_artefacts(session, run_id) if one.is_stored and one.sha256 != artefact.sha256]
+    if sum(one.size_bytes for one in held) + artefact.size_bytes > limits.run_artefact_bytes:
+        detail = f"the artefacts of a run have at most {limits.run_artefact_bytes} bytes together"
+        return ProblemError(413, "too-large", f"{detail}; keep the rest where it is")
+    return None
+
+
+def _store(state: State, run_id: UUID, sha256: str, file: IO[bytes]) -> bool:
+    file.seek(0)
+    return store_artefact(state.engine, run_id, sha256, file)
+
+
+def _no_artefact(run_id: UUID, sha256: str) -> ProblemError:
+    way_out = f"GET /v1/runs/{run_id}/artefacts lists those that its record names"
+    return not_found(f"content {sha256[:12]} of run {run_id}", way_out)
+
+
+def _position(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value <= _LARGEST:
+        raise ValueError("not a position")
+    return value

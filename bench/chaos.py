@@ -1,0 +1,275 @@
+"""Kill the client, the server and the database at random points of an ingest, and count what was lost or doubled.
+
+Each round puts two records on their way with `roofwatch push`, one that waits in the spool and one that is a file, and
+300 kB that belong to the first; kills one process with SIGKILL at a point drawn anew; looks whether what was
+acknowledged is there; starts again what was killed and pushes again; and looks whether everything is there, once, with
+the content that it was sent with. Then the database is away for a while, and then the disk of the client is full.
+
+    python bench/chaos.py record.json.gz --kills 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from subprocess import Popen, TimeoutExpired
+
+from bench.ledger import Tally, check_count, check_record, is_there
+from bench.service import Service
+from collector.artefact import Artefact
+from collector.keeping.artefact_folder import ArtefactFolder
+from collector.keeping.spool import Spool
+from collector.record import RunRecord
+
+VICTIMS = ("client", "api", "postgres", "backend")
+
+_PROJECTS = 20
+_ARTEFACT_BYTES = 300_000
+_CLIENT_S = 120.0
+_PUSHES = 8
+_POLL_S = 0.001
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """Two records on their way."""
+
+    folder: Path
+    waiting: RunRecord
+    """In the spool from the beginning."""
+    filed: RunRecord
+    """A file, which the client puts into the spool itself."""
+
+
+class Chaos:
+    """The rounds.
+
+    Args:
+        service: Runs.
+        real: A record of a real run, of which each record here is a copy as another run.
+        draw: All that is random comes from it.
+    """
+
+    def __init__(self, service: Service, real: RunRecord, draw: random.Random) -> None:
+        self.tally = Tally()
+        self._service = service
+        self._real = real
+        self._draw = draw
+        self._started_s, self._sent_s = self._undisturbed()
+
+    def round(self, victim: str) -> None:
+        """Kill one process within one ingest."""
+        shipment = self._ship()
+        client = self._push(shipment)
+        seen = self._wait_for_a_point(client, shipment, victim)
+        self._kill(victim, client)
+        gone = [record for record in seen if not _is_in_spool(shipment, record)]
+        self._count(victim)
+        self.tally.acknowledged_before_the_kill += len(gone)
+        if victim != "client":
+            self._service.repair()
+        self.tally.acknowledged_and_absent += sum(not is_there(self._service.engine, record) for record in gone)
+        _end(client)
+        self._push_until_sent(shipment)
+        self._check(shipment)
+
+    def outage(self, seconds: float, runners: int) -> None:
+        """Runners post while the database is away, and once more when it is back."""
+        shipments = [self._ship() for _ in range(runners)]
+        self._service.kill_postgres()
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < seconds:
+            clients = [self._push(shipment) for shipment in shipments]
+            time.sleep(min(5.0, seconds))
+            for client in clients:
+                _end(client)
+        self._service.repair()
+        for shipment in shipments:
+            self._push_until_sent(shipment)
+            self._check(shipment)
+        self._count("postgres for a while")
+
+    def full_disk(self, times: int) -> None:
+        """The client's files cannot grow beyond a length that cuts records and files somewhere."""
+        for _ in range(times):
+            shipment = self._ship(in_spool=False)
+            with self._push(shipment, most_file_bytes=self._draw.randrange(1, 2 * _ARTEFACT_BYTES)) as client:
+                client.communicate(timeout=_CLIENT_S)
+            spool = shipment.folder / "spool"
+            for path in spool.glob("*.json.gz") if spool.exists() else ():
+                RunRecord.read(path)  # raises RecordError where it is half of one
+            self._count("disk full")
+            self._push_until_sent(shipment)
+            self._check(shipment)
+
+    def finish(self) -> None:
+        """Count all that is stored once more."""
+        check_count(self._service.engine, self.tally)
+
+    def _count(self, fault: str) -> None:
+        self.tally.faults[fault] = self.tally.faults.get(fault, 0) + 1
+
+    def _undisturbed(self) -> tuple[float, float]:
+        """Seconds until the client sends, and until all is sent."""
+        shipment = self._ship()
+        began_s = time.monotonic()
+        client = self._push(shipment)
+        while not _is_in_spool(shipment, shipment.filed) and client.poll() is None:
+            time.sleep(_POLL_S)
+        started_s = time.monotonic() - began_s
+        client.communicate(timeout=_CLIENT_S)
+        sent_s = time.monotonic() - began_s
+        self._check(shipment)
+        return started_s, sent_s
+
+    def _ship(self, *, in_spool: bool = True) -> Shipment:
+        folder = self._service.folder / f"shipment-{self.tally.sent}"
+        (folder / "files").mkdir(parents=True)
+        file = folder / "trace.bin"
+        file.write_bytes(self._draw.randbytes(_ARTEFACT_BYTES))
+        artefact = ArtefactFolder(folder / "files" / "artefacts").add(file)
+        shipment = Shipment(folder, self._copy((artefact,)), self._copy(()))
+        shipment.filed.write(folder / "files" / "filed.json.gz")
+        if in_spool:
+            Spool(folder / "spool").submit(shipment.waiting, ArtefactFolder(folder / "files" / "artefacts"))
+        else:
+            shipment.waiting.write(folder / "files" / "waiting.json.gz")
+        self.tally.sent += 2
+        return shipment
+
+    def _copy(self, artefacts: tuple[Artefact, ...]) -> RunRecord:
+        number = self._draw.randrange(10**9)
+        sha = hashlib.sha256(str(number).encode()).hexdigest()[:40]
+        commit = self._real.commit.model_copy(update={"sha": sha, "first_parent_count": number})
+        return self._real.model_copy(
+            update={
+                "run_id": uuid.UUID(int=self._draw.getrandbits(128), version=4),
+                "project": f"chaos/{number % _PROJECTS}",
+                "commit": commit,
+                "artefacts": artefacts,
+            }
+        )
+
+    def _push(self, shipment: Shipment, *, most_file_bytes: int | None = None) -> Popen[str]:
+        self.tally.pushes += 1
+        arguments = ("push", shipment.folder / "files", "--spool", shipment.folder / "spool", "--url")
+        return self._service.client(
+            *arguments, self._service.url, folder=shipment.folder, most_file_bytes=most_file_bytes
+        )
+
+    def _wait_for_a_point(self, client: Popen[str], shipment: Shipment, victim: str) -> list[RunRecord]:
+        """Until the moment to kill; the records that were in the spool before it."""
+        seen = {shipment.waiting.run_id: shipment.waiting}
+        began_s = time.monotonic()
+        if victim == "client":
+            until_s = began_s + self._draw.uniform(0, self._sent_s)
+        else:
+            # a server is of interest while it is spoken to
+            until_s = began_s + self._draw.uniform(self._started_s * 0.9, self._sent_s)
+        while time.monotonic() < until_s and client.poll() is None:
+            if _is_in_spool(shipment, shipment.filed):
+                seen[shipment.filed.run_id] = shipment.filed
+            time.sleep(_POLL_S)
+        return list(seen.values())
+
+    def _kill(self, victim: str, client: Popen[str]) -> None:
+        if victim == "client":
+            client.kill()
+            client.wait()
+        elif victim == "api":
+            self._service.kill_api()
+        elif victim == "postgres":
+            self._service.kill_postgres()
+        else:
+            self._service.kill_backend(self._draw)
+
+    def _push_until_sent(self, shipment: Shipment) -> None:
+        for _ in range(_PUSHES):
+            client = self._push(shipment)
+            with suppress(TimeoutExpired):
+                client.communicate(timeout=_CLIENT_S)
+            _end(client)
+            if client.returncode == 0:
+                return
+
+    def _check(self, shipment: Shipment) -> None:
+        for record in (shipment.waiting, shipment.filed):
+            check_record(self._service.engine, record, self.tally)
+
+
+def run_chaos(real: RunRecord, folder: Path, *, kills: int, seed: int, outage_s: float, full_disks: int) -> Tally:
+    """All of it, in an empty folder."""
+    draw = random.Random(seed)  # noqa: S311  no secret
+    with Service(folder) as service:
+        chaos = Chaos(service, real, draw)
+        for done, victim in enumerate(_victims(kills, draw), start=1):
+            chaos.round(victim)
+            if done % 20 == 0:
+                print(f"{done} of {kills} kills", file=sys.stderr)
+        if outage_s > 0:
+            chaos.outage(outage_s, runners=4)
+        chaos.full_disk(full_disks)
+        chaos.finish()
+    return chaos.tally
+
+
+def _victims(kills: int, draw: random.Random) -> Iterator[str]:
+    """Each as often as the others, in random order."""
+    every = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
+    draw.shuffle(every)
+    yield from every
+
+
+def _is_in_spool(shipment: Shipment, record: RunRecord) -> bool:
+    return any((shipment.folder / "spool").glob(f"{record.run_id}-*.json.gz"))
+
+
+def _end(client: Popen[str]) -> None:
+    """One that waits for its next try: the next push goes on where it was."""
+    if client.poll() is None:
+        client.terminate()
+        client.communicate()
+    elif client.stdout is not None:
+        client.stdout.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("record", type=Path, help="a record of a real run")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--outage-seconds", type=float, default=60.0, help="the database is away for so long")
+    parser.add_argument("--full-disks", type=int, default=10, help="times that the client's disk is full")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(arguments)
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="roofwatch-chaos-") as folder:
+        tally = run_chaos(
+            RunRecord.read(chosen.record),
+            Path(folder),
+            kills=chosen.kills,
+            seed=chosen.seed,
+            outage_s=chosen.outage_seconds,
+            full_disks=chosen.full_disks,
+        )
+    found = asdict(tally) | {"seconds": round(time.monotonic() - began_s), "seed": chosen.seed}
+    if chosen.json:
+        print(json.dumps(found))
+    else:
+        for name, value in (tally.faults | {name: found[name] for name in found if name != "faults"}).items():
+            print(f"{name.replace('_', ' '):<34}{value:>8}")
+    return 0 if tally.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""Many runners post records at once while readers ask for trends and comparisons: errors, losses, doubles, and times.
+
+Each runner is a thread with a token of its own that sends one copy of a real record after the other through the client
+of `roofwatch push`, every tenth of them a second time; a fifth of the runners share a project, its commits and its
+cases. One reader asks the API and one the database, without a pause.
+
+    python bench/runners.py record.json.gz --seconds 120
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from bench.service import Service
+from collector.keeping.sending import HttpSender
+from collector.keeping.spool import Acknowledged, Unavailable
+from collector.record import RunRecord
+from db.models import RunRow
+from db.queries import list_runs, load_record, read_series, run_detail
+
+_PROJECTS = 5
+_SENT_TWICE = 0.1
+_LOADED = 200
+
+
+@dataclass
+class Seen:
+    """What a thread saw."""
+
+    posts_s: list[float] = field(default_factory=list)
+    reads_s: dict[str, list[float]] = field(default_factory=dict)
+    told_to_wait: int = 0
+    errors: list[str] = field(default_factory=list)
+    acknowledged: dict[uuid.UUID, str] = field(default_factory=dict)
+    """Content hashes by run."""
+
+
+class Runner:
+    """Posts until the time is over."""
+
+    def __init__(self, service: Service, real: RunRecord, number: int, ends_s: float) -> None:
+        self._sender = HttpSender(service.url, service.make_token(f"runner {number}"))
+        self._real = real
+        self._number = number
+        self._ends_s = ends_s
+        self._draw = random.Random(f"runner {number}")  # noqa: S311  no secret
+
+    def __call__(self) -> Seen:
+        seen, count = Seen(), 0
+        while time.monotonic() < self._ends_s:
+            record = copy_of(self._real, self._draw, project=self._number % _PROJECTS, commit=count)
+            count += 1
+            for _ in range(1 + (self._draw.random() < _SENT_TWICE)):
+                began_s = time.monotonic()
+                answer = self._sender(record)
+                while isinstance(answer, Unavailable) and answer.retry_after_s is not None:
+                    seen.told_to_wait += 1  # as the spool does it
+                    time.sleep(answer.retry_after_s * self._draw.uniform(1, 2))
+                    answer = self._sender(record)
+                seen.posts_s.append(time.monotonic() - began_s)
+                if answer != Acknowledged(record.run_id, record.content_hash):
+                    seen.errors.append(str(answer))
+                else:
+                    seen.acknowledged[record.run_id] = record.content_hash
+        return seen
+
+
+def copy_of(real: RunRecord, draw: random.Random, *, project: int, commit: int) -> RunRecord:
+    """The record as another run, of the numbered commit."""
+    sha = hashlib.sha256(str(commit).encode()).hexdigest()[:40]
+    return real.model_copy(
+        update={
+            "run_id": uuid.UUID(int=draw.getrandbits(128), version=4),
+            "project": f"fleet/{project}",
+            "commit": real.commit.model_copy(update={"sha": sha, "first_parent_count": commit}),
+        }
+    )
+
+
+def read_api(service: Service, kernel: str, ends_s: float) -> Seen:
+    """Ask the API as a dashboard or a job of CI does."""
+    token = service.make_token("reader")
+    shas = [hashlib.sha256(str(commit).encode()).hexdigest()[:40] for commit in range(2)]
+
+    def get(path: str, **query: str) -> None:
+        url = f"{service.url}{path}?{urllib.parse.urlencode(query)}"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310  our own
+        with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310  our own address
+            answer.read()
+
+    project = {"project": "fleet/0"}
+    return _read(
+        {
+            "GET /v1/runs": lambda: get("/v1/runs", **project),
+            "GET /v1/series/points": lambda: get("/v1/series/points", **project, kernel=kernel, metric="median_ns"),
+            "GET /v1/comparison": lambda: get("/v1/comparison", **project, base=shas[0], head=shas[1]),
+        },
+        ends_s,
+    )
+
+
+def read_store(service: Service, kernel: str, ends_s: float) -> Seen:
+    """Ask the database as the dashboard does."""
+
+    def ask(question: Callable[[Session], Any]) -> None:
+        with Session(service.engine) as session:
+            question(session)
+
+    def newest(session: Session) -> None:
+        for run in list_runs(session, "fleet/0", 1):
+            run_detail(session, run.run_id)
+
+    return _read(
+        {
+            "db: list_runs, run_detail": lambda: ask(newest),
+            "db: read_series": lambda: ask(
+                lambda session: read_series(session, "fleet/0", kernel=kernel, metrics={"median_ns"})
+            ),
+        },
+        ends_s,
+    )
+
+
+def _read(questions: dict[str, Callable[[], None]], ends_s: float) -> Seen:
+    seen = Seen(reads_s={name: [] for name in questions})
+    while time.monotonic() < ends_s:
+        for name, ask in questions.items():
+            began_s = time.monotonic()
+            try:
+                ask()
+            except Exception as error:  # noqa: BLE001  whatever goes wrong is what is counted
+                seen.errors.append(f"{name}: {type(error).__name__}: {error}")
+            else:
+                seen.reads_s[name].append(time.monotonic() - began_s)
+    return seen
+
+
+def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: float) -> dict[str, Any]:
+    """Run all threads to the end of the time, and compare what is stored with what was acknowledged."""
+    kernel = real.cases[0].kernel
+    # something for the readers to find from the first question on
+    first = HttpSender(service.url, service.token, timeout_s=300)
+    draw = random.Random("before")  # noqa: S311  no secret
+    before = [copy_of(real, draw, project=0, commit=commit) for commit in range(2)]
+    for record in before:
+        first(record)
+    began_s = time.monotonic()
+    ends_s = began_s + seconds
+    posting = [Runner(service, real, number, ends_s) for number in range(runners)]
+    reading = [lambda: read_api(service, kernel, ends_s), lambda: read_store(service, kernel, ends_s)]
+    barrier = threading.Barrier(runners + len(reading))
+
+    def start(work: Callable[[], Seen]) -> Seen:
+        barrier.wait()
+        return work()
+
+    with ThreadPoolExecutor(runners + len(reading)) as pool:
+        seen = list(pool.map(start, [*posting, *reading]))
+    took_s = time.monotonic() - began_s
+    acknowledged = {run_id: said for one in seen for run_id, said in one.acknowledged.items()}
+    acknowledged |= {record.run_id: record.content_hash for record in before}
+    posts_s = [time_s for one in seen for time_s in one.posts_s]
+    return {
+        "runners": runners,
+        "seconds": round(took_s, 1),
+        "records_acknowledged": len(acknowledged),
+        "posts": len(posts_s),
+        "records_per_s": round(len(acknowledged) / took_s, 2),
+        "samples_per_s": round(len(acknowledged) * _sample_count(real) / took_s),
+        "told_to_wait": sum(one.told_to_wait for one in seen),
+        "errors": sum(len(one.errors) for one in seen),
+        "first_errors": [error for one in seen for error in one.errors][:3],
+        "post_ms": _percentiles_ms(posts_s),
+        "read_ms": {name: _percentiles_ms(times) for one in seen for name, times in one.reads_s.items()},
+        **_compare(service, acknowledged),
+    }
+
+
+def _compare(service: Service, acknowledged: dict[uuid.UUID, str]) -> dict[str, int]:
+    with Session(service.engine) as session:
+        stored = {row.run_id: row.content_hash for row in session.execute(select(RunRow.run_id, RunRow.content_hash))}
+        count = session.execute(select(func.count()).select_from(RunRow)).scalar_one()
+        chosen = random.Random("compared").sample(sorted(acknowledged), min(_LOADED, len(acknowledged)))  # noqa: S311  no secret
+        other = sum(load_record(session, run_id).content_hash != acknowledged[run_id] for run_id in chosen)
+    return {
+        "lost": len(acknowledged.keys() - stored.keys()),
+        "doubled": count - len(stored) + len(stored.keys() - acknowledged.keys()),
+        "other_content": other + sum(stored.get(run_id, said) != said for run_id, said in acknowledged.items()),
+        "loaded_whole_and_compared": len(chosen),
+    }
+
+
+def _sample_count(record: RunRecord) -> int:
+    return sum(len(block.samples_ns) for measurement in record.measurements for block in measurement.blocks)
+
+
+def _percentiles_ms(times_s: Sequence[float]) -> dict[str, float]:
+    if not times_s:
+        return {}
+    p50, p95 = np.percentile(times_s, [50, 95]) * 1e3
+    return {"count": len(times_s), "p50": round(float(p50), 1), "p95": round(float(p95), 1)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("record", type=Path, help="a record of a real run")
+    parser.add_argument("--runners", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="roofwatch-runners-") as folder, Service(Path(folder)) as service:
+        real = RunRecord.read(chosen.record)
+        found = post_and_read(service, real, runners=chosen.runners, seconds=chosen.seconds)
+    if chosen.json:
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            for part, of_it in value.items() if name == "read_ms" else [("", value)]:
+                print(f"{name.replace('_', ' ')} {part}".strip().ljust(44), of_it)
+    return 1 if found["errors"] or found["lost"] or found["doubled"] or found["other_content"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""Kills at random points of an ingest, a few of those that `bench/chaos.py` makes; and that a loss would show there."""
+
+import io
+from pathlib import Path
+
+from sqlalchemy import Engine, delete
+
+from bench.chaos import VICTIMS, run_chaos
+from bench.ledger import Tally, check_count, check_record
+from db.artefacts import store_artefact
+from db.ingest import ingest_record
+from db.models import RunRow
+from tests.builders import make_artefact, make_measurement, make_record
+
+
+def test_a_kill_of_client_server_or_database_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    real = make_record(measurements=[make_measurement()])
+
+    tally = run_chaos(real, tmp_path, kills=3, seed=7, outage_s=0, full_disks=0)
+
+    assert tally.is_clean, tally
+    assert tally.faults == dict.fromkeys(VICTIMS[:3], 1)
+    assert tally.sent == 8
+
+
+def test_what_is_lost_changed_or_too_much_is_counted(store: Engine) -> None:
+    whole = make_record(0, artefacts=[make_artefact(b"stored")])
+    without_file = make_record(1, artefacts=[make_artefact(b"never sent")])
+    changed, lost, unknown = make_record(2), make_record(3), make_record(4)
+    for record in (whole, without_file, changed, lost, unknown):
+        ingest_record(store, record)
+    store_artefact(store, whole.run_id, whole.artefacts[0].sha256, io.BytesIO(b"stored"))
+    with store.begin() as connection:
+        connection.execute(delete(RunRow).where(RunRow.run_id == lost.run_id))
+    tally = Tally(sent=3)
+
+    for record in (whole, without_file, changed.model_copy(update={"harness_version": "other"}), lost):
+        check_record(store, record, tally)
+    check_count(store, tally)
+
+    assert (tally.never_arrived, tally.other_content, tally.files_lost, tally.doubled) == (1, 1, 1, 1)
+    assert not tally.is_clean

@@ -1,0 +1,193 @@
+"""Files of runs: kept once by content, read back equal and in pieces, and shown to no run that did not bring them."""
+
+import hashlib
+import io
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic import command
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from collector.record import RunRecord
+from db import migrate
+from db.artefacts import drop_unlinked, list_artefacts, read_artefact, store_artefact
+from db.errors import IngestError, StoreError
+from db.ingest import ingest_record
+from db.projects import delete_project
+from db.quarantine import release_run
+from db.queries import load_record
+from tests.builders import make_artefact, make_record
+
+CONTENT = bytes(range(256)) * 10_000  # 2.4 MiB: three chunks
+
+
+def ingest(store: Engine, *contents: bytes, number: int = 0, is_quarantined: bool = False) -> RunRecord:
+    artefacts = [make_artefact(content, name=f"file-{place}") for place, content in enumerate(contents)]
+    record = make_record(number, artefacts=artefacts)
+    ingest_record(store, record, is_quarantined=is_quarantined)
+    return record
+
+
+def put(store: Engine, record: RunRecord, content: bytes) -> bool:
+    return store_artefact(store, record.run_id, hashlib.sha256(content).hexdigest(), io.BytesIO(content))
+
+
+def read(store: Engine, record: RunRecord, content: bytes) -> bytes:
+    return b"".join(read_artefact(store, record.run_id, hashlib.sha256(content).hexdigest()))
+
+
+def count(store: Engine, table: str) -> int:
+    with store.connect() as connection:
+        return int(connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one())  # noqa: S608  names of ours
+
+
+@pytest.mark.parametrize("content", [b"", b"x", CONTENT, CONTENT[: 2**20], CONTENT[: 2**21]], ids=len)
+def test_what_was_stored_is_read_back_equal(store: Engine, content: bytes) -> None:
+    record = ingest(store, content)
+
+    assert put(store, record, content) is True
+    assert read(store, record, content) == content
+
+
+def test_a_record_with_artefacts_reads_back_equal_and_lists_them_in_its_order(store: Engine) -> None:
+    record = ingest(store, b"first", b"second")
+    put(store, record, b"second")
+
+    with Session(store) as session:
+        assert load_record(session, record.run_id) == record
+        listed = list_artefacts(session, record.run_id)
+    assert [(one.name, one.size_bytes, one.is_stored) for one in listed] == [
+        ("file-0", 5, False),
+        ("file-1", 6, True),
+    ]
+
+
+def test_content_that_is_sent_twice_or_by_two_runs_is_kept_once(store: Engine) -> None:
+    first, second = ingest(store, CONTENT), ingest(store, CONTENT, number=1)
+
+    assert [put(store, record, CONTENT) for record in (first, first, second)] == [True, False, True]
+
+    assert (count(store, "artefact_content"), count(store, "artefact_chunk")) == (1, 3)
+    assert read(store, second, CONTENT) == CONTENT
+
+
+def test_many_that_send_the_same_at_once_store_it_once(store: Engine) -> None:
+    records = [ingest(store, CONTENT, number=number) for number in range(4)]
+
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda record: put(store, record, CONTENT), records * 2))
+
+    assert sorted(done) == [False] * 4 + [True] * 4
+    assert count(store, "artefact_chunk") == 3
+    assert all(read(store, record, CONTENT) == CONTENT for record in records)
+
+
+def test_who_knows_a_sha256_alone_is_not_given_its_content(store: Engine) -> None:
+    owner, stranger = ingest(store, CONTENT), ingest(store, CONTENT, number=1)
+    put(store, owner, CONTENT)
+
+    with pytest.raises(StoreError, match="no content"):
+        read(store, stranger, CONTENT)
+
+
+@pytest.mark.parametrize("sent", [CONTENT[:-1], CONTENT + b"x", CONTENT[:-1] + b"x", b""], ids=len)
+def test_content_that_is_not_what_the_record_names_leaves_nothing(store: Engine, sent: bytes) -> None:
+    record = ingest(store, CONTENT)
+
+    with pytest.raises(IngestError, match="not that of sha256"):
+        store_artefact(store, record.run_id, record.artefacts[0].sha256, io.BytesIO(sent))
+
+    assert count(store, "artefact_content") == count(store, "artefact_chunk") == 0
+
+
+def test_a_file_that_no_record_names_is_refused(store: Engine) -> None:
+    with pytest.raises(IngestError, match="its record names no file"):
+        put(store, ingest(store), b"x")
+
+
+def test_content_without_a_run_is_dropped_and_no_other(store: Engine) -> None:
+    kept = ingest(store, b"kept")
+    kept_only = ingest(store, CONTENT)
+    elsewhere = make_record(
+        project="other/project", artefacts=[make_artefact(b"gone"), make_artefact(b"kept", name="b")]
+    )
+    ingest_record(store, elsewhere)
+    for record, content in ((kept, b"kept"), (kept_only, CONTENT), (elsewhere, b"gone"), (elsewhere, b"kept")):
+        put(store, record, content)
+    delete_project(store, "other/project")
+
+    with store.begin() as connection:
+        assert drop_unlinked(connection) == 1
+
+    assert read(store, kept, b"kept") == b"kept"
+    assert read(store, kept_only, CONTENT) == CONTENT
+
+
+def test_a_run_that_leaves_quarantine_keeps_its_files(store: Engine) -> None:
+    record = ingest(store, CONTENT, b"never sent", is_quarantined=True)
+    put(store, record, CONTENT)
+
+    release_run(store, record.run_id, actor="test", person="Example Engineer", reason="measured again")
+
+    assert read(store, record, CONTENT) == CONTENT
+    with Session(store) as session:
+        assert [one.is_stored for one in list_artefacts(session, record.run_id)] == [True, False]
+        assert load_record(session, record.run_id) == record
+
+
+def test_what_was_damaged_is_not_given_out_as_whole(store: Engine) -> None:
+    record = ingest(store, CONTENT)
+    put(store, record, CONTENT)
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM artefact_chunk WHERE position = 1"))
+
+    with pytest.raises(StoreError, match="not whole any more"):
+        read(store, record, CONTENT)
+
+
+class Zeros(io.RawIOBase):
+    """Many of them, of which none is held."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = size_bytes
+
+    def read(self, size: int = -1) -> bytes:
+        taken = min(size, self._left)
+        self._left -= taken
+        return bytes(taken)
+
+
+def test_a_file_is_stored_and_read_in_pieces_however_far_it_unpacks(store: Engine) -> None:
+    size_bytes = 64 * 2**20
+    digest = hashlib.sha256()
+    for _ in range(64):
+        digest.update(bytes(2**20))
+    artefact = make_artefact(sha256=digest.hexdigest(), size_bytes=size_bytes)
+    record = make_record(artefacts=[artefact])
+    ingest_record(store, record)
+    tracemalloc.start()
+
+    store_artefact(store, record.run_id, artefact.sha256, Zeros(size_bytes))  # type: ignore[arg-type]  # reads as one
+    lengths = {len(chunk) for chunk in read_artefact(store, record.run_id, artefact.sha256)}
+
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert lengths == {2**20}
+    assert peak_bytes < 16 * 2**20
+
+
+def test_a_downgrade_keeps_what_the_record_says_and_an_upgrade_finds_it(store: Engine) -> None:
+    record = ingest(store, b"first", CONTENT)
+    put(store, record, CONTENT)
+
+    with store.begin() as connection:
+        command.downgrade(migrate.configuration(connection), "0006")
+    migrate.upgrade(store)
+
+    with Session(store) as session:
+        loaded = load_record(session, record.run_id)
+        assert [one.is_stored for one in list_artefacts(session, record.run_id)] == [False, False]
+    assert loaded == record
+    assert ingest_record(store, record).was_new is False

@@ -1,0 +1,67 @@
+"""`roofwatch artefact` as a user runs it: into a record, through a store or a server, and out again."""
+
+from pathlib import Path
+
+from sqlalchemy import URL, Engine
+
+from collector.keeping.artefact_folder import ArtefactFolder
+from collector.record import RunRecord
+from tests.api.serving import served
+from tests.builders import PROJECT, make_record
+from tests.roofwatch.command import roofwatch
+
+
+def recorded(folder: Path) -> RunRecord:
+    make_record().write(folder / "record.json.gz")
+    (folder / "kernel.sass").write_text("MOV R1, R2 // /home/somebody/kernel.py\n")
+    added = roofwatch("artefact", "add", "record.json.gz", "kernel.sass", "--json", cwd=folder)
+    assert added.status == 0, added.error
+    record = RunRecord.read(folder / "record.json.gz")
+    assert added.parsed["artefacts"][0]["sha256"] == record.artefacts[0].sha256
+    return record
+
+
+def test_a_file_goes_with_its_record_into_the_store_and_out_again(database_url: URL, tmp_path: Path) -> None:
+    record = recorded(tmp_path)
+    url = database_url.render_as_string(hide_password=False)
+    run_id = str(record.run_id)
+    settings = {"ROOFWATCH_DATABASE_URL": url}
+
+    ingested = roofwatch("ingest", "record.json.gz", cwd=tmp_path, **settings)
+    listed = roofwatch("artefact", "list", run_id, cwd=tmp_path, **settings)
+    got = roofwatch("artefact", "get", run_id, "-o", "out", cwd=tmp_path, **settings)
+    again = roofwatch("artefact", "get", run_id, "-o", "out", cwd=tmp_path, **settings)
+
+    assert (ingested.status, ingested.error) == (0, "")
+    assert "kernel.sass" in listed.output
+    assert got.status == 0, got.error
+    kept = ArtefactFolder.beside(tmp_path / "record.json.gz").find(record.artefacts[0])
+    assert kept is not None
+    assert (tmp_path / "out" / "kernel.sass").read_bytes() == kept.read_bytes()
+    assert b"somebody" not in kept.read_bytes()
+    assert again.status == 2
+    assert "there is such a file already" in again.error
+
+
+def test_a_file_goes_with_its_record_to_a_server_and_back(database_url: URL, store: Engine, tmp_path: Path) -> None:
+    record = recorded(tmp_path)
+    made = roofwatch(
+        *("token", "create", "x", "--project", PROJECT, "--scope", "ingest", "--scope", "read", "--json"),
+        cwd=tmp_path,
+        ROOFWATCH_DATABASE_URL=database_url.render_as_string(hide_password=False),
+    )
+    token = {"ROOFWATCH_TOKEN": made.parsed["text"]}
+    run_id = str(record.run_id)
+    with served(store) as (host, port):
+        url = f"http://{host}:{port}"
+        pushed = roofwatch("push", "record.json.gz", "--url", url, "--spool", "spool", cwd=tmp_path, **token)
+        listed = roofwatch("artefact", "list", run_id, "--url", url, "--json", cwd=tmp_path, **token)
+        got = roofwatch("artefact", "get", run_id, "kernel.sass", "--url", url, "-o", "out", cwd=tmp_path, **token)
+        unknown = roofwatch("artefact", "get", run_id, "other", "--url", url, cwd=tmp_path, **token)
+
+    assert pushed.status == 0, pushed.output + pushed.error
+    assert [one["is_stored"] for one in listed.parsed["artefacts"]] == [True]
+    assert got.status == 0, got.error
+    assert "MOV R1, R2" in (tmp_path / "out" / "kernel.sass").read_text()
+    assert unknown.status == 2
+    assert "names no such file; it names kernel.sass" in unknown.error
