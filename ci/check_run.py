@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ci.annotations import Annotation, annotations_of
 from ci.markdown import code
 from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.report import next_step, tally
@@ -38,6 +39,8 @@ class CheckRun:
     title: str
     summary: str
     """Markdown."""
+    annotations: tuple[Annotation, ...] = ()
+    """Beside lines of the source."""
 
 
 BEGUN = CheckRun(None, "measuring", "Base and head are being measured against each other.")
@@ -50,13 +53,14 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
         judgement: What was found.
         summary: Markdown that tells it, of at most `MAX_SUMMARY_BYTES`.
     """
+    beside = annotations_of(judgement)
     if judgement.verdict is Verdict.REGRESSED:
-        return CheckRun(Conclusion.FAILURE, _title("regressed", tally(judgement)), summary)
+        return CheckRun(Conclusion.FAILURE, _title("regressed", tally(judgement)), summary, beside)
     if judgement.verdict is Verdict.INCONCLUSIVE:
         title = _title("could not tell", why_inconclusive(judgement))
-        return CheckRun(Conclusion.NEUTRAL, title, f"Next: {next_step(judgement)}\n\n{summary}")
+        return CheckRun(Conclusion.NEUTRAL, title, f"Next: {next_step(judgement)}\n\n{summary}", beside)
     word = "improved" if judgement.verdict is Verdict.IMPROVED else "no regression"
-    return CheckRun(Conclusion.SUCCESS, _title(word, tally(judgement)), summary)
+    return CheckRun(Conclusion.SUCCESS, _title(word, tally(judgement)), summary, beside)
 
 
 def not_measured(reason: str) -> CheckRun:

@@ -8,9 +8,14 @@ from ci.counters import CounterMove
 from ci.markdown import Section, code
 from ci.pull_request import PullRequestJudgement
 from collector.metrics import format_bytes, format_ns
+from collector.skipped_kernel import SkipReason
 from db.values import Verdict
 
 _MAX_MOVES_OF_A_KERNEL = 6
+_SKIP_WORDS: dict[str, str] = {
+    SkipReason.SAME_SOURCES: "no module that it is made from changed",
+    SkipReason.SAME_MACHINE_CODE: "it compiles to the same machine code, and what the host runs for it is the same",
+}
 _WRITERS = {"_ns": format_ns, "_bytes": format_bytes, "_share": "{:.1%}".format}
 
 
@@ -25,6 +30,40 @@ def flip_section(judgement: PullRequestJudgement) -> Section:
             for case in moved
             for flip in case.flips
         ],
+    )
+
+
+def skipped_section(judgement: PullRequestJudgement) -> Section:
+    """Which kernels were not measured, and why that is no loss."""
+    count = len(judgement.skipped)
+    return Section(
+        f"{count} kernel{'' if count == 1 else 's'} not measured, which the change cannot touch",
+        ("kernel", "why"),
+        [
+            (code(skipped.kernel), _SKIP_WORDS.get(skipped.reason) or code(skipped.reason))
+            for skipped in judgement.skipped
+        ],
+        is_folded=True,
+    )
+
+
+def limit_section(judgement: PullRequestJudgement) -> Section:
+    """What binds the cases that got slower, and what their head shows that their base does not."""
+    return Section(
+        "What limits what got slower",
+        ("case", "implementation", "limit, base → head", "why", "new at the head"),
+        [
+            (
+                code(move.case_id),
+                code(move.implementation),
+                str(move.head) if move.base is move.head else f"{move.base} → {move.head}",
+                move.headline.quoted(code),
+                "; ".join(news.quoted(code) for news in move.news),
+            )
+            for move in judgement.limit_moves
+        ],
+        is_folded=True,
+        text="A reading of the records: evidence, and no verdict.",
     )
 
 

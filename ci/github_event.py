@@ -42,6 +42,23 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """What every job of GitHub Actions has around it."""
+
+    api_url: str
+    repository: str
+    """`owner/name`."""
+    order: RunOrder
+    """Of the job's own run."""
+    server_url: str
+    """Where people look."""
+
+    @property
+    def run_url(self) -> str:
+        return f"{self.server_url}/{self.repository}/actions/runs/{self.order.run_id}"
+
+
+@dataclass(frozen=True)
 class Job:
     """What the results of a job belong to."""
 
@@ -60,6 +77,25 @@ class Job:
     """Where to find the pull request by its commit, if the event does not name it; with neither there is none."""
 
 
+def surroundings_of(variables: Mapping[str, str]) -> Surroundings:
+    """Read what is around a job, whatever started it.
+
+    Raises:
+        GitHubError: this is no job of GitHub Actions.
+    """
+    repository = _needed(variables, "GITHUB_REPOSITORY", _REPOSITORY)
+    try:
+        order = RunOrder(int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1")))
+    except ValueError:
+        raise GitHubError("GITHUB_RUN_ID is no number: run this in a job of GitHub Actions, which sets it") from None
+    return Surroundings(
+        variables.get("GITHUB_API_URL") or "https://api.github.com",
+        repository,
+        order,
+        variables.get("GITHUB_SERVER_URL", "https://github.com"),
+    )
+
+
 def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
     """Read a job's surroundings.
 
@@ -70,19 +106,17 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
     Raises:
         GitHubError: this is no job of GitHub Actions, or an event without what it should have.
     """
-    repository = _needed(variables, "GITHUB_REPOSITORY", _REPOSITORY)
-    api_url = variables.get("GITHUB_API_URL") or "https://api.github.com"
+    around = surroundings_of(variables)
+    api_url, repository, order = around.api_url, around.repository, around.order
     name = variables.get("GITHUB_EVENT_NAME", "")
     try:
         if name == "workflow_run":
             return _after_another_run(api_url, repository, event["workflow_run"])
-        order = RunOrder(int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1")))
-        run_url = f"{variables.get('GITHUB_SERVER_URL', 'https://github.com')}/{repository}/actions/runs/{order.run_id}"
         if name in _PULL_REQUEST_EVENTS:
             asked = event["pull_request"]
             number, head_sha = int(asked["number"]), _sha(asked["head"]["sha"])
-            return Job(api_url, repository, head_sha, order, _link(run_url), pull_request=number)
-        return Job(api_url, repository, _needed(variables, "GITHUB_SHA", _SHA), order, _link(run_url))
+            return Job(api_url, repository, head_sha, order, _link(around.run_url), pull_request=number)
+        return Job(api_url, repository, _needed(variables, "GITHUB_SHA", _SHA), order, _link(around.run_url))
     except (KeyError, TypeError, ValueError) as error:
         raise GitHubError(
             f"the event {name!r} of GITHUB_EVENT_PATH does not say what it should ({type(error).__name__}: {error}); "

@@ -24,15 +24,19 @@ class Section:
 
 
 def code(text: str, *, limit: int = 160) -> str:
-    """Foreign text as one code span on one line, cut to `limit` characters.
+    """Foreign text as one code span on one line, cut to `limit` characters."""
+    return f"`{plain(text, limit=limit).translate(_REPLACED) or ' '}`"
+
+
+def plain(text: str, *, limit: int = 160) -> str:
+    """Foreign text on one line, cut to `limit` characters, for where it is shown as it is; never for Markdown.
 
     Control characters and invisible ones, among them those that reverse the direction of writing, become `�`.
     """
     line = " ".join(text.split())
     if len(line) > limit:
         line = line[: limit - 1] + "…"
-    visible = "".join(character if character.isprintable() else "�" for character in line)
-    return f"`{visible.translate(_REPLACED) or ' '}`"
+    return "".join(character if character.isprintable() else "�" for character in line)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

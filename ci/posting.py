@@ -7,8 +7,9 @@ at anew before anything is posted again.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from ci.github_event import Branch, RunOrder
 from ci.sticky_comment import Comment, make_plan
 
 _MAX_ROUNDS = 6
+_EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
+_ANNOTATIONS_AT_ONCE = 50
 
 
 class UncertainError(Exception):
@@ -30,6 +33,20 @@ class FoundCheckRun:
 
     check_run_id: int
     is_completed: bool
+    external_id: str = ""
+    conclusion: str | None = None
+    title: str = ""
+    summary: str = ""
+    url: str | None = None
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The commits at the two ends of a pull request."""
+
+    base_sha: str
+    """Of the branch that it shall go into."""
+    head_sha: str
 
 
 class Repository(Protocol):
@@ -49,12 +66,13 @@ class Repository(Protocol):
     def pull_requests_of(self, branch: Branch, head_sha: str) -> list[int]:
         """Numbers of the open pull requests whose head is that commit of that branch."""
 
-    def find_check_run(self, head_sha: str, name: str, external_id: str) -> FoundCheckRun | None: ...
+    def check_runs(self, head_sha: str, name: str) -> list[FoundCheckRun]: ...
 
-    def create_check_run(self, head_sha: str, name: str, external_id: str, check: CheckRun, url: str | None) -> None:
-        """Raises `UncertainError` too."""
+    def create_check_run(self, head_sha: str, name: str, external_id: str, check: CheckRun, url: str | None) -> int:
+        """Its id. Raises `UncertainError` too."""
 
-    def update_check_run(self, check_run_id: int, check: CheckRun, url: str | None) -> None: ...
+    def update_check_run(self, check_run_id: int, check: CheckRun, url: str | None) -> None:
+        """Annotations are added to those that it has."""
 
 
 class Done(StrEnum):
@@ -115,22 +133,50 @@ def post_check_run(
     Raises:
         GitHubError: GitHub refuses, or answers too badly.
     """
-    external_id = f"roofwatch:{order}"
+    external_id = external_id_of(order)
+    first, *more = _in_batches(check)
     is_first_look = True
     for _ in range(_MAX_ROUNDS):
-        found = repository.find_check_run(head_sha, name, external_id)
+        found = _youngest(repository.check_runs(head_sha, name), external_id)
         if found is not None and not found.is_completed:
-            repository.update_check_run(found.check_run_id, check, url)
-            return
-        if found is not None and (not is_first_look or check.conclusion is None):
-            return  # it was carried out after all, or the end has come before the beginning
-        is_first_look = False
-        try:
-            repository.create_check_run(head_sha, name, external_id, check, url)
-        except UncertainError:
-            continue
+            check_run_id = found.check_run_id
+            repository.update_check_run(check_run_id, first, url)
+        elif found is not None and check.conclusion is None:
+            return  # the end has come before the beginning
+        elif found is not None and not is_first_look:
+            check_run_id = found.check_run_id  # it was carried out after all
+        else:
+            is_first_look = False
+            try:
+                check_run_id = repository.create_check_run(head_sha, name, external_id, first, url)
+            except UncertainError:
+                continue
+        for batch in more:
+            repository.update_check_run(check_run_id, batch, url)
         return
     raise GitHubError(f"GitHub could not say whether it made the check-run {name!r}; run this job again")
+
+
+def external_id_of(order: RunOrder) -> str:
+    """By which the check-run of a run is found again."""
+    return f"roofwatch:{order}"
+
+
+def run_of(external_id: str) -> RunOrder | None:
+    """The run whose check-run has that mark; None if it is none of ours."""
+    found = _EXTERNAL_ID.fullmatch(external_id)
+    return RunOrder(int(found[1]), int(found[2])) if found else None
+
+
+def _youngest(found: Sequence[FoundCheckRun], external_id: str) -> FoundCheckRun | None:
+    ours = [each for each in found if each.external_id == external_id]
+    return max(ours, key=lambda each: each.check_run_id, default=None)
+
+
+def _in_batches(check: CheckRun) -> list[CheckRun]:
+    """The same, each with as many annotations as GitHub takes in one request."""
+    starts = range(0, max(1, len(check.annotations)), _ANNOTATIONS_AT_ONCE)
+    return [replace(check, annotations=check.annotations[at : at + _ANNOTATIONS_AT_ONCE]) for at in starts]
 
 
 def pull_request_of(repository: Repository, branch: Branch, head_sha: str) -> int | None:

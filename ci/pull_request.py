@@ -12,6 +12,7 @@ from ci.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_c
 from ci.comparable import are_paired, notes_on, refuse_times, refuse_whole
 from ci.compare import Comparison, compare, control_false_discoveries
 from ci.counters import CounterMove, rank_moves
+from ci.limit_moves import LimitMove, limit_moves
 from ci.looks import error_rate_at
 from ci.noise_floor import NoiseFloor
 from ci.reason import Reason
@@ -29,9 +30,12 @@ from collector.measurement import Measurement
 from collector.part import Outcome
 from collector.record import Commit, RunRecord
 from collector.results import Accuracy
+from collector.skipped_kernel import SkippedKernel
+from collector.source_line import SourceLine
 from db.values import Verdict
 
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
+_MAX_DIAGNOSED = 10
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
@@ -107,6 +111,12 @@ class PullRequestJudgement:
     thresholds: Thresholds
     counter_moves: tuple[CounterMove, ...] = ()
     """Of kernels that were counted on both sides, the most first; they decide nothing."""
+    limit_moves: tuple[LimitMove, ...] = ()
+    """What binds the cases that got slower, the slowest first; it decides nothing."""
+    source_lines: tuple[SourceLine, ...] = ()
+    """Where the head's functions stand."""
+    skipped: tuple[SkippedKernel, ...] = ()
+    """Kernels that the change cannot touch, and that were not measured for it."""
 
 
 def judge_pull_request(
@@ -159,6 +169,9 @@ def judge_pull_request(
         unchanged_by_target=static.unchanged_by_target,
         thresholds=limits,
         counter_moves=() if whole_refusals or time_refusals else rank_moves(base.counters, head.counters),
+        limit_moves=limit_moves(base, head, _slowest(cases)),
+        source_lines=head.source_lines,
+        skipped=head.skipped,
     )
 
 
@@ -176,6 +189,13 @@ def _judge_static(
     )
     held = hold(baseline or Baseline(), compared.judged, head.static_facts)
     return replace(compared, judged=held.judged), held.notes
+
+
+def _slowest(cases: Sequence[CaseJudgement]) -> list[_Key]:
+    """Of what got slower; not all of it is worth a diagnosis."""
+    slower = [case for case in cases if case.verdict is Verdict.REGRESSED and case.comparison is not None]
+    slower.sort(key=lambda case: -case.comparison.log_ratio if case.comparison is not None else 0.0)
+    return [(case.case_id, case.implementation) for case in slower[:_MAX_DIAGNOSED]]
 
 
 def _kind(judged: CaseJudgement | StaticJudgement) -> str:

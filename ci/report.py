@@ -18,8 +18,9 @@ from db.values import Verdict
 
 COMMENT_MARKER = "<!-- roofwatch:report -->"
 """First line of every comment: how the one to update is found again."""
-MAX_BYTES = 65_000
-"""GitHub refuses a comment of more than 65,536 characters; counted in bytes, this holds however it counts."""
+MAX_BYTES = 64_000
+"""GitHub refuses a comment of more than 65,536 characters; counted in bytes, this holds however it counts, and leaves
+room for hidden lines and for what is accepted."""
 
 _MAX_NAMES = 10
 _SILENT = frozenset({Reason.CODE_MOVED, Reason.LAUNCH_MOVED, Reason.TOOLCHAIN_MOVED})
@@ -63,6 +64,8 @@ def _nothing_changed(judgement: PullRequestJudgement) -> str:
     known = sum(case.reason is Reason.ALREADY_FAILING for case in judgement.cases)
     if known:
         parts.append(f"{known} failing before and after")
+    if judgement.skipped:
+        parts.append(f"{count_of(len(judgement.skipped), 'kernel')} not measured, which the change cannot touch")
     return f"**roofwatch: nothing changed** ({_commits(judgement)}): {', '.join(parts)}."
 
 
@@ -128,7 +131,10 @@ def next_step(judgement: PullRequestJudgement) -> str:
         if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
             return "correct what fails first; a time without a right result means nothing."
         if reasons:
-            return "start at the first row; if the slowdown is meant, say so in the pull request."
+            return (
+                "start at the first row; if the slowdown is meant, say so in the pull request (on GitHub: "
+                "`/roofwatch accept <reason>`)."
+            )
         return "see in the tables below what the compiler made of it; if it is meant, accept it in the baseline file."
     if judgement.verdict is Verdict.INCONCLUSIVE:
         if judgement.refusals:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 
 from ci.compare import Comparison
-from ci.evidence_sections import counter_section, flip_section
+from ci.evidence_sections import counter_section, flip_section, limit_section, skipped_section
 from ci.markdown import Section, code
 from ci.pull_request import CaseJudgement, PullRequestJudgement, SideResult
 from ci.reason import Reason
@@ -63,7 +63,7 @@ def _failure_section(judgement: PullRequestJudgement) -> Section:
                 _error_change(case),
                 _message(case),
             )
-            for case in _worst_first(cases)
+            for case in worst_first(cases)
         ],
     )
 
@@ -86,7 +86,7 @@ def _time_section(judgement: PullRequestJudgement) -> Section:
     return Section(
         "Time",
         ("verdict", "case", "implementation", "base → head", "change (95 % interval)", "of the roof"),
-        [(_verdict(case.verdict), *_time_cells(case)) for case in _worst_first(moved)],
+        [(_verdict(case.verdict), *_time_cells(case)) for case in worst_first(moved)],
     )
 
 
@@ -169,7 +169,7 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
         Section(
             f"{len(undecided)} undecided",
             ("why", "case", "implementation", "base → head", "change (95 % interval)", "of the roof"),
-            [(_why(case), *_time_cells(case)) for case in _worst_first(undecided)],
+            [(_why(case), *_time_cells(case)) for case in worst_first(undecided)],
             is_folded=True,
         ),
         Section(
@@ -193,8 +193,10 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
             [(code(case.case_id), code(case.implementation), *_new_cells(case.head)) for case in new],
             is_folded=True,
         ),
+        limit_section(judgement),
         counter_section(judgement),
         _left_out_section(judgement),
+        skipped_section(judgement),
         _environment_section(judgement),
     ]
     return [section for section in sections if section.rows]
@@ -280,7 +282,9 @@ def _verdict(verdict: Verdict) -> str:
     return f"**{verdict}**" if verdict is Verdict.REGRESSED else str(verdict)
 
 
-def _worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
+def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
+    """Regressed ones first, wrong results before slowdowns, large moves before small ones."""
+
     def weight(case: CaseJudgement) -> tuple[int, bool, float, str, str]:
         size = 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
         is_wrong = case.reason is Reason.WRONG_RESULT

@@ -31,6 +31,8 @@ class Comment:
     body: str
     is_trusted: bool
     """A bot's, or of somebody who belongs to the repository."""
+    person: str | None = None
+    """Who wrote it, where that is no bot."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,29 @@ def marker_of(name: str) -> str:
     return COMMENT_MARKER if name == DEFAULT_NAME else f"<!-- roofwatch:report {name} -->"
 
 
-def body_of(comment: str, name: str, order: RunOrder) -> str:
-    """A comment as `ci.report` writes it, marked with its report and its run."""
+def body_of(comment: str, name: str, order: RunOrder, *hidden: str) -> str:
+    """A comment as `ci.report` writes it, marked with its report and its run.
+
+    Args:
+        comment: Markdown, below its marker.
+        name: Of the report.
+        order: Of the run that measured.
+        hidden: More lines that only we read.
+    """
     assert comment.startswith(COMMENT_MARKER)
-    return f"{marker_of(name)}\n<!-- roofwatch:run {order} -->{comment.removeprefix(COMMENT_MARKER)}"
+    header = "\n".join([marker_of(name), f"<!-- roofwatch:run {order} -->", *hidden])
+    return f"{header}{comment.removeprefix(COMMENT_MARKER)}"
+
+
+def answer_to(comment_id: int, text: str, order: RunOrder) -> str:
+    """A comment that answers one, found again if the job that posts it is run twice."""
+    return f"<!-- roofwatch:answer {comment_id} -->\n<!-- roofwatch:run {order} -->\n{text}\n"
+
+
+def find_ours(comments: Sequence[Comment], name: str) -> Comment | None:
+    """The comment of a report; the oldest, should there be several for a moment."""
+    ours = [comment for comment in comments if comment.is_trusted and _first_line(comment.body) == marker_of(name)]
+    return min(ours, key=lambda comment: comment.comment_id, default=None)
 
 
 def without_marker(comment: str) -> str:

@@ -16,6 +16,7 @@ from collector.measurement import Autotuning, Block, CacheState, MemoryUse, Time
 from collector.part import Outcome
 from collector.results import Accuracy, StaticFacts
 from collector.sampling import SamplingPlan
+from collector.source_line import SourceLine
 from collector.suite_source import SuiteSource
 from collector.timers.method import ChosenMethod, TimingMethod
 
@@ -63,6 +64,8 @@ class ImplementationInfo(_Message):
     is_compiled: bool
     is_deterministic: bool
     unsupported_targets: dict[str, str]
+    source_lines: tuple[SourceLine, ...] = ()
+    """Where what is called stands, and what Triton compiles for it."""
 
 
 class CaseKind(StrEnum):
@@ -119,6 +122,10 @@ class SuiteSources(_Message):
     """None: a file was changed meanwhile, so what the suite was made from is not known."""
     closures: dict[str, str]
     """By kernel, a digest of the modules that it may use."""
+    codes: dict[str, str] = {}
+    """By kernel, a digest of what those modules do, comments and places aside."""
+    host_sides: dict[str, str] = {}
+    """By kernel, the same of what they run on the host."""
 
 
 class CaseSources(_Message):

@@ -19,6 +19,7 @@ from uuid import UUID
 import orjson
 from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_validator
 
+from collector.artefact import Artefact
 from collector.case_record import CaseRecord
 from collector.device_state import Telemetry
 from collector.errors import RecordError
@@ -28,9 +29,11 @@ from collector.machine import Ceiling, Environment
 from collector.measurement import Measurement
 from collector.part import Count, Name, Part, Sha
 from collector.results import Accuracy, Counters, StaticFacts
+from collector.skipped_kernel import SkippedKernel
+from collector.source_line import SourceLine
 
 SCHEMA_MAJOR = 1
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 MAX_RECORD_BYTES = 512 * 2**20
 
 
@@ -80,6 +83,12 @@ class RunRecord(Part):
     """None where nobody watched the device: a CPU, or a record of an older harness."""
     spent_ns: dict[Name, Count] = Field(default_factory=dict)
     """Where the run's wall time went, by activity, for example `timing`."""
+    artefacts: tuple[Artefact, ...] = ()
+    """Files that belong to the run, such as traces."""
+    source_lines: tuple[SourceLine, ...] = ()
+    """Where the functions of each implementation stand, as far as that is in the suite's repository."""
+    skipped: tuple[SkippedKernel, ...] = ()
+    """Kernels that were left out because the change that is measured cannot touch them."""
 
     @model_validator(mode="after")
     def _every_result_has_its_case_once(self) -> Self:
@@ -103,6 +112,12 @@ class RunRecord(Part):
             strangers = {key[0] for key in keys} - known
             if strangers:
                 raise ValueError(f"{kind} of a case that is not listed: {min(strangers)}")
+        return self
+
+    @model_validator(mode="after")
+    def _every_artefact_has_a_name_of_its_own(self) -> Self:
+        if len({artefact.name for artefact in self.artefacts}) != len(self.artefacts):
+            raise ValueError("two artefacts share one name")
         return self
 
     @property

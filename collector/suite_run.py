@@ -314,6 +314,7 @@ class SuiteRun:
             measurements=tuple(self._measurement(subject) for subject in self._infos),
             accuracies=tuple(self._accuracies[subject] for subject in self._infos if subject in self._accuracies),
             static_facts=self.static_facts,
+            source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
             telemetry=None if self._watch is None else self._watch.telemetry,
             spent_ns=self.spent.total_ns,
         )

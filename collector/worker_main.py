@@ -58,6 +58,7 @@ from collector.protocol import (
     WorkerSettings,
 )
 from collector.rank import Rank
+from collector.source_lines import repository_of, source_lines
 from collector.suite import load_suite
 from collector.timers.choice import choose_method
 from collector.timers.memory import measure_memory, memory_floor
@@ -171,7 +172,8 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         watched = WatchedSuite() if settings.is_watched else None
         try:
             specs = load_suite(settings.source)
-            info = SuiteInfo(device=device, kernels=tuple(_describe(spec) for spec in specs))
+            repository = repository_of(settings.source)
+            info = SuiteInfo(device=device, kernels=tuple(_describe(spec, repository) for spec in specs))
         except SuiteError as error:
             send(SuiteInfo(device=device, kernels=(), error=str(error)))
             return
@@ -298,7 +300,7 @@ def _tuned(
     return call, tuned
 
 
-def _describe(spec: KernelSpec) -> KernelInfo:
+def _describe(spec: KernelSpec, repository: Path | None) -> KernelInfo:
     cases = []
     for case in spec.cases:
         try:
@@ -346,6 +348,7 @@ def _describe(spec: KernelSpec) -> KernelInfo:
                 is_compiled=implementation.is_compiled,
                 is_deterministic=implementation.is_deterministic,
                 unsupported_targets=dict(implementation.unsupported_targets),
+                source_lines=source_lines(spec.name, implementation.name, implementation.launch, repository),
             )
             for implementation in spec.implementations.values()
         ),

@@ -17,6 +17,7 @@ from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt, suite_at_revision
 from collector.run import OnProgress, Progress, measure_pair
+from collector.skipped_kernel import SkippedKernel
 from collector.suite_run import RunPlan
 from roofwatch.arguments import suite_at
 from roofwatch.records import RECORD_SUFFIX
@@ -40,6 +41,7 @@ class PairPlan:
         output: Folder of the two records.
         is_resumed: Go on with a job that was cut short there.
         is_discarded: Forget it.
+        skipped: Kernels that are left out because they cannot differ, for the records to say so.
     """
 
     path: Path | None
@@ -50,6 +52,7 @@ class PairPlan:
     output: Path
     is_resumed: bool = False
     is_discarded: bool = False
+    skipped: tuple[SkippedKernel, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def measure_revisions(asked: PairPlan, judge: Judge, *, title: str) -> MeasuredP
         )
         on_progress = stack.enter_context(progress(title))
         nursery = stack.enter_context(Nursery())
-        records = measure_pair(
+        base_record, head_record = measure_pair(
             base,
             head,
             asked.plan,
@@ -90,6 +93,8 @@ def measure_revisions(asked: PairPlan, judge: Judge, *, title: str) -> MeasuredP
             on_progress=on_progress,
             journal=journal,
         )
+        said = {"skipped": asked.skipped}
+        records = base_record.model_copy(update=said), head_record.model_copy(update=said)
         files = asked.output / f"{names[0]}{RECORD_SUFFIX}", asked.output / f"{names[1]}{RECORD_SUFFIX}"
         for file, record in zip(files, records, strict=True):
             record.write(file)

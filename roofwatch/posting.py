@@ -11,13 +11,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ci import check_run
+from ci.acceptance import accepted_check, findings_of, found_line, with_acceptance
 from ci.baseline import Baseline, BaselineError
 from ci.check_run import CheckRun
+from ci.commanding import CommandRepository, standing_acceptance
 from ci.errors import GitHubError
-from ci.github_event import TOKEN_VARIABLE, Job, job_of
+from ci.github_event import TOKEN_VARIABLE, Job, Surroundings, job_of
 from ci.noise_floor import NoiseFloor, NoiseFloorError
 from ci.posting import Done, Repository, post_check_run, post_comment, pull_request_of
 from ci.pull_request import PullRequestJudgement, judge_pull_request
@@ -27,6 +29,9 @@ from collector.errors import RecordError
 from collector.record import RunRecord, Side
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
+
+if TYPE_CHECKING:  # a dry run needs no client
+    from ci.github import GitHubRepository
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SUMMARY_BYTES = 1_000_000
@@ -64,6 +69,8 @@ class Posted:
     """None where none was asked for, or there is nowhere to post it."""
     check_run: str | None = None
     """Its conclusion, or `in_progress`."""
+    accepted_by: str | None = None
+    """Who accepted what was found, where that still holds."""
 
 
 def this_job(variables: Mapping[str, str]) -> Job:
@@ -72,15 +79,24 @@ def this_job(variables: Mapping[str, str]) -> Job:
     Raises:
         GitHubError: it runs in none, or the event cannot be read.
     """
+    return job_of(variables, event_of(variables))
+
+
+def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
+    """The event that started the job.
+
+    Raises:
+        GitHubError: it cannot be read.
+    """
     path = variables.get("GITHUB_EVENT_PATH", "")
     try:
         event = json.loads(Path(path).read_text()) if path else {}
     except (OSError, ValueError) as error:
         raise GitHubError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
-    return job_of(variables, event if isinstance(event, dict) else {})
+    return event if isinstance(event, dict) else {}
 
 
-def repository_of(job: Job, variables: Mapping[str, str]) -> Repository:
+def repository_of(job: Job | Surroundings, variables: Mapping[str, str]) -> GitHubRepository:
     """The job's repository, with the job's token.
 
     Raises:
@@ -133,25 +149,39 @@ def report_on(
 
 
 def post(
-    repository: Repository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
+    repository: CommandRepository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
 ) -> Posted:
-    """Post a report to where its job says.
+    """Post a report to where its job says, with what somebody accepted of it before.
 
     Raises:
         GitHubError: GitHub refuses, or cannot be reached.
     """
-    number, done = None, None
+    findings = None if report.judgement is None else findings_of(report.judgement, job.head_sha)
+    number = _pull_request_of(repository, job) if with_comment or findings is not None else None
+    acceptance = None
+    if findings is not None and number is not None:
+        acceptance = standing_acceptance(repository, number, name, findings)
+    check = report.check if acceptance is None else accepted_check(report.check, acceptance)
     if with_check:
-        post_check_run(repository, job.head_sha, name, job.order, report.check, job.run_url)
-    if with_comment and report.judgement is not None and report.comment is not None:
-        number = job.pull_request
-        if number is None and job.head_branch is not None:
-            number = pull_request_of(repository, job.head_branch, job.head_sha)
-        if number is not None:
-            body = body_of(report.comment, name, job.order)
-            done = post_comment(repository, number, body, is_silent=is_silent(report.judgement))
-    state = report.check.conclusion.value if report.check.conclusion is not None else "in_progress"
-    return Posted(number, done, state if with_check else None)
+        post_check_run(repository, job.head_sha, name, job.order, check, job.run_url)
+    done = None
+    if with_comment and number is not None and report.judgement is not None and report.comment is not None:
+        body = body_of(report.comment, name, job.order, *([] if findings is None else [found_line(findings)]))
+        body = body if acceptance is None else with_acceptance(body, acceptance)
+        done = post_comment(repository, number, body, is_silent=is_silent(report.judgement))
+    state = check.conclusion.value if check.conclusion is not None else "in_progress"
+    return Posted(
+        number if done is not None else None,
+        done,
+        state if with_check else None,
+        accepted_by=None if acceptance is None else acceptance.login,
+    )
+
+
+def _pull_request_of(repository: Repository, job: Job) -> int | None:
+    if job.pull_request is not None or job.head_branch is None:
+        return job.pull_request
+    return pull_request_of(repository, job.head_branch, job.head_sha)
 
 
 def append_summary(report: Report, variables: Mapping[str, str]) -> bool:
@@ -178,6 +208,8 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
         yield f"nothing to judge: {report.problem}"
     if posted.check_run is not None:
         yield f"check-run: {posted.check_run} ({report.check.title})"
+    if posted.accepted_by is not None:
+        yield f"accepted by {posted.accepted_by}"
     if posted.comment is not None:
         yield f"comment on pull request {posted.pull_request}: {posted.comment}"
 
@@ -192,6 +224,7 @@ def to_json(posted: Posted, report: Report) -> dict[str, Any]:
         "comment": None if posted.comment is None else str(posted.comment),
         "check_run": posted.check_run,
         "title": report.check.title,
+        "accepted_by": posted.accepted_by,
     }
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from ci.looks import looks_after
+from ci.looks import look_number, looks_after
 from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.reason import Reason
 from collector.record import RunRecord
@@ -25,6 +25,13 @@ Judge = Callable[[RunRecord, RunRecord], PullRequestJudgement]
 def is_undecided(case: CaseJudgement) -> bool:
     """Whether more blocks may give a verdict."""
     return case.reason in _MORE_BLOCKS_DECIDE
+
+
+def needs_more(case: CaseJudgement) -> bool:
+    """Whether it is undecided, or was flagged at the first look alone: nobody is told of a slowdown, or of a speedup,
+    that was not there when it was measured again.
+    """
+    return is_undecided(case) or (_is_flagged(case) and look_number(_block_count(case)) == 1)
 
 
 def is_floor_unknown(case: CaseJudgement) -> bool:
@@ -73,7 +80,18 @@ class MoreWhileItHelps:
         return wanted
 
 
+def _is_flagged(case: CaseJudgement) -> bool:
+    return case.reason is Reason.BEYOND_THRESHOLD and case.comparison is not None
+
+
+def _block_count(case: CaseJudgement) -> int:
+    """On each side, those that are left out among them."""
+    return 0 if case.comparison is None else case.comparison.block_count + len(case.left_out)
+
+
 def _blocks_to_go(case: CaseJudgement) -> float:
+    if _is_flagged(case):
+        return 0.0  # what is to be told comes first
     if case.comparison is None or case.comparison.more_blocks is None:
         return math.inf
     return case.comparison.more_blocks
@@ -83,8 +101,7 @@ def _affordable(open_cases: list[CaseJudgement], left_s: float, *, seconds_per_p
     """Up to the next look each, as far down the list as the time goes."""
     wanted: dict[Subject, int] = {}
     for case in open_cases:
-        assert case.comparison is not None
-        count = case.comparison.block_count + len(case.left_out)
+        count = _block_count(case)
         next_look = next(islice(looks_after(count), 1))
         left_s -= (next_look - count) * seconds_per_pair
         if left_s < 0:

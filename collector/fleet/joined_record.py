@@ -45,6 +45,7 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "telemetry": records[0].telemetry if len(records) == 1 else None,
         "spent_ns": dict(spent_ns),
     }
+    changed["source_lines"] = tuple(dict.fromkeys(line for record in records for line in record.source_lines))
     for results in ("cases", "measurements", "accuracies", "static_facts", "counters"):
         changed[results] = tuple(chain.from_iterable(getattr(record, results) for record in records))
     return RunRecord.model_validate(records[0].model_copy(update=changed).model_dump())

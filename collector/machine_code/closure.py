@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from collector.machine_code.host_side import CodeDigests
 from collector.machine_code.sources import digest_of_file, is_installed_module
 from collector.machine_code.static_store import digest_of
 from roofwatch.spec import KernelSpec
@@ -32,6 +33,7 @@ class _Module:
     """Names that may be modules, packages around them included."""
     reaches_anything: bool
     changes_others: bool
+    digests: CodeDigests
 
 
 class SuiteModules:
@@ -59,8 +61,21 @@ class SuiteModules:
 
     def digest(self, spec: KernelSpec) -> str:
         """Equal where all the modules are equal that a kernel may use, wherever they lie."""
+        return digest_of({name: self._digests[name] for name in self._used_by(spec)})
+
+    def code_digests(self, spec: KernelSpec) -> CodeDigests:
+        """Equal where those modules do the same, comments and places aside: all together, and on the host alone."""
+        used = self._used_by(spec)
+        others = {name: self._digests[name] for name in used if name not in self._own}
+        own = {name: self._own[name].digests for name in used if name in self._own}
+        return CodeDigests(
+            code=digest_of(others, {name: digests.code for name, digests in own.items()}),
+            host=digest_of(others, {name: digests.host for name, digests in own.items()}),
+        )
+
+    def _used_by(self, spec: KernelSpec) -> list[str]:
         used = self._reached_from(_homes(spec, self._own))
-        return digest_of({name: self._digests[name] for name in self._files if name in used or name not in self._own})
+        return [name for name in self._files if name in used or name not in self._own]
 
     def _reached_from(self, homes: Iterable[str]) -> set[str]:
         reached: set[str] = set()
@@ -107,8 +122,11 @@ def _packages_around(name: str) -> list[str]:
 
 def _read(name: str, file: Path) -> _Module:
     if file.suffix != ".py":
-        return _Module(name, file, frozenset(), reaches_anything=False, changes_others=False)
-    tree = ast.parse(file.read_bytes())
+        digest = str(digest_of_file(file))
+        digests = CodeDigests(digest, digest)
+        return _Module(name, file, frozenset(), reaches_anything=False, changes_others=False, digests=digests)
+    source = file.read_bytes()
+    tree = ast.parse(source)
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     imports = set(_imports(tree, package))
     names = {
@@ -123,6 +141,7 @@ def _read(name: str, file: Path) -> _Module:
         frozenset(imports),
         reaches_anything=bool((names | imported_names) & _REACHES_ANYTHING),
         changes_others=_changes_others(tree.body),
+        digests=CodeDigests.of(source),
     )
 
 

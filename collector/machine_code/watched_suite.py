@@ -40,10 +40,13 @@ class WatchedSuite:
 
     def of_suite(self, specs: Sequence[KernelSpec]) -> SuiteSources:
         """What the list of kernels was made from."""
+        digests = {spec.name: self._modules.code_digests(spec) for spec in specs}
         folders = {*self._modules.folders, *map(str, self._import_roots)}
         return SuiteSources(
             sources=self._watch.sources(files=self._modules.files, folders=folders),
             closures={spec.name: self._closure(spec) for spec in specs},
+            codes={name: each.code for name, each in digests.items()},
+            host_sides={name: each.host for name, each in digests.items()},
         )
 
     def of_case(self, spec: KernelSpec) -> CaseSources:

@@ -136,6 +136,12 @@ def run(
             show_default=False,
         ),
     ] = None,
+    affected: Annotated[
+        bool, typer.Option("--affected", help="Only kernels that the difference from --base can touch.")
+    ] = False,
+    base: Annotated[
+        str | None, typer.Option(help="Revision that --affected compares with.", show_default=False)
+    ] = None,
     resume: Resume = False,
     discard: Discard = False,
     as_json: AsJson = False,
@@ -147,11 +153,16 @@ def run(
     Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
     not compile. What this machine cannot run has not failed. 130 and 143: stopped by Ctrl-C or SIGTERM.
     """
+    from dataclasses import replace
+
+    from collector.errors import GitError
     from collector.keeping.journal_header import ALONE, header_of
     from collector.keeping.whole_file import check_writable
     from collector.nursery import Nursery
     from collector.run import collect_run
+    from collector.skipped_kernel import SkippedKernel
     from roofwatch import tables
+    from roofwatch.affected import find_affected
     from roofwatch.arguments import run_plan, suite_at
     from roofwatch.device_summary import device_summary
     from roofwatch.launch_table import launches
@@ -173,6 +184,17 @@ def run(
         cache=cache,
         lock_clocks=lock_clocks,
     )
+    skipped: tuple[SkippedKernel, ...] = ()
+    if affected != (base is not None):
+        raise GitError("--affected and --base belong together: what differs from that revision is measured")
+    if base is not None:
+        found = find_affected(path, base, None, plan)
+        print_error(found.sentence)
+        names = found.matching(kernel)
+        if not names:
+            print_error("nothing to measure: the change touches no kernel that was asked for")
+            raise typer.Exit
+        plan, skipped = replace(plan, kernels=tuple(names)), found.left_out
     suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
@@ -188,6 +210,7 @@ def run(
         with kept(destination, header, is_resumed=resume, is_discarded=discard) as journal:
             with progress(suite.project) as on_progress, Nursery() as nursery:
                 record = collect_run(suite, plan, on_progress, nursery=nursery, journal=journal)
+            record = record.model_copy(update={"skipped": skipped})
             record.write(destination)
             journal.remove()
         written = [(destination, record)]

@@ -60,7 +60,7 @@ def ab(
     blocks: Annotated[int, typer.Option(min=1, help="Blocks on each side before the first look at them.")] = 8,
     budget: _Budget = _BUDGET_S,
     affected: Annotated[
-        bool, typer.Option("--affected", help="Only kernels that are made from a module which differs from the base.")
+        bool, typer.Option("--affected", help="Only kernels that the difference from the base can touch.")
     ] = False,
     noise_floor: NoiseFloorFile = None,
     baseline: BaselineFile = None,
@@ -70,12 +70,15 @@ def ab(
 ) -> None:
     """Measure two revisions against each other in one job, their blocks interleaved. Exit status as for compare.
 
-    What the first blocks leave undecided gets more, until it is decided or the budget is spent. A verdict holds however
-    often it was looked at.
+    What the first blocks leave undecided gets more, until it is decided or the budget is spent, and what they flag is
+    measured again before it is told. A verdict holds however often it was looked at.
     """
+    from dataclasses import replace
+
     from ci.gate import exit_code
     from ci.pull_request import PullRequestJudgement, judge_pull_request
     from collector.record import RunRecord
+    from collector.skipped_kernel import SkippedKernel
     from roofwatch.affected import find_affected
     from roofwatch.arguments import run_plan
     from roofwatch.calibrating import read_noise_floor
@@ -83,15 +86,8 @@ def ab(
     from roofwatch.pairing import PairPlan, measure_revisions
     from roofwatch.static_gate import baseline_for_suite
     from roofwatch.terminal import print_error, print_json, print_note
-    from roofwatch.undecided import is_undecided
+    from roofwatch.undecided import needs_more
 
-    if affected:
-        found = find_affected(path, base, head)
-        print_error(found.sentence)
-        kernel = found.matching(kernel)
-        if not kernel:
-            print_error("nothing to measure: the change touches no kernel that was asked for")
-            raise typer.Exit
     accepted = baseline_for_suite(path, baseline)
     floor = read_noise_floor(noise_floor)
 
@@ -110,7 +106,26 @@ def ab(
         cache=cache,
         lock_clocks=lock_clocks,
     )
-    asked = PairPlan(path, (base, head), plan, is_undecided, budget, output, is_resumed=resume, is_discarded=discard)
+    skipped: tuple[SkippedKernel, ...] = ()
+    if affected:
+        found = find_affected(path, base, head, plan)
+        print_error(found.sentence)
+        names = found.matching(kernel)
+        if not names:
+            print_error("nothing to measure: the change touches no kernel that was asked for")
+            raise typer.Exit
+        plan, skipped = replace(plan, kernels=tuple(names)), found.left_out
+    asked = PairPlan(
+        path,
+        (base, head),
+        plan,
+        needs_more,
+        budget,
+        output,
+        is_resumed=resume,
+        is_discarded=discard,
+        skipped=skipped,
+    )
     measured = measure_revisions(asked, judge, title="base against head")
     judged = judge(*measured.records)
     if as_json:

@@ -76,3 +76,38 @@ def post(
     else:
         print_note("\n".join(posting.summary(posted, report)))
     raise typer.Exit(EXIT_CANNOT if report.is_refused else 0)
+
+
+@app.command()
+def command(
+    *,
+    name: Annotated[
+        str, typer.Option(help="Of the check-run and the comment that are meant, as post has it.")
+    ] = "roofwatch",
+    as_json: AsJson = False,
+) -> None:
+    """Do what a comment on a pull request asks for: /roofwatch accept REASON, rerun or bisect.
+
+    From a job of GitHub Actions that issue_comment started. Only people who may write to the repository are obeyed;
+    GitHub says who they are. Exit status 0 means that it is answered, whatever the answer is.
+    """
+    import os
+
+    from ci.commanding import carry_out
+    from ci.comment_command import asked_in
+    from ci.errors import GitHubError
+    from ci.sticky_comment import is_name
+    from roofwatch import posting
+    from roofwatch.terminal import print_json, print_note
+
+    if not is_name(name):
+        raise GitHubError(f"--name {name[:100]!r}: at most 60 letters, digits, spaces and . ( ) / + - are a name")
+    asked = asked_in(os.environ, posting.event_of(os.environ))
+    if asked is None:
+        print_note("not a new comment on a pull request: nothing to do")
+        return
+    answered = carry_out(posting.repository_of(asked.surroundings, os.environ), asked, name)
+    if as_json:
+        print_json({"verb": answered.verb, "reaction": answered.reaction, "answer": answered.line})
+    else:
+        print_note(answered.line)

@@ -9,6 +9,7 @@ from collector.measurement import Measurement
 from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import StaticFacts
+from collector.skipped_kernel import SkippedKernel
 from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
 from tests.ci.values import (
     LOUD,
@@ -112,6 +113,21 @@ def new_beside_a_change() -> Records:
 def removed() -> Records:
     base: list[Result] = [make_timed(), make_timed(SOFTMAX), make_static_facts(), make_static_facts(target="gfx942")]
     return make_records(base, [head_timed(), make_static_facts()])
+
+
+def skipped() -> Records:
+    """One kernel was measured; the change can touch neither of two others."""
+    untouched = (
+        SkippedKernel(kernel="softmax", reason="same_sources"),
+        SkippedKernel(kernel="swiglu", reason="same_machine_code"),
+        SkippedKernel(kernel="geglu", reason="known_to_a_newer_version"),
+    )
+    return make_records(
+        [make_timed()],
+        [head_timed(median_ns=1.2e6)],
+        base_fields={"skipped": untouched},
+        head_fields={"skipped": untouched},
+    )
 
 
 def not_comparable() -> Records:
@@ -294,6 +310,7 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         no_base_cases,
         new_beside_a_change,
         removed,
+        skipped,
         not_comparable,
         not_paired,
         inconclusive,

@@ -17,6 +17,7 @@ EXIT_CODES = {
     "no_base_cases": 0,
     "new_beside_a_change": 0,
     "removed": 2,
+    "skipped": 1,
     "not_comparable": 2,
     "not_paired": 2,
     "inconclusive": 2,

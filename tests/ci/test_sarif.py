@@ -10,6 +10,7 @@ from ci.pull_request import judge_pull_request
 from ci.sarif import to_sarif
 from db.values import Verdict
 from tests.ci.situations import SITUATIONS
+from tests.ci.test_annotations import make_source_line
 
 LEVELS = {"none", "note", "warning", "error"}
 
@@ -70,3 +71,17 @@ def test_no_text_holds_what_does_not_show() -> None:
     for result in run_of("hostile_names")["results"]:
         assert result["message"]["text"].isprintable()
         assert result["locations"][0]["logicalLocations"][0]["fullyQualifiedName"].isprintable()
+
+
+def test_a_result_stands_beside_the_source_where_the_record_knows_it() -> None:
+    base, head = SITUATIONS["regression"]()
+    line = make_source_line(file="my kernels/rms#norm é.py", line=12)
+    judgement = judge_pull_request(base, head.model_copy(update={"source_lines": (line,)}))
+
+    first, second = json.loads(to_sarif(judgement, version="1"))["runs"][0]["results"]
+
+    assert first["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "my%20kernels/rms%23norm%20%C3%A9.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 12},
+    }
+    assert "physicalLocation" not in second["locations"][0], "of softmax nobody knows where it stands"

@@ -6,7 +6,17 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from collector import case_record, device_state, machine, measurement, record, results
+from collector import (
+    artefact,
+    case_record,
+    device_state,
+    machine,
+    measurement,
+    record,
+    results,
+    skipped_kernel,
+    source_line,
+)
 from collector.metrics import METRICS
 from collector.part import Outcome, Part
 from collector.record import SCHEMA_VERSION, RunRecord, json_schema
@@ -15,7 +25,7 @@ from tests.roofwatch.command import roofwatch
 
 PAGE = ROOT / "docs" / "record.md"
 SCHEMA = ROOT / "docs" / "record.schema.json"
-MODULES = (case_record, device_state, machine, measurement, record, results)
+MODULES = (artefact, case_record, device_state, machine, measurement, record, results, skipped_kernel, source_line)
 PARTS = [
     part
     for module in MODULES

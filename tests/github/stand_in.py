@@ -4,6 +4,7 @@ checks every request against GitHub's published description, and fails as a test
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import threading
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from ci.github import Clock, GitHubRepository
+from ci.github import GitHubRepository
+from ci.github_requests import Clock
 from tests.github.description import Operation, UnknownRequestError, operation_of
 
 TOKEN = "a-secret-token"
@@ -59,7 +61,18 @@ class GitHubStandIn:
         self.page_length = 100
         self.comments: dict[int, dict[str, Any]] = {}
         self.check_runs: dict[int, dict[str, Any]] = {}
+        self.issues: dict[int, dict[str, Any]] = {}
+        self.files: dict[str, str] = {}
+        """Of the default branch, by path."""
         self.pull_requests: list[dict[str, Any]] = []
+        self.permissions: dict[str, str] = {}
+        """By login; who is not named here may only read."""
+        self.reactions: list[tuple[int, str]] = []
+        """Comment and reaction."""
+        self.run_again: list[int] = []
+        """Ids of runs."""
+        self.started: list[dict[str, Any]] = []
+        """Workflows that were started by hand, with their inputs."""
         self.requests: list[Request] = []
         self.wrong: list[str] = []
         """What no request should have had."""
@@ -70,6 +83,7 @@ class GitHubStandIn:
         self.now_s = 1_000_000.0
         self._next_id = 1_000
         self._lock = threading.Lock()
+        self._asked = threading.Condition()
 
     # --- for tests
 
@@ -90,12 +104,25 @@ class GitHubStandIn:
 
     def add_comment(self, body: str, number: int = 7, **fields: Any) -> int:
         comment_id = self._take_id()
-        defaults = {"id": comment_id, "body": body, "user": BOT, "author_association": "NONE", "number": number}
+        defaults = {
+            "id": comment_id,
+            "body": body,
+            "user": BOT,
+            "author_association": "NONE",
+            "number": number,
+            "issue_url": f"{self.url}/repos/{REPOSITORY}/issues/{number}",
+            "created_at": "2026-01-02T03:04:05Z",
+        }
         self.comments[comment_id] = defaults | fields
         return comment_id
 
     def asked_for(self, operation: str) -> int:
         return sum(request.operation == operation for request in self.requests)
+
+    def wait_until_asked(self, operation: str, times: int) -> None:
+        """Until so many requests of a kind have come in, from whomever."""
+        with self._asked:
+            assert self._asked.wait_for(lambda: self.asked_for(operation) >= times, timeout=120), operation
 
     @property
     def bodies(self) -> list[str]:
@@ -104,7 +131,9 @@ class GitHubStandIn:
     # --- for the server
 
     def answer(self, operation: Operation, request: Request) -> Answer | None:
-        self.requests.append(request)
+        with self._asked:
+            self.requests.append(request)
+            self._asked.notify_all()
         wrong = operation.check(request.query, request.body)
         if f"{operation.values['owner']}/{operation.values['repo']}" != REPOSITORY:
             wrong.append(f"of another repository: {operation.values}")
@@ -151,6 +180,63 @@ class GitHubStandIn:
         gone = self.comments.pop(int(request.values["comment_id"]), None)
         return Answer(404, {"message": "Not Found"}) if gone is None else Answer(204)
 
+    def _issues_get_comment(self, request: Request) -> Answer:
+        comment = self.comments.get(int(request.values["comment_id"]))
+        return Answer(404, {"message": "Not Found"}) if comment is None else Answer(200, comment)
+
+    def _reactions_create_for_issue_comment(self, request: Request) -> Answer:
+        reaction = int(request.values["comment_id"]), request.body["content"]
+        if reaction[0] not in self.comments:
+            return Answer(404, {"message": "Not Found"})
+        if reaction in self.reactions:
+            return Answer(200, {"id": 1})
+        self.reactions.append(reaction)
+        return Answer(201, {"id": 1})
+
+    def _repos_get_collaborator_permission_level(self, request: Request) -> Answer:
+        permission = self.permissions.get(request.values["username"], "read")
+        return Answer(200, {"permission": permission, "role_name": permission, "user": None})
+
+    def _actions_re_run_workflow(self, request: Request) -> Answer:
+        self.run_again.append(int(request.values["run_id"]))
+        return Answer(201, {})
+
+    def _actions_create_workflow_dispatch(self, request: Request) -> Answer:
+        self.started.append({"workflow": request.values["workflow_id"], **request.body})
+        return Answer(204)
+
+    def _pulls_get(self, request: Request) -> Answer:
+        number = int(request.values["pull_number"])
+        found = next((each for each in self.pull_requests if each["number"] == number), None)
+        return Answer(404, {"message": "Not Found"}) if found is None else Answer(200, found)
+
+    def _issues_list_for_repo(self, request: Request) -> Answer:
+        wanted = set(request.query.get("labels", "").split(",")) - {""}
+        found = [each for each in self.issues.values() if wanted <= {label["name"] for label in each["labels"]}]
+        return self._page(found[::-1], request)
+
+    def _issues_create(self, request: Request) -> Answer:
+        number = self._take_id()
+        said = request.body
+        labels = [{"name": name} for name in said.get("labels", ())]
+        issue = {"number": number, "state": "open", "user": BOT, "author_association": "NONE"}
+        self.issues[number] = issue | {"title": said["title"], "body": said.get("body"), "labels": labels}
+        return Answer(201, self.issues[number])
+
+    def _issues_update(self, request: Request) -> Answer:
+        issue = self.issues.get(int(request.values["issue_number"]))
+        if issue is None:
+            return Answer(404, {"message": "Not Found"})
+        issue.update(request.body)
+        return Answer(200, issue)
+
+    def _repos_get_content(self, request: Request) -> Answer:
+        text = self.files.get(request.values["path"])
+        if text is None:
+            return Answer(404, {"message": "Not Found"})
+        content = base64.encodebytes(text.encode()).decode()
+        return Answer(200, {"type": "file", "encoding": "base64", "content": content})
+
     def _pulls_list(self, request: Request) -> Answer:
         wanted = request.query["head"]
         return self._page([each for each in self.pull_requests if each["head"]["label"] == wanted], request)
@@ -166,12 +252,18 @@ class GitHubStandIn:
 
     def _checks_create(self, request: Request) -> Answer:
         check_run_id = self._take_id()
-        self.check_runs[check_run_id] = {"id": check_run_id, "status": "queued", "conclusion": None, **request.body}
-        return Answer(201, self.check_runs[check_run_id])
+        self.check_runs[check_run_id] = {"id": check_run_id, "status": "queued", "conclusion": None, "annotations": []}
+        return Answer(201, self._say(check_run_id, request.body))
 
     def _checks_update(self, request: Request) -> Answer:
-        self.check_runs[int(request.values["check_run_id"])].update(request.body)
-        return Answer(200, self.check_runs[int(request.values["check_run_id"])])
+        return Answer(200, self._say(int(request.values["check_run_id"]), request.body))
+
+    def _say(self, check_run_id: int, body: dict[str, Any]) -> dict[str, Any]:
+        """As GitHub does it: what is said replaces what was, and annotations are added."""
+        check_run = self.check_runs[check_run_id]
+        check_run["annotations"] += body.get("output", {}).pop("annotations", [])
+        check_run.update(body)
+        return check_run
 
     def _page(self, items: list[dict[str, Any]], request: Request) -> Answer:
         length = min(int(request.query.get("per_page", 30)), self.page_length)

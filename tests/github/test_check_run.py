@@ -1,7 +1,11 @@
 """One check-run for each run, from its beginning to its end."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
+from ci.annotations import Annotation, Level
 from ci.check_run import BEGUN, CheckRun, Conclusion
 from ci.errors import GitHubError
 from ci.github_event import Branch, RunOrder
@@ -89,3 +93,88 @@ def test_of_several_pull_requests_with_one_head_none_is_guessed(github: GitHubSt
 
     with pytest.raises(GitHubError, match=r"several pull requests have the same head \(7, 8\)"):
         pull_request_of(github.repository(), Branch("a", "b"), SHA)
+
+
+def annotated(count: int) -> CheckRun:
+    beside = (Annotation(f"kernels/{number}.py", number + 1, Level.FAILURE, "f", "slower") for number in range(count))
+    return replace(FAILED, annotations=tuple(beside))
+
+
+@pytest.mark.parametrize("count", [0, 1, 50, 51, 100])
+def test_annotations_are_sent_fifty_at_a_time_and_all_of_them_once(github: GitHubStandIn, count: int) -> None:
+    post(github, BEGUN)
+    post(github, annotated(count))
+
+    (check_run,) = github.check_runs.values()
+    assert [each["path"] for each in check_run["annotations"]] == [f"kernels/{number}.py" for number in range(count)]
+    assert github.asked_for("checks/update") == max(1, math.ceil(count / 50))
+    assert (check_run["conclusion"], check_run["output"]["title"]) == ("failure", FAILED.title)
+
+
+def test_an_annotation_names_one_line_of_the_source(github: GitHubStandIn) -> None:
+    post(github, annotated(1))
+
+    (check_run,) = github.check_runs.values()
+    assert check_run["annotations"] == [
+        {
+            "path": "kernels/0.py",
+            "start_line": 1,
+            "end_line": 1,
+            "annotation_level": "failure",
+            "title": "f",
+            "message": "slower",
+        }
+    ]
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_of_a_request_that_broke_no_annotation_is_missing_or_there_twice(
+    github: GitHubStandIn, is_carried_out: bool
+) -> None:
+    github.break_connection("checks/create", is_carried_out=is_carried_out)
+
+    post(github, annotated(70))
+
+    (check_run,) = github.check_runs.values()
+    assert len(check_run["annotations"]) == 70
+
+
+def test_the_check_run_is_found_on_the_third_page(github: GitHubStandIn) -> None:
+    github.page_length = 2
+    for run_id in range(1, 6):
+        post(github, FAILED, RunOrder(run_id, 1))
+    post(github, BEGUN)
+    post(github, FAILED)
+
+    assert [each["status"] for each in github.check_runs.values()] == ["completed"] * 6
+
+
+@pytest.mark.parametrize(
+    ("status", "operation", "advice"),
+    [
+        (401, "checks/list-for-ref", "the token is not valid"),
+        (403, "checks/create", "`checks: write`"),
+        (404, "checks/list-for-ref", "the token may not see it"),
+        (422, "checks/create", "GitHub takes the request for wrong"),
+    ],
+)
+def test_a_refused_check_run_is_said_at_once(github: GitHubStandIn, status: int, operation: str, advice: str) -> None:
+    github.fail(operation, status, times=9)
+
+    with pytest.raises(GitHubError, match=f"HTTP {status}") as raised:
+        post(github, FAILED)
+
+    assert advice in str(raised.value)
+    assert github.waited_s == []
+
+
+def test_limits_and_errors_of_a_server_are_waited_out_for_check_runs_too(github: GitHubStandIn) -> None:
+    github.fail("checks/list-for-ref", 502)
+    github.fail("checks/create", 403, "You have exceeded a secondary rate limit", Retry_After="20")
+    github.fail("checks/update", 429, X_RateLimit_Remaining="0", X_RateLimit_Reset=str(int(github.now_s) + 30))
+
+    post(github, annotated(60))
+
+    assert github.waited_s == [1, 20, 10]
+    (check_run,) = github.check_runs.values()
+    assert len(check_run["annotations"]) == 60

@@ -77,7 +77,11 @@ def test_a_pull_request_that_makes_a_kernel_slower_is_told_so(github: GitHubStan
     assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
     assert check_run["output"]["title"] == "regressed: 1 regressed"
     assert check_run["details_url"].endswith("/actions/runs/4242")
-    (comment,) = github.comments.values()
+    (beside,) = check_run["annotations"]
+    line = (checkout / beside["path"]).read_text().splitlines()[beside["start_line"] - 1]
+    assert (beside["path"], line) == ("bench_scale.py", "def scale_torch(x):")
+    assert beside["message"].startswith("scale/n_rows=256/float32/fwd eager: time +")
+    (comment,) = list(github.comments.values())
     assert comment["number"] == 7
     assert "### roofwatch: regressed" in comment["body"]
     row = next(line for line in comment["body"].splitlines() if "scale/n_rows=256/float32/fwd" in line)
@@ -85,4 +89,19 @@ def test_a_pull_request_that_makes_a_kernel_slower_is_told_so(github: GitHubStan
     assert change is not None
     assert float(change[1]) > 20
     assert f"`{base[:8]}` → `{head[:8]}`" in comment["body"]
+    # what somebody with write access says to it
+    github.permissions["maintainer"] = "write"
+    github.pull_requests[0]["base"] = {"sha": base}
+    body = "/roofwatch accept it is clearer this way"
+    comment_id = github.add_comment(body, user={"login": "maintainer", "type": "User"})
+    event = {
+        "action": "created",
+        "issue": {"number": 7, "pull_request": {}},
+        "comment": github.comments[comment_id],
+        "repository": {"default_branch": "main"},
+    }
+    outputs += Job("command.yml", "command", "issue_comment", event, default_branch).run(github)
+    assert check_run["conclusion"] == "neutral"
+    assert "by `maintainer` on `2026-01-02`: `it is clearer this way`" in comment["body"]
+    assert (comment_id, "+1") in github.reactions
     assert TOKEN not in "".join(done.stdout + done.stderr for done in outputs)

@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 import yaml
 
+from ci.commanding import BISECT_WORKFLOW
 from tests.docs.command_line import check_line
 from tests.github.jobs import ROOT, WORKFLOWS
 
 ACTION = ROOT / "action.yml"
 FILES = [*sorted(WORKFLOWS.glob("*.yml")), ACTION]
+WRITTEN_BY = {
+    "report.yml": {"checks", "pull-requests"},
+    "command.yml": {"actions", "checks", "pull-requests"},
+}
 INSTALLING = re.compile(r"python -m pip install --quiet --constraint \S+ \S+")
 
 
@@ -73,31 +78,48 @@ def test_a_step_runs_one_command_into_which_nothing_is_pasted(path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", sorted(WORKFLOWS.glob("*.yml")), ids=name_of)
-def test_what_a_job_may_do_is_listed_and_only_the_report_may_write(path: Path) -> None:
+def test_what_a_job_may_do_is_listed_and_only_the_report_and_commands_may_write(path: Path) -> None:
     document = yaml.safe_load(path.read_text())
 
     assert document["permissions"] == {}
     for job in document["jobs"].values():
         written = {name for name, right in job["permissions"].items() if right != "read"}
-        assert written == ({"checks", "pull-requests"} if path.name == "report.yml" else set())
+        assert written == WRITTEN_BY.get(path.name, set())
         assert job["timeout-minutes"] > 0
 
 
-def test_the_job_that_may_write_runs_nothing_of_the_pull_request() -> None:
-    text = (WORKFLOWS / "report.yml").read_text()
+@pytest.mark.parametrize("name", WRITTEN_BY)
+def test_the_job_that_may_write_runs_nothing_of_the_pull_request(name: str) -> None:
+    text = (WORKFLOWS / name).read_text()
 
-    checkouts = [step for step in steps_of(WORKFLOWS / "report.yml") if "checkout" in step.get("uses", "")]
+    checkouts = [step for step in steps_of(WORKFLOWS / name) if "checkout" in step.get("uses", "")]
     assert [step["with"]["ref"] for step in checkouts] == ["${{ github.event.repository.default_branch }}"]
-    for theirs in ("head_sha", "head_branch", "head_repository", "pull_requests", "event.pull_request"):
+    for theirs in ("head_sha", "head_branch", "head_repository", "pull_requests", "event.pull_request", "refs/pull"):
         assert theirs not in text
 
 
-def test_the_job_that_runs_a_stranger_s_code_has_no_token_and_no_secret() -> None:
-    text = (WORKFLOWS / "measure.yml").read_text()
+@pytest.mark.parametrize("name", ["measure.yml", "bisect.yml"])
+def test_the_job_that_runs_a_stranger_s_code_has_no_token_and_no_secret(name: str) -> None:
+    text = (WORKFLOWS / name).read_text()
 
     assert "secrets." not in text
     assert "github.token" not in text
     assert "pull_request_target" not in text
+
+
+def test_what_a_comment_says_decides_alone_whether_the_job_is_started() -> None:
+    document = yaml.safe_load((WORKFLOWS / "command.yml").read_text())
+    (job,) = document["jobs"].values()
+
+    assert job["if"] == "github.event.issue.pull_request && startsWith(github.event.comment.body, '/roofwatch')"
+    assert "comment.body" not in str(job["steps"])
+    assert "author_association" not in (WORKFLOWS / "command.yml").read_text()
+
+
+def test_a_command_starts_the_workflow_that_ships_with_the_inputs_that_it_takes() -> None:
+    inputs = yaml.safe_load((WORKFLOWS / BISECT_WORKFLOW).read_text())[True]["workflow_dispatch"]["inputs"]
+
+    assert set(inputs) == {"series", "base", "head", "number"}  # as tests/github/test_commands.py sees them sent
 
 
 def test_no_check_out_leaves_its_credentials_behind() -> None:

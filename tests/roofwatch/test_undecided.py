@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from ci.pull_request import judge_pull_request
+from collector.measurement import Measurement
 from collector.record import RunRecord
 from collector.selection import Subject
 from collector.spent_time import Activity
-from roofwatch.undecided import MoreWhileItHelps, is_floor_unknown, is_undecided
+from roofwatch.undecided import MoreWhileItHelps, is_floor_unknown, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 
 DECIDED, NEAR, FAR = ("rms_norm/n=1/float32/fwd", "rms_norm/n=2/float32/fwd", "rms_norm/n=3/float32/fwd")
@@ -96,3 +97,30 @@ def test_a_floor_is_known_from_eighteen_blocks_on(block_count: int, is_open: boo
     judged = judge_pull_request(*make_records([make_timed(levels=levels)], [make_timed(levels=levels[::-1])]))
 
     assert is_floor_unknown(judged.cases[0]) is is_open
+
+
+def test_what_is_flagged_is_measured_again_before_all_else_and_once() -> None:
+    levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY}
+    base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
+    slower = make_timed(DECIDED, median_ns=1.4e6, levels=EIGHT_QUIET[::-1])
+    spent_ns = {str(Activity.TIMING): 32 * 10**9}
+
+    def looked_at(base: list[Measurement], head: list[Measurement]) -> tuple[RunRecord, RunRecord]:
+        spent = {"spent_ns": spent_ns}
+        return make_records(base, head, base_fields=spent, head_fields=spent)
+
+    first = looked_at(base, [slower, make_timed(NEAR, levels=EIGHT_NOISY[::-1])])
+    twelve = (*EIGHT_QUIET, *EIGHT_QUIET[:4])
+    second = looked_at(
+        [make_timed(DECIDED, levels=twelve)], [make_timed(DECIDED, median_ns=1.4e6, levels=twelve[::-1])]
+    )
+
+    def more(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
+        ask = MoreWhileItHelps(
+            judge_pull_request, needs_more, budget_s=budget_s, say=lambda _: None, clock=clock_of((0.0, 0.0))
+        )
+        return dict(ask(*records))
+
+    assert more(first, budget_s=17.0) == {Subject(DECIDED, "eager"): 12}
+    assert more(first, budget_s=1_000.0) == {Subject(DECIDED, "eager"): 12, Subject(NEAR, "eager"): 12}
+    assert more(second, budget_s=1_000.0) == {}
