@@ -10,7 +10,7 @@ STAMP := $(VENV)/.set-up
 GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu lint types format bench-detection bench-precision up down clean
+.PHONY: help setup demo test test-gpu lint types format screenshots bench-detection bench-precision up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -47,6 +47,10 @@ types: $(STAMP) ## Check types
 format: $(STAMP) ## Put the code into the project's style
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
+
+screenshots: $(STAMP) ## Make the README's pictures of the dashboard from what the demo measures, in a real Chromium
+	@$(BIN)/roofwatch demo --no-serve
+	@$(BIN)/python -m tests.dashboard.screenshots roofwatch-demo docs/images
 
 bench-detection: ## Our change-point detector beside its peers (ROOFWATCH_DETECTION_DATA: a folder of series and their harness)
 	@$(PYTHON) -m venv build/peers

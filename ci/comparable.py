@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ci.remark import Remark
+from collector.machine import Environment
 from collector.record import RunRecord, Side
 
 _TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
+
+
+@dataclass(frozen=True, order=True)
+class ComparabilityClass:
+    """What two runs must share for their times to compare. Timer and state of the cache must be equal too; those are
+    of each measurement.
+    """
+
+    runner_class: str
+    harness_version: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact that is not the same in all of some environments."""
+
+    name: str
+    values: tuple[str, ...]
+    """One of each environment."""
+    may_move_times: bool
+    """It belongs to the toolchain, so what moved may be its doing."""
+
+
+def differences_of(environments: Sequence[Environment]) -> list[Difference]:
+    """What differs between environments of one class, which are compared all the same; the toolchain first."""
+    found = []
+    for name in (*_TOOLCHAIN, *(name for name in Environment.model_fields if name not in _TOOLCHAIN)):
+        values = tuple("not known" if value is None else str(value) for value in _values(environments, name))
+        if len(set(values)) > 1:
+            found.append(Difference(name.replace("_", " "), values, may_move_times=name in _TOOLCHAIN))
+    return found
+
+
+def _values(environments: Sequence[Environment], name: str) -> list[object]:
+    return [getattr(environment, name) for environment in environments]
 
 
 def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:

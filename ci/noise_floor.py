@@ -117,19 +117,33 @@ def noise_floor_of(
         commit_sha=head.commit.sha,
         measured_at=head.finished_at,
         cases=tuple(
-            CaseNoise(
-                case_id=case_id,
-                implementation=implementation,
-                block_count=comparison.block_count,
-                noise_floor=comparison.block_deviation,
-                detectable_change={
-                    blocks: detectable_change(comparison.block_deviation, blocks, threshold=threshold)
-                    for blocks in DETECTABLE_AT
-                },
-                is_significant=comparison.is_significant,
-                is_false_alarm=comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED},
-            )
+            noise
             for (case_id, implementation), comparison in comparisons.items()
-            if comparison.block_deviation is not None
+            if (noise := case_noise(case_id, implementation, comparison, threshold=threshold)) is not None
         ),
+    )
+
+
+def case_noise(case_id: str, implementation: str, comparison: Comparison, *, threshold: float) -> CaseNoise | None:
+    """What a comparison of a commit with itself says of one case; None where it has too few blocks.
+
+    Args:
+        case_id: The case.
+        implementation: The implementation.
+        comparison: Of its times.
+        threshold: Practical threshold as a fraction, for what can be detected.
+    """
+    if comparison.block_deviation is None:
+        return None
+    return CaseNoise(
+        case_id=case_id,
+        implementation=implementation,
+        block_count=comparison.block_count,
+        noise_floor=comparison.block_deviation,
+        detectable_change={
+            blocks: detectable_change(comparison.block_deviation, blocks, threshold=threshold)
+            for blocks in DETECTABLE_AT
+        },
+        is_significant=comparison.is_significant,
+        is_false_alarm=comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED},
     )

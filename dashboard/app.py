@@ -9,8 +9,13 @@ from dashboard.wording import code_span
 from db.errors import StoreError
 from roofwatch.settings import SettingsError
 
-# tables want the width that Streamlit leaves empty around a page
-_STYLE = "<style>.stMainBlockContainer {padding: 4rem 2.5rem 3rem}</style>"
+# Tables want the width that Streamlit leaves empty around a page. Its captions are paler than people with weak eyes can
+# read: WCAG 2.2 asks for a contrast of 4.5.
+_STYLE = """<style>
+.stMainBlockContainer {padding: 4rem 2.5rem 3rem}
+[data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p {color: inherit; opacity: 1}
+[data-testid="stCaptionContainer"] {opacity: 0.85}
+</style>"""
 
 
 def show() -> None:
@@ -20,9 +25,13 @@ def show() -> None:
     page = st.navigation(
         [
             st.Page("views/overview.py", title="Overview", icon=":material/home:", default=True),
+            st.Page("views/regression.py", title="Regression", icon=":material/search:", url_path="regression"),
             st.Page("views/trends.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
             st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
             st.Page("views/kernel.py", title="Kernel", icon=":material/memory:", url_path="kernel"),
+            st.Page("views/run.py", title="Run", icon=":material/play_circle:", url_path="run"),
+            st.Page("views/runners.py", title="Runners", icon=":material/dns:", url_path="runners"),
+            st.Page("views/fleet.py", title="Fleet economics", icon=":material/payments:", url_path="fleet"),
         ],
         position="top",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from collector.part import Outcome
 from dashboard.wording import natural_order
@@ -57,6 +58,27 @@ class ComparedCase:
         change = self.relative_change
         moved = 0.0 if change is None else abs(math.log1p(change))
         return bool(self.change_points), has_new_outcome, not is_on_both, moved
+
+
+class Shown(StrEnum):
+    """Which rows of a comparison somebody wants to see."""
+
+    EVERYTHING = "everything"
+    JUDGED = "with a stored verdict"
+    OTHER_OUTCOMES = "other outcomes"
+    ONE_SIDE = "on one side only"
+    OTHER_CODE = "other machine code"
+
+    def admits(self, row: ComparedCase) -> bool:
+        """A row is of that kind."""
+        judged, new_outcome, one_sided, _ = row.relevance
+        return {
+            Shown.EVERYTHING: True,
+            Shown.JUDGED: judged,
+            Shown.OTHER_OUTCOMES: new_outcome,
+            Shown.ONE_SIDE: one_sided,
+            Shown.OTHER_CODE: row.code_change.startswith("changed"),
+        }[self]
 
 
 def _outcome(case: MeasuredCase | None) -> Outcome | None:

@@ -9,20 +9,27 @@ from dataclasses import dataclass
 import streamlit as st
 
 from dashboard import data
+from dashboard.filters import PARAMETERS, Filters, options_of
 from dashboard.permalink import Permalink
+from dashboard.sign_in import show_sign_in
+from dashboard.wording import code_span
 
 _REMEMBERED_PROJECT = "project"
+_REMEMBERED_FILTERS = "filters"
 
 
 @dataclass(frozen=True)
 class View:
     project: str
     link: Permalink
+    filters: Filters
+    """What the reader narrowed all views to: show only what these admit."""
 
 
 @contextmanager
 def open_view(name: str, title: str, question: str) -> Iterator[View]:
-    """Draw the header of a view and let the reader choose the project; its choices are in the address afterwards.
+    """Draw the header of a view and let the reader choose the project and what to narrow it to; these choices are in
+    the address afterwards, and follow the reader to other views.
 
     Where no project has runs yet, this says how to get some and the view ends.
 
@@ -49,9 +56,30 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         )
         # an unkeyed copy, since the choice itself is forgotten when another view opens
         st.session_state[_REMEMBERED_PROJECT] = project
-        yield View(project, link)
+        filters = _choose_filters(link, project)
+        yield View(project, link, filters)
     finally:
         link.write()
+
+
+def _choose_filters(link: Permalink, project: str) -> Filters:
+    facets = data.read_facets(project)
+    options = options_of(facets)
+    remembered: dict[str, list[str]] = st.session_state.get(_REMEMBERED_FILTERS, {})
+    line = st.container(horizontal=True, vertical_alignment="center")
+    panel = line.popover("Filters", icon=":material/filter_alt:")
+    chosen = {
+        parameter: link.narrow(
+            label, options[parameter], parameter=parameter, default=remembered.get(parameter, ()), place=panel
+        )
+        for parameter, label in PARAMETERS.items()
+    }
+    st.session_state[_REMEMBERED_FILTERS] = chosen
+    filters = Filters(facets, chosen)
+    narrowed = ", ".join(f"{label.lower()} {code_span(values)}" for label, values in filters.in_words())
+    line.caption(f"Only {narrowed}." if narrowed else "Everything that was measured.")
+    show_sign_in(line)
+    return filters
 
 
 def say_how_to_begin(what_is_missing: str) -> None:

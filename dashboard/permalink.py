@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from urllib.parse import urlencode, urljoin
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -76,6 +77,31 @@ class Permalink:
             self._chosen[parameter] = [value for value in options if value in chosen]
         return [value for value in options if value in chosen]
 
+    def narrow(
+        self,
+        label: str,
+        options: Sequence[str],
+        *,
+        parameter: str,
+        default: Sequence[str] = (),
+        title: Callable[[str], str] = str,
+        placeholder: str = "all",
+        place: DeltaGenerator | None = None,
+    ) -> list[str]:
+        """Any of `options`. None of them means what the placeholder says, and then the address does not name them."""
+        key = self._key(parameter)
+        asked = self._asked(parameter)
+        if asked is not None:
+            for value in asked:
+                if value not in options:
+                    _notice(label, value, instead="showing all")
+        wanted = asked if asked is not None else st.session_state.get(key, default)
+        st.session_state[key] = [value for value in wanted if value in options]
+        chosen = (place or st).multiselect(label, options, key=key, format_func=title, placeholder=placeholder)
+        if chosen:
+            self._chosen[parameter] = chosen
+        return chosen
+
     def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
         """Yes or no, no at first; `yes` and `no` in the address."""
         key = self._key(parameter)
@@ -87,6 +113,10 @@ class Permalink:
         is_on = (place or st).toggle(label, key=key)
         self._chosen[parameter] = ["yes" if is_on else "no"]
         return is_on
+
+    def address_of(self, view: str, **choices: str) -> str:
+        """Where another view shows certain choices, for a link in a table."""
+        return f"{urljoin(st.context.url or '/', view)}?{urlencode(choices)}"
 
     def write(self) -> None:
         """Put the choices into the address. What the view did not ask about leaves it."""
@@ -110,8 +140,8 @@ class Permalink:
         return f"{self._view}:{parameter}:written"
 
 
-def _notice(label: str, asked: str) -> None:
+def _notice(label: str, asked: str, *, instead: str = "showing another") -> None:
     st.warning(
-        f"The address asks for the {label.lower()} {code_span(shortened(asked))}, which is not here: showing another.",
+        f"The address asks for the {label.lower()} {code_span(shortened(asked))}, which is not here: {instead}.",
         icon=":material/link_off:",
     )

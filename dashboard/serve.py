@@ -17,7 +17,9 @@ from pathlib import Path
 from types import FrameType
 
 from dashboard.errors import DashboardError
+from dashboard.provider import sign_in_secrets
 from dashboard.server_process import PARENT_VARIABLE
+from roofwatch.settings import load_settings
 
 _APP = Path(__file__).with_name("app.py")
 _START_TIMEOUT_S = 120.0
@@ -34,7 +36,8 @@ _FLAGS = {
     "logger.hideWelcomeMessage": "true",
     "client.showErrorDetails": "none",
     "theme.light.primaryColor": "#0072B2",
-    "theme.dark.primaryColor": "#56B4E9",
+    # a lighter blue would leave white text on it too pale
+    "theme.dark.primaryColor": "#0077BB",
 }
 
 
@@ -57,14 +60,17 @@ def serve(
         data_dir: Folder of the embedded database, which is used unless there is a URL.
         database_url: Of a database that runs already. With neither, the settings of the environment hold.
         on_ready: Called once with the dashboard's address, as soon as it answers.
-        address: To listen on. Beyond this machine there is no password: put a proxy in front.
+        address: To listen on. Beyond this machine whoever reaches it may read: signing in is only for triage. Put a
+            proxy that encrypts in front.
 
     Returns:
         0 after Ctrl-C or SIGTERM, else the exit status of the server.
 
     Raises:
-        DashboardError: the port is taken, or the server does not start.
+        DashboardError: the port is taken, the server does not start, or signing in is set up only in part.
+        SettingsError: the settings cannot be read.
     """
+    sign_in_secrets(load_settings())
     chosen_port = _free_port(address, port)
     with _terminated_as_exception():
         child: subprocess.Popen[bytes] | None = None

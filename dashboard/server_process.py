@@ -26,6 +26,12 @@ def end_with_parent(parent_pid: int) -> None:
 
 if __name__ == "__main__":
     end_with_parent(int(os.environ[PARENT_VARIABLE]))
+    from streamlit.runtime.secrets import secrets_singleton
     from streamlit.web.cli import main
 
+    from dashboard.provider import sign_in_secrets
+    from roofwatch.settings import load_settings
+
+    # in memory, and in the place of whatever file of secrets lies about: nothing is written where others could read it
+    secrets_singleton.merge_programmatic_secrets(sign_in_secrets(load_settings()))
     main(prog_name="streamlit")

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ci.movement import Movement
 from collector.metrics import Layer
 from collector.part import Outcome
+from db.access import TriageState
 from db.values import ChangePoint, CommitRef, Regression, Verdict
 
 
@@ -31,6 +33,14 @@ VERDICT_MARKS: Mapping[Verdict, Mark] = {
     Verdict.IMPROVED: Mark("●", "improved", "blue"),
     Verdict.UNCHANGED: Mark("=", "unchanged", "gray"),
     Verdict.INCONCLUSIVE: Mark("?", "inconclusive", "gray"),
+}
+
+TRIAGE_MARKS: Mapping[TriageState, Mark] = {
+    TriageState.NEW: Mark("○", "new", "violet"),
+    TriageState.ACKNOWLEDGED: Mark("◐", "acknowledged", "blue"),
+    TriageState.EXPECTED: Mark("≈", "expected", "gray"),
+    TriageState.FIXED: Mark("✓", "fixed", "gray"),
+    TriageState.INVALID: Mark("✕", "invalid", "gray"),
 }
 
 
@@ -62,6 +72,11 @@ def natural_order(text: str) -> list[tuple[str, int]]:
 def percent(relative_change: float) -> str:
     """A signed share; from a doubling on, the factor is easier to read."""
     return f"×{1 + relative_change:.3g}" if relative_change >= 1 else f"{relative_change:+.1%}"
+
+
+def movement_text(movement: Movement) -> str:
+    """`+42.0%`, or that it fails."""
+    return "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
 
 
 def transition_text(change_point: ChangePoint) -> str:

@@ -13,6 +13,7 @@ class Conditions(TypedDict):
     """Of one time; the fields of `SeriesPoint` that bear these names."""
 
     sm_clock_mhz: float | None
+    temperature_c: float | None
     degraded_by: tuple[str, ...]
     choices: tuple[TunedChoice, ...]
 
@@ -28,8 +29,10 @@ def conditions_of(
     """
     states = [state for block in block_facts or () if (state := block.get("device_state"))]
     clocks = [clock for state in states if (clock := state.get("sm_clock_mhz"))]
+    temperatures_c = [temperature_c for state in states if (temperature_c := state.get("temperature_c")) is not None]
     return Conditions(
         sm_clock_mhz=statistics.median(clocks) if clocks else None,
+        temperature_c=max(temperatures_c, default=None),
         degraded_by=tuple(sorted({reason for state in states for reason in state.get("degraded_by", ())})),
         choices=tuple(
             TunedChoice(one["function"], one.get("key", ""), _in_words(one.get("chosen", {}))) for one in autotuning

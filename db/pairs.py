@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-from sqlalchemy import select
+from sqlalchemy import select, true
 from sqlalchemy.orm import Session, aliased
 
 from collector.part import Outcome
@@ -13,11 +13,16 @@ from db.models import CaseRow, CommitRow, EnvironmentRow, MeasurementRow, Projec
 from db.values import Pair
 
 
-def list_pairs(session: Session, project: str) -> list[Pair]:
+def list_pairs(session: Session, project: str, *, of_one_commit: bool = False) -> list[Pair]:
     """The pairs of a project, newest first; only what both sides measured, alike enough to compare.
 
     Left out is what failed on a side, or was measured there on another runner class, by another harness version or
     timer, or in another cache state.
+
+    Args:
+        session: Of the store.
+        project: Its name.
+        of_one_commit: Only those that measured a commit against itself: what calibrates a runner.
     """
     base_run, head_run = aliased(RunRow), aliased(RunRow)
     base_environment, head_environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
@@ -51,6 +56,7 @@ def list_pairs(session: Session, project: str) -> list[Pair]:
             head.outcome == Outcome.OK.value,
             base.timer == head.timer,
             base.cache == head.cache,
+            base_run.commit_id == head_run.commit_id if of_one_commit else true(),
         )
         .order_by(head_run.started_at.desc(), head_run.run_id, base_run.run_id, CaseRow.name, head.implementation)
     )

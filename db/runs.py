@@ -87,7 +87,7 @@ def run_detail(session: Session, run_id: str) -> RunDetail | None:
     return RunDetail(
         summary=summaries[0],
         ceilings=_ceilings(session, key),
-        cases=_measured_cases(session, key),
+        cases=list_measured_cases(session, key),
         static_rows=_static_rows(session, key),
     )
 
@@ -148,7 +148,8 @@ def _ceilings(session: Session, run_id: UUID) -> tuple[CeilingValue, ...]:
     )
 
 
-def _measured_cases(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
+def list_measured_cases(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
+    """The measurements of a run with their cases, in its order."""
     worst = (
         select(
             TensorErrorRow.case_id,

@@ -131,6 +131,8 @@ class SeriesPoint:
     setting: RunSetting | None = None
     sm_clock_mhz: float | None = None
     """Median of the blocks' clocks, where they were read and asked for."""
+    temperature_c: float | None = None
+    """Highest of any block, likewise."""
     degraded_by: tuple[str, ...] = ()
     """What held the device back, or shared it, in any block; if asked for."""
     choices: tuple[TunedChoice, ...] = ()
@@ -226,10 +228,12 @@ class Regression:
     is_alert: bool = False
     """Sure enough to call somebody: confirmed, or still standing when the false ones among all that a night's series
     tell are held at their rate."""
+    recovered_at: CommitRef | None = None
+    """The commit by which what moved is back where it was."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes two findings of later judgements the same regression."""
+        """What tells it from all others of one judgement."""
         return self.project, self.commit.sha, self.kernel, str(self.verdict)
 
 

@@ -12,7 +12,22 @@ from typing import Annotated
 import typer
 
 from roofwatch import __version__
-from roofwatch.commands import api, diagnose, machine_code, measure, ncu, pair, post, profile, records, service, token
+from roofwatch.commands import (
+    alert,
+    api,
+    artefact,
+    diagnose,
+    history,
+    machine_code,
+    measure,
+    ncu,
+    pair,
+    post,
+    profile,
+    records,
+    service,
+    token,
+)
 
 app = typer.Typer(
     name="roofwatch",
@@ -21,7 +36,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (measure, pair, diagnose, ncu, profile, machine_code, records, post, service, api, token):
+for commands in (
+    measure,
+    pair,
+    history,
+    diagnose,
+    ncu,
+    profile,
+    machine_code,
+    records,
+    artefact,
+    post,
+    alert,
+    service,
+    api,
+    token,
+):
     app.add_typer(commands.app)
 
 

@@ -6,12 +6,13 @@ one above it that has either. Environment variables are named `ROOFWATCH_<SETTIN
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
 _PREFIX = "ROOFWATCH_"
 
@@ -22,6 +23,19 @@ class SettingsError(Exception):
 
 def _default_data_dir() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "roofwatch"
+
+
+def _from_json(value: object) -> object:
+    """An environment variable holds a table as JSON; a file has tables of its own."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON object: {error}") from None
+
+
+_Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
@@ -36,6 +50,29 @@ class Settings(BaseModel):
     """What tokens of GitHub Actions must be made for, to send records to `roofwatch api`; unset, none is let in."""
     oidc_issuer: str = "https://token.actions.githubusercontent.com"
     """Who makes those tokens: another one for a GitHub Enterprise Server."""
+    alert_rules: Path | None = None
+    """The file that says who is told what (`roofwatch alert check` reads it); unset, nobody is told anything."""
+    dashboard_url: str | None = None
+    """Where people open the dashboard, such as `https://roofwatch.example.com`."""
+    sign_in_issuer: str | None = None
+    """The OpenID Connect provider that people sign in to the dashboard with; unset, everybody only reads."""
+    sign_in_client_id: str | None = None
+    """By which that provider knows the dashboard."""
+    sign_in_client_secret: SecretStr | None = None
+    sign_in_cookie_secret: SecretStr | None = None
+    """Signs the cookies of those who signed in; unset, one is made at each start, and everybody signs in again."""
+    triagers: tuple[str, ...] = ()
+    """Who may decide about regressions, of those who signed in with a verified address: `name@example.com`,
+    `@example.com`, or `owner/project=name@example.com` for one project; in the environment separated by commas."""
+    device_hour_prices: Annotated[dict[str, _Price], BeforeValidator(_from_json)] = Field(default_factory=dict)
+    """What an hour of one device costs, by shell pattern of the runner class; the first that matches counts."""
+    currency: Annotated[str, Field(min_length=1, max_length=10)] = "USD"
+    """Of those prices."""
+
+    @field_validator("triagers", mode="before")
+    @classmethod
+    def _separated_by_commas(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def load_settings(folder: Path | None = None) -> Settings:

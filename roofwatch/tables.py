@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collector.protocol import KernelInfo
     from db.status import StoreStatus
     from db.values import Regression
+    from roofwatch.downloading import OfferedArtefact
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
@@ -233,6 +234,15 @@ def status(store: StoreStatus) -> Table:
     table.add_row("size", format_bytes(store.size_bytes))
     for name, count in store.row_counts.items():
         table.add_row(f"rows of {name}", str(count))
+    return table
+
+
+def artefacts(offered: Iterable[OfferedArtefact]) -> Table:
+    """The files that a run's record names."""
+    table = _table("name", "kind", "size", "sha256", "stored", right=("size",))
+    for one in offered:
+        stored = "yes" if one.is_stored else "no: nobody has sent it"
+        table.add_row(_text(one.name), _text(one.kind), format_bytes(one.size_bytes), _text(one.sha256[:12]), stored)
     return table
 
 

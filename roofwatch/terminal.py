@@ -30,6 +30,7 @@ _EXPECTED_ERRORS = {
     "BaselineError",
     "NoiseFloorError",
     "GitHubError",
+    "AlertError",
 }
 
 

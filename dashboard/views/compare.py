@@ -1,47 +1,57 @@
-"""Two commits side by side, the most relevant difference first."""
+"""Two commits, runs, branches, toolchains or devices side by side, the most relevant difference first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from collector.measurement import Measurement
 from collector.metrics import metric
 from dashboard import data
-from dashboard.comparison import ComparedCase, compare_runs, why_not_comparable
+from dashboard.charts.distribution import distribution_figure
+from dashboard.comparison import ComparedCase, Shown, compare_runs, why_not_comparable
+from dashboard.export import to_csv, to_markdown, to_parquet
 from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.sides import By, run_for, runs_by, title_of
 from dashboard.table import NO_VALUE, show_table
 from dashboard.wording import VERDICT_MARKS, code_span, commit_text, outcome_text, percent
-from db.values import CommitRef, MeasuredCase
+from dashboard.zone import reader_zone, written
+from db.fleet_values import FleetRun
+from db.values import CommitRef, MeasuredCase, RunDetail
 
 _EVERY_KERNEL = "all"
+_MOST_RUNS = 500
+"""That sides other than commits are looked for among."""
 
 
 def show() -> None:
-    with open_view("compare", "Compare", "What differs between two commits, as measured and as compiled.") as view:
-        commits = {commit.sha: commit for commit in data.list_commits(view.project)}
-        if len(commits) < 2:
-            say_how_to_begin("Comparing takes runs of two commits. Measure another commit, then store its record:")
-        oldest_first = sorted(commits, key=lambda sha: commits[sha])
-        first, second, third = st.columns([2, 2, 1])
-        base_sha = _choose_side(view, commits, "Base", default=oldest_first[-2], place=first)
-        head_sha = _choose_side(view, commits, "Head", default=oldest_first[-1], place=second)
-        head = data.read_run(view.project, head_sha)
-        base = data.read_run(view.project, base_sha, runner_class=head.summary.runner_class)
+    with open_view("compare", "Compare", "What differs between two sides, as measured and as compiled.") as view:
+        kinds, first, second, third, fourth = st.columns([1.1, 2, 2, 1, 1])
+        by = By(view.link.choose("Compare", [*By], parameter="by", place=kinds))
+        base, head = _commits(view, first, second) if by is By.COMMITS else _others(view, by, first, second)
         for side, place in ((base, first), (head, second)):
-            place.caption(f"{code_span(side.summary.runner_class)}, {side.summary.started_at:%Y-%m-%d %H:%M %Z}")
-        if base.summary.commit == head.summary.commit:
-            st.info("Base and head are the same commit: choose two.", icon=":material/compare_arrows:")
+            place.caption(f"{code_span(side.summary.runner_class)}, {written(side.summary.started_at, reader_zone())}")
+        if base.summary.run_id == head.summary.run_id or (
+            by is By.COMMITS and base.summary.commit == head.summary.commit
+        ):
+            st.info(
+                f"Base and head are the same {'commit' if by is By.COMMITS else 'run'}: choose two.",
+                icon=":material/compare_arrows:",
+            )
             return
-        rows = compare_runs(base, head, data.list_regressions(view.project))
+        rows = [
+            row
+            for row in compare_runs(base, head, data.list_regressions(view.project))
+            if view.filters.admits_case(row.case_id)
+        ]
         kernel = view.link.choose(
-            "Kernel",
-            [_EVERY_KERNEL, *sorted({row.kernel for row in rows})],
-            parameter="kernel",
-            place=third,
+            "Kernel", [_EVERY_KERNEL, *sorted({row.kernel for row in rows})], parameter="kernel", place=third
         )
+        shown = Shown(view.link.choose("Show", [*Shown], parameter="show", place=fourth))
         refusal = why_not_comparable(base.summary, head.summary)
         if refusal:
             st.warning(
@@ -49,10 +59,29 @@ def show() -> None:
             )
         if base.summary.commit.first_parent_count > head.summary.commit.first_parent_count:
             st.info("The head is older than the base. Judgements are stored forwards: swap the two to see them.")
-        _show_table([row for row in rows if kernel in (_EVERY_KERNEL, row.kernel)], is_comparable=refusal is None)
+        rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel) and shown.admits(row)]
+        if not rows:
+            st.info("No case is left: show everything, or widen the filters.", icon=":material/filter_alt:")
+            return
+        _show_table(rows, is_comparable=refusal is None)
+        _offer_files(rows, f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
+        _show_distribution(view, rows, base, head)
 
 
-def _choose_side(
+def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
+    commits = {
+        commit.sha: commit for commit in data.list_commits(view.project) if view.filters.admits_commit(commit.sha)
+    }
+    if len(commits) < 2:
+        say_how_to_begin("Comparing takes runs of two commits. Measure another commit, then store its record:")
+    oldest_first = sorted(commits, key=lambda sha: commits[sha])
+    base_sha = _choose_commit(view, commits, "Base", default=oldest_first[-2], place=first)
+    head_sha = _choose_commit(view, commits, "Head", default=oldest_first[-1], place=second)
+    head = data.read_run(view.project, head_sha)
+    return data.read_run(view.project, base_sha, runner_class=head.summary.runner_class), head
+
+
+def _choose_commit(
     view: View, commits: Mapping[str, CommitRef], label: str, *, default: str, place: DeltaGenerator
 ) -> str:
     return view.link.choose(
@@ -65,6 +94,88 @@ def _choose_side(
     )
 
 
+def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
+    choices = runs_by(by, data.list_fleet_runs(view.project, limit=_MOST_RUNS), view.filters.facets)
+    if len(choices) < 2:
+        say_how_to_begin(f"Comparing takes two {by}, and there are runs of {len(choices)}. Measure another:")
+    head = run_for(choices[_choose_other(view, by, choices, "Head", default=0, place=second)])
+    base_runs = choices[_choose_other(view, by, choices, "Base", default=1, place=first)]
+    base = run_for(base_runs, runner_class=head.runner_class)
+    return data.read_run_detail(base.run_id), data.read_run_detail(head.run_id)
+
+
+def _choose_other(
+    view: View, by: By, choices: Mapping[str, list[FleetRun]], label: str, *, default: int, place: DeltaGenerator
+) -> str:
+    zone = reader_zone()
+    return view.link.choose(
+        label,
+        list(choices),
+        parameter=f"{label.lower()}_{by}",
+        title=lambda choice: title_of(by, choice, choices[choice], zone),
+        default=list(choices)[default],
+        place=place,
+    )
+
+
+def _offer_files(rows: Sequence[ComparedCase], name: str) -> None:
+    frame = pd.DataFrame(
+        {
+            "case": [row.case_id for row in rows],
+            "implementation": [row.implementation for row in rows],
+            "base median (ns)": [_median(row.base) for row in rows],
+            "head median (ns)": [_median(row.head) for row in rows],
+            "relative change": [row.relative_change for row in rows],
+            "base utilisation": [None if row.base is None else row.base.utilisation for row in rows],
+            "head utilisation": [None if row.head is None else row.head.utilisation for row in rows],
+            "stored verdict": [_verdict_text(row) for row in rows],
+            "outcome": [_outcomes_text(row) for row in rows],
+            "accuracy": [_accuracy_text(row) for row in rows],
+            "machine code": [row.code_change for row in rows],
+        }
+    )
+    place = st.container(horizontal=True)
+    for kind, ending, write in (
+        ("CSV", "csv", to_csv),
+        ("Parquet", "parquet", to_parquet),
+        ("Markdown", "md", to_markdown),
+    ):
+        # written when it is asked for
+        place.download_button(
+            kind,
+            partial(write, frame),
+            file_name=f"roofwatch-{name}.{ending}",
+            icon=":material/download:",
+            on_click="ignore",
+            key=f"export {ending}",
+        )
+
+
+def _show_distribution(view: View, rows: Sequence[ComparedCase], base: RunDetail, head: RunDetail) -> None:
+    st.subheader("Samples of one case", anchor=False)
+    timed = {f"{row.case_id} {row.implementation}": row for row in rows if _median(row.base) or _median(row.head)}
+    if not timed:
+        st.text("None of these cases was timed on either side.")
+        return
+    if not view.link.switch("Show the samples", parameter="samples"):
+        st.caption("Every sample of both runs is read for it.")
+        return
+    row = timed[view.link.choose("Samples of", list(timed), parameter="of")]
+    measured = [_measurement(side, row) for side in (base, head)]
+    st.plotly_chart(distribution_figure(*measured), key="distribution")
+
+
+def _measurement(side: RunDetail, row: ComparedCase) -> Measurement | None:
+    return next(
+        (
+            measurement
+            for measurement in data.read_record(side.summary.run_id).measurements
+            if (measurement.case_id, measurement.implementation) == (row.case_id, row.implementation)
+        ),
+        None,
+    )
+
+
 def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
     frame = pd.DataFrame(
         {
@@ -74,6 +185,7 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
             "base time": [_median(row.base) for row in rows],
             "head time": [_median(row.head) for row in rows],
             "change": [row.relative_change if is_comparable else None for row in rows],
+            "utilisation": [_utilisations_text(row) for row in rows],
             "outcome": [_outcomes_text(row) for row in rows],
             "accuracy": [_accuracy_text(row) for row in rows],
             "machine code": [row.code_change for row in rows],
@@ -94,6 +206,9 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
                 width=70,
                 help="(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
             ),
+            "utilisation": st.column_config.Column(
+                width=105, help="Share of the roof that was reached: base → head. It compares across devices too."
+            ),
             "outcome": st.column_config.Column(width=115, help="How the measurement ended: base → head."),
             "accuracy": st.column_config.Column(
                 width=150, help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}."
@@ -111,6 +226,16 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
 
 def _median(case: MeasuredCase | None) -> float | None:
     return None if case is None else case.median_ns
+
+
+def _utilisations_text(row: ComparedCase) -> str:
+    base, head = (
+        None if case is None or case.utilisation is None else metric("utilisation").format(case.utilisation)
+        for case in (row.base, row.head)
+    )
+    if base is None or head is None or base == head:
+        return head or base or ""
+    return f"{base} → {head}"
 
 
 def _verdict_text(row: ComparedCase) -> str:

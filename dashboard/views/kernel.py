@@ -1,173 +1,253 @@
-"""One kernel in one run: how far from the roof, which implementation wins, what the compilers made of it."""
+"""One kernel in one run: how far from the roof, which implementation wins, what limits it, what it compiles to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from datetime import tzinfo
 
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from collector.metrics import METRICS, metric
-from collector.part import Outcome
+from collector.datasheets import datasheet_ceilings
+from collector.metrics import metric
+from collector.record import RunRecord
 from dashboard import data
-from dashboard.charts import roofline_figure
-from dashboard.comparison import changed_facts
+from dashboard.charts.autotune import MAX_ROWS, autotune_figure
+from dashboard.charts.roofline import place, roofline_figure
 from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.kernel_tables import (
+    accuracy_table,
+    best_table,
+    counters_table,
+    diagnoses_of,
+    diagnosis_table,
+    of_kernel,
+    profiler_table,
+    static_help,
+    static_table,
+)
 from dashboard.table import show_table
-from dashboard.wording import code_span, commit_text, natural_order, outcome_text
-from db.values import CommitRef, MeasuredCase, RunDetail, StaticRow
+from dashboard.wording import code_span, commit_text
+from dashboard.zone import reader_zone, written
+from db.fleet_values import FleetRun
+from db.values import Series
 
-_HASH_LENGTH = 12
-_NOT_CHANGED = {"same machine code", "first commit"}
-_STATIC_COLUMNS = {
-    "registers": "registers",
-    "spilled_registers": "spilled",
-    "local_bytes": "local (B)",
-    "shared_bytes": "shared (B)",
-    "code_bytes": "code (B)",
-}
+_RUNS_OFFERED = 300
+_NO_PATH = "none"
+_DIAGNOSES_TOLD = 6
 
 
 def show() -> None:
-    with open_view("kernel", "Kernel", "How far one kernel is from the roof, and what it compiles to.") as view:
-        commits = sorted(data.list_commits(view.project))
-        if not commits:
-            say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
+    with open_view("kernel", "Kernel", "How far one kernel is from the roof, why, and what it compiles to.") as view:
+        runs = _runs_by_commit(view)
+        if not runs:
+            _say_nothing_is_there(view)
+            return
         choices = st.container(horizontal=True)
-        detail, previous = _choose_run(view, commits, choices)
-        kernels = sorted({case.kernel for case in detail.cases})
+        run, previous = _choose_run(view, runs, choices)
+        record = data.read_record(run.run_id)
+        kernels = sorted({case.kernel for case in record.cases if view.filters.admits_case(case.case_id)})
         if not kernels:
-            st.info("The run of this commit has no cases: choose another commit.", icon=":material/filter_alt:")
+            st.info(
+                "The run of this commit has no such case: choose another commit, or widen the filters.",
+                icon=":material/filter_alt:",
+            )
             return
         kernel = view.link.choose("Kernel", kernels, parameter="kernel", place=choices)
-        st.caption(
-            f"Measured on {code_span(detail.summary.runner_class)}, {detail.summary.started_at:%Y-%m-%d %H:%M %Z}"
-        )
-        cases = [case for case in detail.cases if case.kernel == kernel]
-        _show_roofline(cases, detail)
-        _show_times(cases)
-        _show_static(cases, detail, previous)
-        _show_accuracy(cases)
+        part = _narrowed(of_kernel(record, kernel), view)
+        _show_where(record, kernel, reader_zone())
+        _show_roofline(view, part)
+        _show_diagnoses(record, part, kernel)
+        _show_best(part)
+        _show_static(part, previous, kernel)
+        _show_autotuning(view, part)
+        _show_counters(part)
+        _show_accuracy(part)
 
 
-def _choose_run(view: View, commits: Sequence[CommitRef], place: DeltaGenerator) -> tuple[RunDetail, RunDetail | None]:
-    """The latest run of the chosen commit, and that of the commit measured before it."""
-    by_sha = {commit.sha: commit for commit in reversed(commits)}
+def _runs_by_commit(view: View) -> dict[str, FleetRun]:
+    """Of each commit the run that speaks for it, the newest commit first: one of a clean work tree before a dirty one,
+    one by itself before a side of a pair.
+    """
+    runs = data.list_fleet_runs(view.project, limit=_RUNS_OFFERED, or_commit=st.query_params.get("commit"))
+    admitted = [
+        run
+        for run in runs
+        if view.filters.admits_runner(run.runner_class) and view.filters.admits_commit(run.commit.sha)
+    ]
+    found: dict[str, FleetRun] = {}
+    # the runs come newest first, and sorting keeps that order within a kind
+    for run in sorted(admitted, key=lambda run: (run.is_dirty, run.is_paired)):
+        found.setdefault(run.commit.sha, run)
+    return dict(sorted(found.items(), key=lambda item: item[1].commit, reverse=True))
+
+
+def _say_nothing_is_there(view: View) -> None:
+    if view.filters.is_narrow:
+        st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
+    else:
+        say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
+
+
+def _choose_run(view: View, runs: Mapping[str, FleetRun], place_: DeltaGenerator) -> tuple[FleetRun, FleetRun | None]:
+    """The run of the chosen commit, and that of the commit before it on a runner of the same class, else on any."""
     sha = view.link.choose(
-        "Commit", list(by_sha), parameter="commit", title=lambda sha: commit_text(by_sha[sha]), place=place
+        "Commit", list(runs), parameter="commit", title=lambda sha: commit_text(runs[sha].commit), place=place_
     )
-    position = commits.index(by_sha[sha])
-    detail = data.read_run(view.project, sha)
-    previous = data.read_run(view.project, commits[position - 1].sha) if position else None
-    return detail, previous
+    chosen = runs[sha]
+    earlier = [run for run in runs.values() if run.commit < chosen.commit]
+    alike = [run for run in earlier if run.runner_class == chosen.runner_class]
+    return chosen, next(iter(alike or earlier), None)
 
 
-def _show_roofline(cases: Sequence[MeasuredCase], detail: RunDetail) -> None:
-    st.subheader("Roofline", anchor=False)
-    if not any(case.outcome is Outcome.OK for case in cases):
-        st.info("No case of this kernel was measured in this run.", icon=":material/show_chart:")
-        return
-    st.plotly_chart(roofline_figure(cases, detail.ceilings), key="roofline")
-    st.caption(
-        "Grey lines are this device's ceilings, measured in the same run; how far a point lies below its line is the "
-        "factor that could be won, and above the dram line the data stayed in the cache. FLOP and bytes are what the "
-        "case at least needs, not what the hardware counted."
-    )
-
-
-def _show_times(cases: Sequence[MeasuredCase]) -> None:
-    st.subheader("Best implementation by case", anchor=False)
-    rows = []
-    implementations = sorted({case.implementation for case in cases})
-    for case_id in sorted({case.case_id for case in cases}, key=natural_order):
-        own = {case.implementation: case for case in cases if case.case_id == case_id}
-        timed = [case for case in own.values() if case.median_ns is not None]
-        best = min(timed, key=lambda case: case.median_ns or 0.0, default=None)
-        rows.append(
-            {
-                "case": case_id,
-                "best": best.implementation if best else "none was measured",
-                "utilisation": best.utilisation if best else None,
-                "bound": (best.bound if best else None) or "",
-                **{f"{name}, time": _time_text(own.get(name)) for name in implementations},
-            }
-        )
-    show_table(pd.DataFrame(rows), formats={"utilisation": metric("utilisation").format})
-
-
-def _time_text(case: MeasuredCase | None) -> str:
-    if case is None:
-        return "not in this run"
-    return outcome_text(case.outcome) if case.median_ns is None else metric("median_ns").format(case.median_ns)
-
-
-def _show_static(cases: Sequence[MeasuredCase], detail: RunDetail, previous: RunDetail | None) -> None:
-    st.subheader("Compiled code by target", anchor=False)
-    case_ids = {case.case_id for case in cases}
-    rows = [row for row in detail.static_rows if row.case_id in case_ids]
-    if not rows:
-        st.text("No compiled code is stored for this kernel in this run.")
-        return
-    earlier = {_static_key(row): row for row in (previous.static_rows if previous else ())}
-    words = {_static_key(row): changed_facts(earlier.get(_static_key(row)), row) for row in rows}
-    if previous is None:
-        words = dict.fromkeys(words, "first commit")
-    rows.sort(key=lambda row: (words[_static_key(row)] in _NOT_CHANGED, *map(natural_order, _static_key(row))))
-    frame = pd.DataFrame(
-        {
-            "target": [row.target for row in rows],
-            "case": [row.case_id for row in rows],
-            "implementation": [row.implementation for row in rows],
-            "function": [row.function for row in rows],
-            "changed": [_marked(words[_static_key(row)]) for row in rows],
-            "outcome": [outcome_text(row.outcome) for row in rows],
-            **{
-                title: pd.array([getattr(row, key) for row in rows], dtype="Int64")
-                for key, title in _STATIC_COLUMNS.items()
-            },
-            "code hash": [(row.code_hash or "")[:_HASH_LENGTH] for row in rows],
-            "configuration": [", ".join(f"{k}={v}" for k, v in row.configuration.items()) for row in rows],
+def _narrowed(part: RunRecord, view: View) -> RunRecord:
+    if not view.filters.is_narrow:
+        return part
+    admitted = view.filters.admits_case
+    return part.model_copy(
+        update={
+            name: tuple(one for one in getattr(part, name) if admitted(one.case_id))
+            for name in ("cases", "measurements", "accuracies", "static_facts", "counters")
         }
     )
-    if frame["implementation"].nunique() == 1:
-        frame = frame.drop(columns="implementation")
+
+
+def _show_where(record: RunRecord, kernel: str, zone: tzinfo) -> None:
+    st.caption(f"Measured on {code_span(record.environment.runner_class)}, {written(record.started_at, zone)}")
+    lines = [one for one in record.source_lines if one.kernel == kernel]
+    if lines:
+        st.markdown(
+            "Source: " + ", ".join(f"{code_span(f'{one.file}:{one.line}')} {code_span(one.function)}" for one in lines)
+        )
+
+
+def _show_roofline(view: View, part: RunRecord) -> None:
+    st.subheader("Roofline", anchor=False)
+    if not any(measurement.blocks for measurement in part.measurements):
+        st.info("No case of this kernel was measured in this run.", icon=":material/show_chart:")
+        return
+    path = _choose_path(view, part)
+    dtypes = sorted({case.dtype for case in part.cases})
+    published = datasheet_ceilings(part.environment.device_name, dtypes)
+    own = [ceiling for ceiling in part.ceilings if ceiling.source == "measured"]
+    st.plotly_chart(roofline_figure(place(part.cases, part.measurements), [*own, *published], path), key="roofline")
+    st.caption(
+        "Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its datasheet's, where "
+        "it is known. How far a point lies below its line is the factor that could be won, and above the dram line the "
+        "data stayed in the cache. FLOP and bytes are what the case at least needs, not what the hardware counted."
+    )
+
+
+def _choose_path(view: View, part: RunRecord) -> Series | None:
+    """The times over commits of what the reader asks for; read only then."""
+    timed = {f"{one.case_id} {one.implementation}": one for one in part.measurements if one.blocks}
+    chosen = view.link.choose("Path over commits", [_NO_PATH, *timed], parameter="path")
+    if chosen == _NO_PATH:
+        return None
+    measurement = timed[chosen]
+    wanted = measurement.implementation, part.environment.runner_class
+    history = data.read_case_history(part.project, measurement.case_id)
+    return next((one for one in history if (one.key.implementation, one.key.runner_class) == wanted), None)
+
+
+def _show_diagnoses(record: RunRecord, part: RunRecord, kernel: str) -> None:
+    st.subheader("What limits it", anchor=False)
+    admitted = {case.case_id for case in part.cases}
+    diagnoses = [one for one in diagnoses_of(record, kernel) if one.case_id in admitted]
+    if not diagnoses:
+        st.text("Nothing of it was tried in this run, so there is nothing to diagnose.")
+        return
+    for one in diagnoses[:_DIAGNOSES_TOLD]:
+        first = f"  \nTry: {one.findings[0].advice}" if one.findings else ""
+        st.markdown(
+            f"{code_span(one.case_id)} {code_span(one.implementation)}, limit **{one.limit}**: "
+            f"{one.headline.quoted(code_span)}{first}"
+        )
+    with st.expander("Every diagnosis as a table"):
+        show_table(diagnosis_table(diagnoses))
+    st.caption("Every finding with its evidence: `roofwatch diagnose` with the record and the case.")
+
+
+def _show_best(part: RunRecord) -> None:
+    st.subheader("Best implementation by case", anchor=False)
+    if not part.measurements:
+        st.text("Nothing of it was timed in this run.")
+        return
     show_table(
-        frame,
-        columns={title: st.column_config.Column(help=METRICS[key].title) for key, title in _STATIC_COLUMNS.items()},
+        best_table(part.measurements),
+        formats={"utilisation": metric("utilisation").format},
+        columns={
+            "lead": st.column_config.Column(help="How much longer the next one takes, from pairs of blocks."),
+            "beyond noise?": st.column_config.Column(
+                help="The verdict of the same comparison that judges a pull request, with its threshold."
+            ),
+        },
+    )
+
+
+def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> None:
+    st.subheader("Compiled code by target", anchor=False)
+    if not part.static_facts:
+        st.text("No compiled code is stored for this kernel in this run.")
+        return
+    earlier = None if previous is None else of_kernel(data.read_record(previous.run_id), kernel).static_facts
+    show_table(
+        static_table(part.static_facts, earlier),
+        formats={"occupancy": metric("theoretical_occupancy").format},
+        columns={title: st.column_config.Column(help=text) for title, text in static_help().items()},
     )
     if previous is not None:
         st.caption(
-            f"*changed* is against {code_span(commit_text(previous.summary.commit))}, the commit measured before this "
-            "one. Equal hashes are equal machine code."
+            f"*changed* is against {code_span(commit_text(previous.commit))}, the commit measured before this one. "
+            "Equal hashes are equal machine code."
         )
 
 
-def _static_key(row: StaticRow) -> tuple[str, str, str, str]:
-    return row.case_id, row.implementation, row.function, row.target
+def _show_autotuning(view: View, part: RunRecord) -> None:
+    tuned = {
+        f"{one.case_id} {one.implementation} {choice.function} ({choice.key})": choice
+        for one in part.measurements
+        for choice in one.autotuning
+        if choice.timings
+    }
+    if not tuned:
+        return
+    st.subheader("What the autotuner tried", anchor=False)
+    chosen = view.link.choose("Choice", list(tuned), parameter="tuned")
+    st.plotly_chart(autotune_figure(tuned[chosen]), key="autotune")
+    if len(tuned[chosen].timings) > MAX_ROWS:
+        st.caption(f"The fastest {MAX_ROWS} of {len(tuned[chosen].timings)} configurations.")
 
 
-def _marked(words: str) -> str:
-    return words if words in _NOT_CHANGED else f"◆ {words}"
+def _show_counters(part: RunRecord) -> None:
+    st.subheader("Hardware counters", anchor=False)
+    if not part.counters:
+        st.text("None was read in this run. On a machine with Nsight Compute: roofwatch ncu KERNEL")
+        return
+    show_table(counters_table(part))
+    findings = profiler_table(part)
+    if not findings.empty:
+        show_table(
+            findings,
+            formats={"saves at most": "{:.0%}".format},
+            columns={"says": st.column_config.Column(width="large")},
+        )
 
 
-def _show_accuracy(cases: Sequence[MeasuredCase]) -> None:
+def _show_accuracy(part: RunRecord) -> None:
     st.subheader("Accuracy against the float64 reference", anchor=False)
-    checked = [case for case in cases if case.accuracy_outcome is not None]
-    if not checked:
+    if not part.accuracies:
         st.text("No accuracy check is stored for this kernel in this run.")
         return
-    error = metric("rmse_ratio")
+    error, largest = metric("rmse_ratio"), metric("max_abs_error")
+    formats = {error.title: error.format, "eager's error": error.format, largest.title: largest.format}
     show_table(
-        pd.DataFrame(
-            {
-                "case": [case.case_id for case in checked],
-                "implementation": [case.implementation for case in checked],
-                "outcome": [outcome_text(case.accuracy_outcome) for case in checked if case.accuracy_outcome],
-                error.title: [case.rmse_ratio for case in checked],
-            }
-        ),
-        formats={error.title: error.format},
+        accuracy_table(part.accuracies),
+        formats={**formats, "share of eager's": "{:.2f}×".format},
+    )
+    st.caption(
+        "A tensor is held against what the eager implementation of the same precision does, within the caps of its "
+        "dtype; where it fails, the message has the limit."
     )
 
 

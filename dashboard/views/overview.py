@@ -1,170 +1,129 @@
-"""What needs attention now: open regressions, then improvements, then the latest runs."""
+"""What needs attention now: open regressions first, then how kernels moved, and what watches over them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 import pandas as pd
 import streamlit as st
 
-from ci.group import ALL_KERNELS, kernel_of
-from collector.part import Outcome
+from ci.movement import Movement, movements
 from dashboard import data
+from dashboard.charts.heat_map import heat_map_figure
 from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.health_panel import show_false_alarms, show_gaps, show_runners
+from dashboard.regression_rows import show_others, show_row
 from dashboard.table import show_table
-from dashboard.wording import (
-    VERDICT_MARKS,
-    age_text,
-    change_text,
-    code_span,
-    outcome_text,
-    shortened,
-    transition_text,
-    worst_change_point,
-)
-from db.values import ChangePoint, Regression, RegressionState, RunSummary, Verdict
+from dashboard.triaged import Triaged, most_urgent_first
+from dashboard.wording import movement_text
+from db.coverage_values import RunnerStanding
+from db.values import Regression
 
 _ROWS_AT_FIRST = 20
-_NO_FAILURE = {Outcome.OK, Outcome.UNSUPPORTED}
+_KERNELS_SHOWN = 40
+_WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}
+_WINDOW_AT_FIRST = "30 days"
 
 
 def show() -> None:
     now = datetime.now(UTC)
-    with open_view("overview", "Overview", "What became slower, at which commit, and by how much.") as view:
-        runs = data.list_runs(view.project)
-        if not runs:
+    with open_view("overview", "Overview", "What became slower, at which commit, by how much, and why.") as view:
+        runners = data.list_runner_standings(view.project)
+        if not runners:
             say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
-        found = data.list_regressions(view.project)
-        open_ones = [one for one in found if one.state is RegressionState.OPEN]
-        regressed = _newest_first(one for one in open_ones if one.verdict is Verdict.REGRESSED)
-        improved = _newest_first(one for one in open_ones if one.verdict is Verdict.IMPROVED)
-        _show_counts(regressed, improved, runs[0])
-        row_limit = _ROWS_AT_FIRST
-        if max(len(regressed), len(improved)) > row_limit and view.link.switch(
-            f"Show more than the newest {row_limit} of each", parameter="all"
-        ):
-            row_limit = max(len(regressed), len(improved))
-
-        st.subheader("Open regressions", anchor=False)
-        if not regressed:
-            st.success("None: nothing that was judged became slower or wrong.", icon=":material/check:")
-        _show_rows(view, regressed[:row_limit], now)
-        if improved:
-            st.subheader("Improvements", anchor=False)
-            _show_rows(view, improved[:row_limit], now)
-        _show_dismissed([one for one in found if one.state is RegressionState.DISMISSED])
-        _show_runs(runs, now)
+        found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
+        runners = [runner for runner in runners if view.filters.admits_runner(runner.runner_class)]
+        _show_open(view, [one for one in found if one.is_open], now)
+        show_others(view, found, now)
+        since = _choose_window(view, runners)
+        _show_movements(view, [one.regression for one in found if not one.is_called_none], runners, since)
+        show_runners(view, runners, now)
+        show_gaps(view, runners)
+        show_false_alarms(found, since)
 
 
-def _newest_first(regressions: Iterable[Regression]) -> list[Regression]:
-    return sorted(regressions, key=lambda one: one.commit, reverse=True)
+def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
+    st.subheader(f"Open regressions: {len(waiting)}", anchor=False)
+    if not waiting:
+        st.success("None: nothing that was judged became slower or wrong.", icon=":material/check:")
+    limit = _ROWS_AT_FIRST
+    if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all"):
+        limit = len(waiting)
+    for one in most_urgent_first(waiting)[:limit]:
+        show_row(view, one, now)
 
 
-def _show_counts(regressed: Sequence[Regression], improved: Sequence[Regression], latest: RunSummary) -> None:
-    columns = st.columns(4)
-    columns[0].metric("Open regressions", len(regressed), border=True)
-    columns[1].metric("of these confirmed", sum(one.is_confirmed for one in regressed), border=True)
-    columns[2].metric("Improvements", len(improved), border=True)
-    failed = sum(latest.outcome_counts.get(outcome, 0) for outcome in Outcome if outcome not in _NO_FAILURE)
-    columns[3].metric(
-        "Failed in the latest run",
-        f"{failed} of {sum(latest.outcome_counts.values())}",
-        border=True,
-        help="Measurements of the run listed first below.",
+def _choose_window(view: View, runners: Sequence[RunnerStanding]) -> datetime | None:
+    """When the window begins, counted back from the newest result, so that a link shows tomorrow what it shows now."""
+    st.subheader("How kernels moved", anchor=False)
+    chosen = view.link.choose(
+        "Commits of the last",
+        list(_WINDOWS),
+        parameter="window",
+        default=_WINDOW_AT_FIRST,
+        place=st.container(width=200),
     )
+    days = _WINDOWS[chosen]
+    newest = max((runner.result_times[0] for runner in runners), default=None)
+    return None if days is None or newest is None else newest - timedelta(days=days)
 
 
-def _show_rows(view: View, regressions: Sequence[Regression], now: datetime) -> None:
-    for regression in regressions:
-        worst = worst_change_point(regression)
-        mark = VERDICT_MARKS[regression.verdict]
-        with st.container(border=True):
-            columns = st.columns([5, 2, 3, 1], vertical_alignment="center")
-            what, how_much, where = (column.container(gap=None) for column in columns[:3])
-            standing = "confirmed" if regression.is_confirmed else "not confirmed yet"
-            what.markdown(
-                f"**{_kernel_markdown(regression.kernel)}** :{mark.badge_colour}-badge[{mark.text}] "
-                f":gray-badge[{standing}] :gray-badge[cause: {regression.cause}]"
-            )
-            what.text(regression.summary)
-            how_much.subheader(change_text(worst), anchor=False)
-            how_much.caption(_worst_caption(worst))
-            age = age_text(regression.commit.committed_at, now=now)
-            where.markdown(f"{code_span(regression.commit.short_sha)} {age}")
-            where.text(f"{shortened(regression.commit.subject)}\n{shortened(regression.commit.author)}")
-            columns[3].page_link(
-                "views/trends.py",
-                label="Trend",
-                icon=":material/show_chart:",
-                query_params=_trend_of(view.project, worst),
-            )
-
-
-def _kernel_markdown(kernel: str) -> str:
-    return "every kernel" if kernel == ALL_KERNELS else code_span(kernel)
-
-
-def _worst_caption(worst: ChangePoint) -> str:
-    """Which metric the number beside it is of, and its levels where that number is a ratio."""
-    levels = "" if worst.relative_change is None else f", {transition_text(worst)}"
-    return f"{worst.series.definition.title}{levels}"
-
-
-def _trend_of(project: str, change_point: ChangePoint) -> dict[str, str]:
-    series = change_point.series
-    asked = {
-        "project": project,
-        "kernel": kernel_of(series),
-        "metric": series.metric,
-        "case": series.case_id,
-        "implementation": series.implementation,
-        "runner": series.runner_class,
-        "target": series.target,
-        "function": series.function,
-        "tensor": series.tensor,
+def _show_movements(
+    view: View, regressions: Sequence[Regression], runners: Sequence[RunnerStanding], since: datetime | None
+) -> None:
+    moved = {
+        (one.kernel, one.runner_class): one
+        for one in movements(regressions, since=since)
+        if view.filters.admits_kernel(one.kernel) and view.filters.admits_runner(one.runner_class)
     }
-    return {name: value for name, value in asked.items() if value}
-
-
-def _show_dismissed(dismissed: Sequence[Regression]) -> None:
-    if not dismissed:
+    measured = {
+        (_kernel_of(case.case_id), runner.runner_class)
+        for runner in runners
+        for case in runner.cases
+        if case.outcomes and view.filters.admits_case(case.case_id)
+    }
+    kernels = _most_moved_first({kernel for kernel, _ in measured | moved.keys()}, list(moved.values()))
+    if not kernels:
+        st.text("No run of a clean work tree is stored yet, so there is nothing to show.")
         return
-    with st.expander(f"Dismissed: {len(dismissed)} measured again, base against head, and not there"):
-        show_table(
-            pd.DataFrame(
-                {
-                    "kernel": [one.kernel for one in dismissed],
-                    "what": [one.summary for one in dismissed],
-                    "commit": [one.commit.short_sha for one in dismissed],
-                    "subject": [one.commit.subject for one in dismissed],
-                }
-            )
-        )
+    shown = kernels[:_KERNELS_SHOWN]
+    runner_classes = [runner.runner_class for runner in runners]
+    st.plotly_chart(heat_map_figure(shown, runner_classes, moved, measured), key="movements", width="content")
+    rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that moved most."
+    st.caption(
+        "Judged change of the time from before the window to its end, of the series that became slowest, or else "
+        "fastest: + is slower, − is faster, = is measured without a judged change, and an empty cell is not "
+        f"measured.{rest}"
+    )
+    if moved:
+        with st.expander("As a table"):
+            show_table(_movement_frame(list(moved.values())))
 
 
-def _show_runs(runs: Sequence[RunSummary], now: datetime) -> None:
-    st.subheader("Latest runs", anchor=False)
-    show_table(
-        pd.DataFrame(
-            {
-                "commit": [run.commit.short_sha + (" (dirty)" if run.is_dirty else "") for run in runs],
-                "subject": [run.commit.subject for run in runs],
-                "author": [run.commit.author for run in runs],
-                "measured": [age_text(run.started_at, now=now) for run in runs],
-                "outcomes": [_outcomes_text(run) for run in runs],
-                "runner class": [run.runner_class for run in runs],
-                "took (s)": [(run.finished_at - run.started_at).total_seconds() for run in runs],
-                "harness": [run.harness_version for run in runs],
-            }
-        ),
-        formats={"took (s)": "{:.0f}".format},
+def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]:
+    def rank(kernel: str) -> tuple[float, str]:
+        own = [one for one in moved if one.kernel == kernel]
+        changes = [float("inf") if one.relative_change is None else abs(one.relative_change) for one in own]
+        return -max(changes, default=0.0), kernel
+
+    return sorted(kernels, key=rank)
+
+
+def _movement_frame(moved: Sequence[Movement]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "kernel": [one.kernel for one in moved],
+            "runner class": [one.runner_class for one in moved],
+            "change of the time": [movement_text(one) for one in moved],
+            "series slower or failing": [one.slower_count for one in moved],
+            "series faster": [one.faster_count for one in moved],
+        }
     )
 
 
-def _outcomes_text(run: RunSummary) -> str:
-    counts = [(outcome, run.outcome_counts.get(outcome, 0)) for outcome in Outcome]
-    return ", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts if count)
+def _kernel_of(case_id: str) -> str:
+    return case_id.split("/", 1)[0]
 
 
 if __name__ == "__main__":

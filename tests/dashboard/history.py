@@ -12,7 +12,7 @@ from collector.part import Outcome
 from collector.record import RunRecord
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
-from db.values import Regression, RegressionState, SeriesKey, Verdict
+from db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
 from tests.builders import (
     PROJECT,
     make_accuracy,
@@ -131,6 +131,10 @@ def _judged(project: str) -> list[Regression]:
             summary="rms_norm became 42 % slower on 1 series",
             change_points=(slower,),
             is_confirmed=True,
+            suspects=(
+                Suspect(Cause.CODE, 0.9, "the machine code differs on 1 of 1 targets"),
+                Suspect(Cause.UNKNOWN, 0.1, "nothing else on record changed"),
+            ),
         ),
         make_regression(
             SPILLS_AT,

@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _PROGRAM = (
     "import sys; from pathlib import Path; from dashboard.serve import serve\n"
-    "url, folder = sys.argv[1:]\n"
-    "sys.exit(serve(port=None, database_url=url or None, data_dir=Path(folder) if folder else None,"
+    "url, folder, port = sys.argv[1:]\n"
+    "sys.exit(serve(port=int(port) or None, database_url=url or None, data_dir=Path(folder) if folder else None,"
     " on_ready=lambda address: print(address, flush=True)))"
 )
 
@@ -32,10 +32,11 @@ def serving(
     data_dir: Path | None = None,
     cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
+    port: int = 0,
 ) -> Iterator[Served]:
-    """Serve until the block ends; yields once the address answers."""
+    """Serve until the block ends, on a free port unless one is given; yields once the address answers."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _PROGRAM, database_url or "", str(data_dir or "")],
+        [sys.executable, "-P", "-c", _PROGRAM, database_url or "", str(data_dir or ""), str(port)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         stdout=subprocess.PIPE,

@@ -1,22 +1,17 @@
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 
-from collector.part import Outcome
-from dashboard.charts import roofline_figure, series_names, trend_figure
-from db.values import CeilingValue, RegressionState, Verdict
+from dashboard.charts.trend import Scale, series_names, trend_figure
+from dashboard.setting_changes import SettingChange
+from db.values import RegressionState, Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
-from tests.dashboard.values import make_failed_case, make_measured_case, make_point, make_series
+from tests.dashboard.values import make_point, make_series
 
 HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
-CEILINGS = (
-    CeilingValue("memory", "dram", None, 1e10),
-    CeilingValue("memory", "cache", None, 1e11),
-    CeilingValue("compute", None, "float32", 1e12),
-    CeilingValue("compute", None, "bfloat16", 5e11),
-)
 
 
 def trace(figure: go.Figure, name: str) -> Any:
@@ -121,9 +116,56 @@ def test_series_are_named_by_what_tells_them_apart() -> None:
     assert series_names([make_series([1.0])]) == [make_series_key().label]
 
 
+def test_a_further_metric_has_a_row_below_on_the_same_commits() -> None:
+    times = make_series([1e6, 1e6, 1e6])
+    rates = make_series([2e9, 3e9], key=make_series_key(metric="flop_per_s"))
+    figure = trend_figure([times, rates], [])
+    assert [one.yaxis for one in figure.data[:2]] == ["y", "y4"]
+    assert figure.layout.yaxis4.title.text == "compute rate (FLOP/s), higher is better"
+    assert figure.layout.yaxis4.domain[1] < figure.layout.yaxis.domain[0]
+    assert figure.layout.xaxis.anchor == "y4"
+    assert [one.showlegend for one in figure.data[:2]] == [True, False]
+
+
+def test_rows_never_overlap() -> None:
+    metrics = ["median_ns", "flop_per_s", "utilisation"]
+    series = [make_series([1.0, None], key=make_series_key(metric=name)) for name in metrics]
+    layout = trend_figure(series, []).layout
+    domains = sorted(axis.domain for axis in (layout.yaxis, layout.yaxis2, layout.yaxis3, layout.yaxis4, layout.yaxis5))
+    assert domains[0][0] >= 0
+    assert domains[-1][1] <= 1
+    assert all(lower[1] < upper[0] for lower, upper in pairwise(domains))
+
+
+def test_relative_values_begin_at_one_whatever_their_size() -> None:
+    large = make_series([4e6, 5e6])
+    small = make_series([None, 200.0, 150.0], key=make_series_key(implementation="triton"))
+    figure = trend_figure([large, small], [], scale=Scale.RELATIVE)
+    assert list(figure.data[0].y) == pytest.approx([1, 1.25])
+    assert list(figure.data[1].y[1:]) == pytest.approx([1, 0.75])
+    assert figure.layout.yaxis.ticksuffix == "×"
+
+
+def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again() -> None:
+    changes = [SettingChange(make_commit_ref(number), ("triton 3.6.0 → <b>3.7.0</b>",)) for number in (1, 3)]
+    figure = trend_figure([make_series([1e6] * 5)], [], setting_changes=changes)
+    (band,) = figure.layout.shapes
+    assert (band.x0, band.x1) == (0.5, 2.5)
+    mark = trace(figure, "measured otherwise from here")
+    assert list(mark.x) == [1, 3]
+    assert "triton 3.6.0 → &lt;b&gt;3.7.0" in mark.hovertext[0]
+
+
+def test_a_series_longer_than_the_screen_is_drawn_by_its_extremes() -> None:
+    figure = trend_figure([make_series([1e6] * 20_000 + [9e6] + [1e6] * 20_000)], [])
+    assert len(figure.data[0].x) <= 2_000
+    assert max(figure.data[0].y) == pytest.approx(9e-3)
+    assert figure.layout.xaxis.range[1] == pytest.approx(40_000.6)
+
+
 def test_the_scale_is_logarithmic_on_request() -> None:
     series = [make_series([1e6, 2e6])]
-    assert trend_figure(series, [], is_log_scale=True).layout.yaxis.type == "log"
+    assert trend_figure(series, [], scale=Scale.LOGARITHMIC).layout.yaxis.type == "log"
     assert trend_figure(series, []).layout.yaxis.type == "linear"
 
 
@@ -159,46 +201,3 @@ def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
         [replace(make_series([], key=key), points=points)], [make_regression(1, change_points=(change,))]
     )
     assert "<img" not in figure.to_json().replace("\\u003c", "<")
-
-
-def test_text_from_records_is_escaped_on_a_roofline() -> None:
-    case = make_measured_case(implementation=HOSTILE, bound=HOSTILE)
-    figure = roofline_figure([case], [CeilingValue("memory", HOSTILE, None, 1e10)])
-    assert "<img" not in figure.to_json().replace("\\u003c", "<")
-
-
-def test_a_case_stands_at_its_intensity_and_rate() -> None:
-    case = make_measured_case(flop_count=40_000.0, memory_bytes=20_000.0, median_ns=10_000.0)
-    point = trace(roofline_figure([case], CEILINGS), "eager")
-    assert (list(point.x), list(point.y)) == ([2.0], [pytest.approx(4e9)])
-    assert "25.0% of the memory roof" in point.hovertext[0]
-
-
-def test_roofs_meet_at_the_ridge() -> None:
-    figure = roofline_figure([make_measured_case()], CEILINGS)
-    dram = trace(figure, "roof: dram 10 GB/s")
-    flat = trace(figure, "roof: float32 1 TFLOP/s")
-    assert (dram.x[1], dram.y[1]) == pytest.approx((100.0, 1e12))
-    assert (flat.x[0], flat.y[0]) == pytest.approx((10.0, 1e12))
-
-
-def test_compute_roofs_of_other_dtypes_are_left_out() -> None:
-    figure = roofline_figure([make_measured_case()], CEILINGS)
-    assert not [name for name in names(figure) if "bfloat16" in name]
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        make_failed_case(Outcome.OUT_OF_MEMORY),
-        make_measured_case(flop_count=0.0),
-        make_measured_case(memory_bytes=0.0),
-    ],
-    ids=["failed", "no FLOP", "no bytes"],
-)
-def test_what_has_no_place_on_a_roofline_is_left_out(case: Any) -> None:
-    assert "eager" not in names(roofline_figure([case], CEILINGS))
-
-
-def test_a_run_without_ceilings_still_shows_its_points() -> None:
-    assert names(roofline_figure([make_measured_case()], [])) == ["eager"]

@@ -31,7 +31,7 @@ from tests.dashboard.history import (
     store_history,
 )
 
-VIEWS = ["overview", "trends", "compare", "kernel"]
+VIEWS = ["overview", "regression", "trends", "compare", "kernel"]
 HOSTILE = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) :red[x] $x$ `y` **z**"
 
 
@@ -55,6 +55,11 @@ def texts(app: AppTest) -> str:
 def table(app: AppTest, column: str) -> Any:
     """The table that has the column."""
     return next(one.value for one in app.dataframe if column in one.value.columns)
+
+
+def many(app: AppTest, label: str) -> Any:
+    """The multiselect with this label."""
+    return next(box for box in app.multiselect if box.label == label)
 
 
 def choice(app: AppTest, label: str) -> Any:
@@ -95,7 +100,7 @@ def test_an_address_with_values_that_do_not_exist_falls_back_with_a_notice(
     open_view: OpenView, store: Engine, view: str
 ) -> None:
     store_history(store)
-    app = open_view(view, project="no/such", kernel=HOSTILE, metric="x", base="x", commit="x", log="perhaps")
+    app = open_view(view, project="no/such", kernel=HOSTILE, metric="x", base="x", commit="x", dirty="perhaps")
     assert not app.exception
     assert app.warning
     assert address(app)["project"] == [PROJECT]
@@ -177,71 +182,16 @@ def test_the_project_can_be_chosen_and_is_remembered_across_views(
     assert choice(app, "Project").value == PROJECT
 
 
-def test_the_overview_counts_what_is_open_confirmed_and_improved(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view("overview")
-    shown = {one.label: one.value for one in app.metric}
-    assert shown == {
-        "Open regressions": "3",
-        "of these confirmed": "2",
-        "Improvements": "1",
-        "Failed in the latest run": "1 of 5",
-    }
-
-
-def test_the_overview_lists_open_regressions_newest_first_and_dismissed_ones_apart(
-    open_view: OpenView, store: Engine
-) -> None:
-    judged = {one.summary for one in store_history(store)}
-    app = open_view("overview")
-    rows = [one.value for one in app.text if one.value in judged]
-    assert rows == [
-        "rms_norm is incorrect on 1 series",
-        "matmul keeps 96 bytes per thread in local memory on 6 targets",
-        "rms_norm became 42 % slower on 1 series",
-        "matmul became 30 % faster on 1 series",
-    ]
-    assert list(table(app, "what")["what"]) == ["matmul became 10 % slower on 1 series"]
-
-
-def test_the_overview_shows_the_worst_change_with_its_levels(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view("overview")
-    said = texts(app)
-    for part in ("+42.0%", "time, 10 µs → 14.2 µs", "30 µs → failed", "0 B → 96 B", "-30.0%"):
-        assert part in said
-
-
-def test_more_regressions_than_a_page_holds_are_shown_on_request(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, make_record(0))
-    ingest_record(store, make_record(1))
-    many = [make_regression(1, kernel=f"kernel_{number}", summary=f"number {number}") for number in range(25)]
-    replace_regressions(store, PROJECT, many)
-    app = open_view("overview")
-    assert sum(one.value.startswith("number ") for one in app.text) == 20
-    app.toggle[0].set_value(True).run()
-    assert sum(one.value.startswith("number ") for one in app.text) == 25
-    assert address(app)["all"] == ["yes"]
-
-
-def test_the_latest_runs_say_how_their_measurements_ended(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    runs = table(open_view("overview"), "outcomes")
-    assert len(runs) == COMMIT_COUNT
-    assert runs["outcomes"][0] == "3 ✓ ok, 1 ✕ incorrect, 1 ○ unsupported"
-    assert runs["took (s)"][0] == 300
-
-
 def test_trends_open_where_the_address_points(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     app = open_view(
-        "trends", kernel="rms_norm", case=RMS_NORM, metric="flop_per_s", implementation="compile", log="yes"
+        "trends", kernel="rms_norm", case=RMS_NORM, metric="flop_per_s", implementation="compile", scale="logarithmic"
     )
     assert not app.warning
     assert choice(app, "Kernel").value == "rms_norm"
     assert choice(app, "Metric").value == "flop_per_s"
-    assert app.multiselect[0].value == ["compile"]
-    assert app.toggle[0].value is True
+    assert many(app, "Implementations").value == ["compile"]
+    assert choice(app, "Scale").value == "logarithmic"
     assert address(app)["implementation"] == ["compile"]
 
 
@@ -250,7 +200,7 @@ def test_a_choice_on_trends_is_written_into_the_address(open_view: OpenView, sto
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM)
     choice(app, "Metric").select("utilisation").run()
     assert address(app)["metric"] == ["utilisation"]
-    app.multiselect[0].set_value(["eager"]).run()
+    many(app, "Implementations").set_value(["eager"]).run()
     assert address(app)["implementation"] == ["eager"]
     choice(app, "Kernel").select("matmul").run()
     assert address(app)["kernel"] == ["matmul"]
@@ -285,7 +235,7 @@ def test_a_failed_run_has_no_value_in_the_table_of_trends(open_view: OpenView, s
 
 def test_trends_of_compiled_facts_stay_linear_at_zero(open_view: OpenView, store: Engine) -> None:
     store_history(store)
-    app = open_view("trends", kernel="matmul", metric="local_bytes", target="sm_90", log="yes")
+    app = open_view("trends", kernel="matmul", metric="local_bytes", target="sm_90", scale="logarithmic")
     assert not app.exception
     assert "stays linear" in app.info[0].value
 
@@ -293,10 +243,10 @@ def test_trends_of_compiled_facts_stay_linear_at_zero(open_view: OpenView, store
 def test_trends_offer_what_can_never_run_here_only_if_there_is_nothing_else(open_view: OpenView, store: Engine) -> None:
     never = make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED)
     ingest_record(store, make_record(0, measurements=[never]))
-    assert open_view("trends").multiselect[0].options == ["triton"]
+    assert many(open_view("trends"), "Implementations").options == ["triton"]
     ingest_record(store, make_record(1, measurements=[never, make_measurement(implementation="eager")]))
     forget_everything()
-    assert open_view("trends").multiselect[0].options == ["eager"]
+    assert many(open_view("trends"), "Implementations").options == ["eager"]
 
 
 def test_runs_of_uncommitted_changes_are_shown_only_on_request(open_view: OpenView, store: Engine) -> None:

@@ -52,3 +52,20 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, exp
     with pytest.raises(SettingsError, match=expected) as caught:
         load_settings(tmp_path)
     assert str(tmp_path / "roofwatch.toml") in str(caught.value)
+
+
+def test_prices_are_a_table_in_a_file_and_json_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "roofwatch.toml").write_text('currency = "EUR"\n[device_hour_prices]\n"NVIDIA H200*" = 3.5\n')
+    assert load_settings(tmp_path).device_hour_prices == {"NVIDIA H200*": 3.5}
+    assert load_settings(tmp_path).currency == "EUR"
+    monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", '{"*": 1}')
+    assert load_settings(tmp_path).device_hour_prices == {"*": 1.0}
+
+
+@pytest.mark.parametrize("prices", ["three", '{"*": -1}', '{"*": "dear"}', "[1]"])
+def test_prices_that_are_none_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prices: str) -> None:
+    monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", prices)
+    with pytest.raises(SettingsError, match="device_hour_prices"):
+        load_settings(tmp_path)

@@ -1,0 +1,178 @@
+"""How long a reader waits for each view of the dashboard, in Chromium, over a store of any size.
+
+    python bench/dashboard_views.py [MILLIONS] [--folder FOLDER] [--sessions N] [--json]
+
+An embedded database is filled with made-up measurements (`made_up_store.py`) and the dashboard serves it. A wait ends
+when the view's main figure, or its table where it has none, is drawn and the server has finished. *Cold* is a project
+that nobody has asked about before, *warm* the same address again. At the end so many sessions are open at once, and the
+server's memory is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import orjson
+import psutil
+from playwright.sync_api import Browser, Page, sync_playwright
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Engine, text
+
+from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
+from db.session import open_store
+
+LONG = Shape("long", run_count=50_000, series_count=4)
+"""One series of it is what a trend has to stay fluid with."""
+_TARGET_COLD_S, _TARGET_WARM_S = 2.0, 1.0
+_WAIT_MS = 120_000
+_FIGURE = ".js-plotly-plot .main-svg, [data-testid=stDataFrame] canvas"
+_SERVER = (
+    "import sys; from dashboard.serve import serve\n"
+    "sys.exit(serve(port=None, database_url=sys.argv[1], data_dir=None,"
+    " on_ready=lambda address: print(address, flush=True)))"
+)
+
+
+@dataclass(frozen=True)
+class Waits:
+    view: str
+    count: int
+    cold_p50_s: float
+    cold_p95_s: float
+    warm_p50_s: float
+    warm_p95_s: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("millions", type=int, nargs="?", default=10)
+    parser.add_argument("--folder", type=Path, help="Where the database stays for the next time.")
+    parser.add_argument("--sessions", type=int, default=20)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, open_store(folder=arguments.folder or Path(temporary)) as engine:
+        _fill(engine, arguments.millions)
+        url = engine.url.render_as_string(hide_password=False)
+        with _served(url) as (address, server), sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+            waits = [_waits(browser, address, view, arguments.millions) for view in _ADDRESSES]
+            waits.append(_waits(browser, address, "trends of 50,000 runs", 1))
+            memory_bytes = _memory_of_sessions(browser, address, server, arguments.sessions)
+    if arguments.json:
+        found = {"waits": [asdict(one) for one in waits], "sessions": arguments.sessions, "memory_bytes": memory_bytes}
+        print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    else:
+        _show(waits, arguments.sessions, memory_bytes)
+
+
+def _chromium() -> str:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        raise SystemExit("no Chromium on this machine; install it (Debian: apt install chromium)")
+    return found
+
+
+def _fill(engine: Engine, millions: int) -> None:
+    with engine.connect() as connection:
+        there = set(connection.execute(text("SELECT name FROM project")).scalars())
+    for pair in range(millions):
+        for shape in (DEEP, WIDE):
+            if shape.project(pair) not in there:
+                fill(engine, shape, pair)
+    if LONG.project(0) not in there:
+        fill(engine, LONG, 0)
+    settle(engine)
+
+
+_ADDRESSES = {
+    "overview": lambda pair: f"/?project={WIDE.project(pair)}",
+    "trends": lambda pair: (
+        f"/trends?project={DEEP.project(pair)}&kernel=kernel_0&case={quote(DEEP.case_id(0), safe='')}"
+    ),
+    "compare": lambda pair: f"/compare?project={WIDE.project(pair)}",
+    "kernel": lambda pair: f"/kernel?project={WIDE.project(pair)}",
+    "run": lambda pair: f"/run?project={WIDE.project(pair)}",
+    "runners": lambda pair: f"/runners?project={DEEP.project(pair)}",
+    "fleet": lambda pair: f"/fleet?project={DEEP.project(pair)}",
+}
+
+
+def _address_of(view: str, pair: int) -> str:
+    if view in _ADDRESSES:
+        return _ADDRESSES[view](pair)
+    return f"/trends?project={LONG.project(0)}&case={quote(LONG.case_id(0), safe='')}"
+
+
+def _waits(browser: Browser, address: str, view: str, pair_count: int) -> Waits:
+    cold, warm = [], []
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(_WAIT_MS)
+    # Streamlit's scripts are in the browser's cache, the modules of the view in the server's
+    _open(page, f"{address}/?project={DEEP.project(0)}")
+    for pair in range(pair_count):
+        cold.append(_open(page, address + _address_of(view, pair)))
+        warm.append(_open(page, address + _address_of(view, pair)))
+    context.close()
+    return Waits(view, pair_count, *(float(np.percentile(of, at)) for of in (cold, warm) for at in (50, 95)))
+
+
+def _open(page: Page, address: str) -> float:
+    began = time.perf_counter()
+    page.goto(address)
+    page.locator(_FIGURE).first.wait_for(state="visible")
+    page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
+    return time.perf_counter() - began
+
+
+def _memory_of_sessions(browser: Browser, address: str, server: psutil.Process, count: int) -> int:
+    contexts = []
+    for number in range(count):
+        contexts.append(browser.new_context(viewport={"width": 1280, "height": 900}))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(_WAIT_MS)
+        views = list(_ADDRESSES)
+        _open(page, address + _address_of(views[number % len(views)], 0))
+    used_bytes = sum(process.memory_info().rss for process in [server, *server.children(recursive=True)])
+    for context in contexts:
+        context.close()
+    return used_bytes
+
+
+@contextmanager
+def _served(url: str) -> Iterator[tuple[str, psutil.Process]]:
+    command = [sys.executable, "-c", _SERVER, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), psutil.Process(process.pid)
+        finally:
+            process.terminate()
+
+
+def _show(waits: list[Waits], session_count: int, memory_bytes: int) -> None:
+    table = Table("view", "addresses", "cold p50", "cold p95", "warm p50", "warm p95", "target")
+    for one in waits:
+        is_met = one.cold_p95_s < _TARGET_COLD_S and one.warm_p95_s < _TARGET_WARM_S
+        times = (one.cold_p50_s, one.cold_p95_s, one.warm_p50_s, one.warm_p95_s)
+        table.add_row(one.view, str(one.count), *(f"{s:.2f} s" for s in times), "met" if is_met else "missed")
+    console = Console()
+    console.print(table)
+    console.print(f"targets at p95: cold {_TARGET_COLD_S} s, warm {_TARGET_WARM_S} s")
+    console.print(f"{session_count} sessions open: the server holds {memory_bytes / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

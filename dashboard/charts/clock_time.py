@@ -1,0 +1,16 @@
+"""Moments on an axis of time, in a zone. Plotly draws the clock time that it is given and ignores the zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, tzinfo
+
+
+def on_axis(moments: Iterable[datetime], zone: tzinfo) -> list[datetime]:
+    """As the clock of the zone shows them."""
+    return [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
+
+
+def zone_name(moment: datetime, zone: tzinfo) -> str:
+    """What the zone is called at that moment, for the title of an axis."""
+    return moment.astimezone(zone).tzname() or "UTC"

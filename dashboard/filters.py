@@ -1,0 +1,108 @@
+"""What the reader narrowed every view to, and whether something is within it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from db.facet_values import CaseFacet, Facets
+from db.values import Regression, RunSummary, SeriesKey
+
+PARAMETERS: Mapping[str, str] = {
+    "branch": "Branch",
+    "class": "Runner class",
+    "family": "Kernel family",
+    "dtype": "Dtype",
+    "tag": "Tag",
+}
+"""What can be narrowed by: the name in the address, and the label."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Chosen values by parameter. A parameter without any admits everything, known to the facets or not."""
+
+    facets: Facets
+    chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def is_narrow(self) -> bool:
+        return any(self.chosen.values())
+
+    def admits_case(self, case_id: str) -> bool:
+        """By family, dtype and tag."""
+        return self._admitted_cases is None or case_id in self._admitted_cases
+
+    def admits_kernel(self, kernel: str) -> bool:
+        """Any of its cases is admitted."""
+        return self._admitted_kernels is None or kernel in self._admitted_kernels
+
+    def admits_runner(self, runner_class: str) -> bool:
+        """Machine code belongs to no runner, whose class is empty there, and is always admitted."""
+        classes = self._of("class")
+        return not classes or not runner_class or runner_class in classes
+
+    def admits_commit(self, sha: str) -> bool:
+        """It was measured under the name of a chosen branch."""
+        return self._admitted_commits is None or sha in self._admitted_commits
+
+    def admits_series(self, key: SeriesKey) -> bool:
+        return self.admits_case(key.case_id) and self.admits_runner(key.runner_class)
+
+    def admits_run(self, run: RunSummary) -> bool:
+        return self.admits_runner(run.runner_class) and self.admits_commit(run.commit.sha)
+
+    def admits_regression(self, regression: Regression) -> bool:
+        """Its commit is, and any of its change points."""
+        return self.admits_commit(regression.commit.sha) and any(
+            self.admits_series(point.series) for point in regression.change_points
+        )
+
+    def in_words(self) -> Iterator[tuple[str, str]]:
+        """Label and chosen values of each parameter that narrows."""
+        for parameter, label in PARAMETERS.items():
+            if self._of(parameter):
+                yield label, ", ".join(self._of(parameter))
+
+    def _of(self, parameter: str) -> Sequence[str]:
+        return self.chosen.get(parameter, ())
+
+    @cached_property
+    def _admitted_cases(self) -> frozenset[str] | None:
+        if not (self._of("family") or self._of("dtype") or self._of("tag")):
+            return None
+        return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
+
+    @cached_property
+    def _admitted_kernels(self) -> frozenset[str] | None:
+        admitted = self._admitted_cases
+        return (
+            None if admitted is None else frozenset(one.kernel for one in self.facets.cases if one.case_id in admitted)
+        )
+
+    @cached_property
+    def _admitted_commits(self) -> frozenset[str] | None:
+        branches = self._of("branch")
+        if not branches:
+            return None
+        return frozenset().union(*(self.facets.commits_by_branch.get(branch, frozenset()) for branch in branches))
+
+    def _is_within(self, case: CaseFacet) -> bool:
+        families, dtypes, tags = self._of("family"), self._of("dtype"), self._of("tag")
+        return (
+            (not families or case.family in families)
+            and (not dtypes or case.dtype in dtypes)
+            and (not tags or not set(tags).isdisjoint(case.tags))
+        )
+
+
+def options_of(facets: Facets) -> dict[str, list[str]]:
+    """What may be chosen, by parameter."""
+    return {
+        "branch": sorted(facets.commits_by_branch),
+        "class": list(facets.runner_classes),
+        "family": sorted({case.family for case in facets.cases if case.family}),
+        "dtype": sorted({case.dtype for case in facets.cases}),
+        "tag": sorted({tag for case in facets.cases for tag in case.tags}),
+    }

@@ -1,0 +1,56 @@
+"""A regression as a reader meets it: what was judged, with what people decided about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from db.access import Triage, TriageState
+from db.values import Regression, RegressionState, Verdict
+
+_OPEN_STATES = {TriageState.NEW, TriageState.ACKNOWLEDGED}
+
+
+@dataclass(frozen=True)
+class Triaged:
+    regression: Regression
+    triage: Triage
+
+    @property
+    def is_open(self) -> bool:
+        """It waits for somebody: it still stands, and nobody settled it."""
+        return (
+            self.regression.verdict is Verdict.REGRESSED
+            and self.regression.state is RegressionState.OPEN
+            and self.regression.recovered_at is None
+            and self.triage.state in _OPEN_STATES
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """A regression that waits for nobody any more."""
+        return self.regression.verdict is Verdict.REGRESSED and not self.is_open
+
+    @property
+    def is_called_none(self) -> bool:
+        """By a person."""
+        return self.triage.state is TriageState.INVALID
+
+    @property
+    def is_improvement(self) -> bool:
+        return self.regression.verdict is Verdict.IMPROVED and self.regression.state is RegressionState.OPEN
+
+    @property
+    def settled_by(self) -> str:
+        """Why it waits for nobody."""
+        if self.regression.state is RegressionState.DISMISSED:
+            return "measured again and not there"
+        if self.triage.state not in _OPEN_STATES:
+            return str(self.triage.state)
+        return "recovered" if self.regression.recovered_at is not None else "open"
+
+
+def most_urgent_first(triaged: Iterable[Triaged]) -> list[Triaged]:
+    """Those that call somebody, then those that nobody has seen yet, then the newest commits."""
+    newest_first = sorted(triaged, key=lambda one: one.regression.commit, reverse=True)
+    return sorted(newest_first, key=lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW))

@@ -1,0 +1,161 @@
+"""Everything about one regression: what moved, why, how sure that is, and what people decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import data
+from dashboard.bisection_panel import show_bisection
+from dashboard.evidence_panel import show_evidence
+from dashboard.frame import View, open_view
+from dashboard.regression_rows import kernel_markdown, marks_of, trend_of
+from dashboard.table import show_table
+from dashboard.triage_panel import show_trail, show_triage
+from dashboard.triaged import Triaged, most_urgent_first
+from dashboard.wording import (
+    VERDICT_MARKS,
+    age_text,
+    change_text,
+    code_span,
+    shortened,
+    transition_text,
+    worst_change_point,
+)
+from dashboard.zone import reader_zone, written
+from db.values import ChangePoint, Regression
+
+
+def show() -> None:
+    with open_view("regression", "Regression", "What moved, which commit moved it, and why.") as view:
+        found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
+        if not found:
+            st.info("Nothing was judged to have moved here.", icon=":material/check:")
+            st.caption("`roofwatch judge` judges what is stored; the Overview shows what it covers.")
+            return
+        one = _choose(view, found)
+        zone = reader_zone()
+        _show_head(view, one, zone)
+        _show_suspects(one.regression)
+        change = _choose_change(view, one.regression)
+        show_evidence(change)
+        _show_changes(one.regression)
+        st.subheader("Bisection", anchor=False)
+        show_bisection(data.read_newest_bisection(view.project, one.triage.regression_id))
+        st.subheader("Decisions", anchor=False)
+        show_trail(data.list_audit(view.project, str(one.triage.regression_id)), zone)
+
+
+def _choose(view: View, found: Sequence[Triaged]) -> Triaged:
+    """Those that wait for somebody come first."""
+    ordered = most_urgent_first(one for one in found if one.is_open)
+    ordered += most_urgent_first(one for one in found if not one.is_open)
+    by_id = {str(one.triage.regression_id): one for one in ordered}
+    return by_id[
+        view.link.choose("Regression", list(by_id), parameter="regression", title=lambda key: _title(by_id[key]))
+    ]
+
+
+def _title(one: Triaged) -> str:
+    regression = one.regression
+    change = change_text(worst_change_point(regression))
+    return f"{regression.commit.short_sha}  {regression.kernel}  {change}"
+
+
+def _show_head(view: View, one: Triaged, zone: tzinfo) -> None:
+    regression, commit = one.regression, one.regression.commit
+    left, right = st.columns([3, 2])
+    with left:
+        st.markdown(f"**{kernel_markdown(regression.kernel)}** {marks_of(one)}")
+        st.text(regression.summary)
+        age = age_text(commit.committed_at, now=datetime.now(UTC))
+        st.markdown(f"{code_span(commit.short_sha)} {written(commit.committed_at, zone)}, {age}")
+        st.text(f"{shortened(commit.subject)}\n{shortened(commit.author)}")
+        st.caption(f"The whole commit: {code_span(commit.sha)}")
+        _show_extent(regression)
+        with st.popover("Share", icon=":material/link:"):
+            address = view.link.address_of("regression", project=view.project, regression=str(one.triage.regression_id))
+            st.code(address, language=None)
+    with right:
+        show_triage(view.project, one, zone)
+
+
+def _show_extent(regression: Regression) -> None:
+    said = []
+    if regression.family:
+        said.append(regression.family)
+    if regression.typical_change is not None:
+        spread = "" if regression.change_spread is None else f" ± {regression.change_spread:.1%}"
+        said.append(f"typically {regression.typical_change:+.1%}{spread}")
+    if regression.recovered_at is not None:
+        said.append(f"back where it was at {regression.recovered_at.short_sha}")
+    if said:
+        st.text("; ".join(said))
+
+
+def _show_suspects(regression: Regression) -> None:
+    st.subheader("Why", anchor=False)
+    if not regression.suspects:
+        st.text(f"Cause: {regression.cause}. No suspects were weighed.")
+    for suspect in regression.suspects:
+        name, weight, sentence = st.columns([1, 2, 6], vertical_alignment="center")
+        name.markdown(f"**{suspect.cause}**")
+        weight.progress(suspect.weight, text=f"{suspect.weight:.0%}")
+        sentence.text(suspect.sentence)
+    if regression.suspects:
+        st.caption("Weights are shares of all that may have done it; together they are 100 %.")
+
+
+def _choose_change(view: View, regression: Regression) -> ChangePoint:
+    worst = worst_change_point(regression)
+    by_key = {_key_of(change): change for change in [worst, *regression.change_points]}
+    st.subheader("Evidence", anchor=False)
+    key = view.link.choose(
+        "Change point", list(by_key), parameter="change", title=lambda key: _change_title(by_key[key])
+    )
+    change = by_key[key]
+    series = change.series
+    st.text(change.evidence)
+    on = f" on {code_span(series.runner_class)}" if series.runner_class else ""
+    st.markdown(f"Base {code_span(change.previous_commit.short_sha)}, head {code_span(change.commit.short_sha)}{on}")
+    st.page_link(
+        "views/trends.py", label="Trend", icon=":material/show_chart:", query_params=trend_of(view.project, change)
+    )
+    return change
+
+
+def _key_of(change: ChangePoint) -> str:
+    series = change.series
+    parts = (series.metric, series.case_id, series.implementation, series.runner_class)
+    return "|".join((*parts, series.function, series.target, series.tensor, change.commit.short_sha))
+
+
+def _change_title(change: ChangePoint) -> str:
+    return f"{change_text(change)}  {change.series.definition.title}  {change.series.label}"
+
+
+def _show_changes(regression: Regression) -> None:
+    st.subheader(f"All change points: {len(regression.change_points)}", anchor=False)
+    changes = regression.change_points
+    show_table(
+        pd.DataFrame(
+            {
+                "verdict": [VERDICT_MARKS[change.verdict].text for change in changes],
+                "change": [change_text(change) for change in changes],
+                "level": [transition_text(change) for change in changes],
+                "metric": [change.series.definition.title for change in changes],
+                "series": [change.series.label for change in changes],
+                "runner class": [change.series.runner_class for change in changes],
+                "commit": [change.commit.short_sha for change in changes],
+                "against": [change.previous_commit.short_sha for change in changes],
+                "evidence": [change.evidence for change in changes],
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,25 @@
+"""Values of what the results of a project can be narrowed by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CaseFacet:
+    case_id: str
+    kernel: str
+    dtype: str
+    family: str
+    """Of kernels; empty where no recent run has the case."""
+    tags: tuple[str, ...]
+    """Such as its scale, `smoke` or `full`; empty where no recent run has the case."""
+
+
+@dataclass(frozen=True)
+class Facets:
+    cases: tuple[CaseFacet, ...]
+    commits_by_branch: Mapping[str, frozenset[str]]
+    """The shas that were measured under the name of a branch."""
+    runner_classes: tuple[str, ...]

@@ -1,0 +1,99 @@
+"""What two runs say of one case, side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ci.side_by_side import SideBySide, code_diff, side_by_side
+from collector.device_state import DeviceState
+from collector.measurement import Autotuning, Block
+from collector.results import Counters
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_static_facts,
+)
+
+
+def block(**state: object) -> Block:
+    return Block(started_at=NOON, samples_ns=(1_000.0,), device_state=DeviceState(reading_count=3, **state))
+
+
+def compared(base: dict[str, Any], head: dict[str, Any]) -> SideBySide:
+    return side_by_side(make_record(0, **base), make_record(1, **head), CASE_ID, "eager")
+
+
+def test_conditions_are_medians_of_clocks_the_highest_temperature_and_every_reason() -> None:
+    hot = (
+        block(sm_clock_mhz=1_200.0, temperature_c=80.0, clock_event_reasons=("sw_thermal_slowdown",)),
+        block(sm_clock_mhz=1_400.0, temperature_c=86.0, degraded_by=("sw_thermal_slowdown",)),
+    )
+    found = compared({"measurements": [make_measurement()]}, {"measurements": [make_measurement(blocks=hot)]})
+    assert found.head_conditions.sm_clock_mhz == 1_300.0
+    assert found.head_conditions.temperature_c == 86.0
+    assert found.head_conditions.held_back_by == ("sw_thermal_slowdown",)
+    assert (found.head_conditions.degraded_block_count, found.head_conditions.block_count) == (1, 2)
+    assert found.base_conditions.sm_clock_mhz is None
+
+
+def test_a_side_without_the_measurement_has_none() -> None:
+    other = make_measurement(implementation="compile")
+    found = compared({"measurements": [other]}, {"measurements": [make_measurement()]})
+    assert found.base is None
+    assert found.head is not None
+
+
+def test_only_machine_code_of_the_implementation_that_differs_is_told() -> None:
+    before = [make_static_facts(implementation="eager", target=target) for target in ("sm_80", "sm_90")]
+    after = [before[0], make_static_facts(implementation="eager", target="sm_90", code="another", registers=64)]
+    other = make_static_facts(implementation="triton", code="of another implementation")
+    found = compared({"static_facts": before}, {"static_facts": [*after, other]})
+    assert [(judged.target, judged.moved_facts) for judged in found.code] == [("sm_90", ("registers",))]
+    assert found.unchanged_code_count == 1
+
+
+def test_counters_are_ranked_by_how_far_they_moved() -> None:
+    def counters(**values: float) -> Counters:
+        return Counters(case_id=CASE_ID, implementation="eager", function="k", values=values)
+
+    before, after = counters(dram_bytes=100.0, l2_bytes=100.0), counters(dram_bytes=130.0, l2_bytes=300.0)
+    found = compared(
+        {"measurements": [make_measurement()], "counters": (before,)},
+        {"measurements": [make_measurement()], "counters": (after,)},
+    )
+    assert [move.name for move in found.counters] == ["l2_bytes", "dram_bytes"]
+
+
+def test_another_choice_of_the_autotuner_and_another_toolchain_are_told() -> None:
+    def tuned(block: int) -> object:
+        return make_measurement(autotuning=(Autotuning(function="k", chosen={"BLOCK": block}),))
+
+    found = compared(
+        {"measurements": [tuned(64)]},
+        {"measurements": [tuned(128)], "environment": make_environment(triton_version="3.8.0")},
+    )
+    assert [str(choice) for choice in found.choices] == ["the autotuner of k chose BLOCK=128 instead of BLOCK=64"]
+    assert [(one.name, one.values) for one in found.environment] == [("triton version", ("3.7.1", "3.8.0"))]
+
+
+def test_times_of_two_runner_classes_are_refused() -> None:
+    found = compared(
+        {"measurements": [make_measurement()]},
+        {"measurements": [make_measurement()], "environment": make_environment(device_name="Another CPU")},
+    )
+    assert len(found.refusals) == 1
+
+
+def test_a_diff_of_disassemblies_is_cut_off_and_says_how_much_is_left() -> None:
+    before = "\n".join(f"line {number}" for number in range(100))
+    diff, more = code_diff(before, before.replace("line 50", "another"), line_limit=5)
+    whole, nothing = code_diff(before, before.replace("line 50", "another"), line_limit=1_000)
+    assert diff == "\n".join(whole.splitlines()[:5])
+    assert more == len(whole.splitlines()) - 5
+    assert nothing == 0
+    assert "-line 50" in whole
+    assert "+another" in whole
+    assert code_diff(before, before, line_limit=5) == ("", 0)

@@ -1,0 +1,106 @@
+"""A real Chromium, and what goes wrong on its pages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, expect, sync_playwright
+
+from tests.dashboard.served import ROOT
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+SCREENSHOTS = ROOT / "test-output"
+TIMEOUT_MS = 30_000
+Scheme = Literal["light", "dark"]
+
+
+@dataclass
+class Watched:
+    """A page, and what went wrong on it."""
+
+    page: Page
+    address: str
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.address + path)
+        self.wait_until_shown()
+
+    def wait_until_shown(self) -> None:
+        expect(self.page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+        expect(self.page.get_by_role("heading", level=1)).to_be_visible()
+        # the last element of a view is drawn last
+        expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0)
+
+    @property
+    def main(self) -> Locator:
+        return self.page.get_by_test_id("stMain")
+
+    @property
+    def text(self) -> str:
+        return self.main.inner_text()
+
+    def save_screenshot(self, name: str) -> None:
+        """The whole view, at the width of a small laptop."""
+        SCREENSHOTS.mkdir(exist_ok=True)
+        height = self.main.evaluate("main => main.scrollHeight")
+        self.page.set_viewport_size({"width": 1280, "height": max(height, 600)})
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+    def close(self) -> None:
+        """Close the page; whatever went wrong on it fails the test."""
+        self.page.close()
+        assert self.complaints == []
+
+
+def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) -> Watched:
+    """A new page, whose complaints are collected; it may ask only the dashboard and those addresses."""
+    hosts = {urlsplit(one).netloc for one in (address, *also)}
+    page = context.new_page()
+    watched = Watched(page, address)
+
+    def on_console(message: ConsoleMessage) -> None:
+        # Streamlit looks for its server below the view's own path first, and then at the root
+        is_probe = "/_stcore/" in message.location["url"] and "404" in message.text
+        if message.type == "error" and not is_probe:
+            watched.complaints.append(f"console: {message.text}")
+
+    def on_request(request: Request) -> None:
+        url = urlsplit(request.url)
+        if url.scheme in {"http", "https", "ws", "wss"} and url.netloc not in hosts:
+            watched.complaints.append(f"request to another host: {request.url}")
+
+    page.on("pageerror", lambda error: watched.complaints.append(f"exception: {error}"))
+    page.on("dialog", lambda dialog: watched.complaints.append(f"dialog: {dialog.message}"))
+    page.on("console", on_console)
+    page.on("request", on_request)
+    return watched
+
+
+@contextmanager
+def new_context(browser: Browser, scheme: Scheme = "light") -> Iterator[BrowserContext]:
+    """A browser that remembers nothing."""
+    with browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme) as context:
+        context.set_default_timeout(TIMEOUT_MS)
+        yield context
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser until the block ends; where there is none, the test is skipped."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on this machine")
+    expect.set_options(timeout=TIMEOUT_MS)
+    quiet = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*quiet, "--no-first-run", *as_root])
+        yield browser
+        browser.close()

@@ -1,0 +1,91 @@
+"""Run, Runners, Fleet economics and Kernel of a watched GPU, in a real Chromium. Screenshots go to `test-output/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
+from sqlalchemy import create_engine
+
+from tests.dashboard.browsing import TIMEOUT_MS, launched, watch
+from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, store_gpu_history
+from tests.dashboard.served import serving
+from tests.databases import TEMPLATE, Databases
+
+# one worker, so that there is one server and one browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+PLOT = ".js-plotly-plot"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def reader(browser: Browser) -> Iterator[BrowserContext]:
+    """In a zone of their own."""
+    with browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo") as context:
+        context.set_default_timeout(TIMEOUT_MS)
+        yield context
+
+
+@pytest.fixture(scope="module")
+def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str]]:
+    """Address of a dashboard with the history of a watched GPU, and the id of the run in which it grew too hot."""
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    records = store_gpu_history(engine)
+    engine.dispose()
+    with serving(database_url=url.render_as_string(hide_password=False)) as served:
+        yield served.address, str(records[HOT_AT].run_id)
+    databases.finish(url)
+
+
+def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_leads_to_its_comparison(
+    reader: BrowserContext, dashboard: tuple[str, str]
+) -> None:
+    address, run_id = dashboard
+    watched = watch(reader, address)
+    watched.open(f"/run?run={run_id}")
+    timeline = watched.page.locator(PLOT).first
+    for words in ("clock (MHz)", "power (W)", "temperature (°C)", "held back by", "time of day (JST)"):
+        expect(timeline.get_by_text(words, exact=True)).to_be_visible()
+    expect(timeline.locator(".barlayer .point").first).to_be_visible()
+    assert "JST" in watched.text
+    watched.save_screenshot("run-hot")
+    watched.page.get_by_role("link", name="Compare with the run before it").click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Compare")
+    watched.wait_until_shown()
+    watched.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "figures", "name"),
+    [
+        ("/runners?show=health%20and%20noise", 1, "runners-health"),
+        (
+            f"/runners?show=history%20of%20a%20case&case={quote(SOFTMAX, safe='')}&implementation=triton",
+            1,
+            "runners-history",
+        ),
+        ("/runners?show=ceilings", 1, "runners-ceilings"),
+        ("/fleet?show=activity", 1, "fleet-activity"),
+        (f"/kernel?kernel=softmax&path={quote(f'{SOFTMAX} triton', safe='')}", 2, "kernel-gpu"),
+    ],
+    ids=["health", "history", "ceilings", "fleet", "kernel"],
+)
+def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
+    reader: BrowserContext, dashboard: tuple[str, str], path: str, figures: int, name: str
+) -> None:
+    watched = watch(reader, dashboard[0])
+    watched.open(path)
+    expect(watched.page.locator(f"{PLOT} .main-svg").first).to_be_visible()
+    expect(watched.page.locator(PLOT)).to_have_count(figures)
+    expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
+    watched.save_screenshot(name)
+    watched.close()

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from collector.artefact import Artefact, ArtefactKind
+from collector.record import RunRecord
+from dashboard import data
+from db.artefacts import store_artefact
+from db.fleet_values import FleetRun
+from db.ingest import ingest_record
+from tests.builders import (
+    make_record,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.gpu_history import GEMM, gpu_record
+from tests.dashboard.measuring.seen import figures
+from tests.dashboard.test_views import address, choice, table, texts
+
+TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
+
+
+def test_a_run_tells_how_long_it_took_how_it_ended_and_what_failed(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
+    app = open_view("run", run=str(records[-1].run_id))
+    said = texts(app)
+    assert "Took 30 s" in said
+    assert "Measured 5 of 6" in said
+    assert "Failed 1" in said
+    assert "Energy of the devices" not in said
+    assert "Energy of the device 12 kJ" in said
+    failures = table(app, "message")
+    assert failures["case"].tolist() == [GEMM]
+    assert failures["outcome"].tolist() == ["✕ out of memory"]
+
+
+def test_a_run_shows_its_ceilings_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
+    ceilings = table(open_view("run", run=str(records[0].run_id)), "datasheet").set_index("of")
+    assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
+    assert ceilings.loc["dram", "share of it"] == pytest.approx(4.1 / 4.8)
+    assert ceilings.loc["cache", "datasheet"] == ""
+
+
+def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: list[RunRecord]) -> None:
+    app = open_view("run", run=str(records[3].run_id))
+    (link,) = app.get("page_link")
+    assert f"base={sha_of(2)}" in link.proto.query_string
+    assert f"head={sha_of(3)}" in link.proto.query_string
+
+
+def test_a_run_of_a_cpu_says_that_nobody_watched(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record())
+    app = open_view("run")
+    assert "Nobody watched the device" in texts(app)
+    assert "its harness is older" in texts(app)
+    assert "No earlier run" in texts(app)
+
+
+def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
+    open_view: OpenView, records: list[RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = data.list_fleet_runs
+
+    def read_few(project: str, *, limit: int, **asked: str | None) -> list[FleetRun]:
+        return read(project, limit=min(limit, 2), **asked)
+
+    monkeypatch.setattr(data, "list_fleet_runs", read_few)
+    assert len(choice(open_view("run"), "Run").options) == 2
+    app = open_view("run", run=str(records[0].run_id))
+    assert address(app)["run"] == [str(records[0].run_id)]
+    assert len(choice(app, "Run").options) == 3
+    assert not app.warning
+
+
+@pytest.mark.parametrize("asked", ["not-an-id", "00000000-0000-0000-0000-000000000000"])
+def test_a_run_that_is_not_there_falls_back_to_the_newest_with_a_notice(
+    open_view: OpenView, records: list[RunRecord], asked: str
+) -> None:
+    app = open_view("run", run=asked)
+    assert app.warning
+    assert address(app)["run"] == [str(records[-1].run_id)]
+
+
+def with_trace(content: bytes) -> RunRecord:
+    artefact = Artefact(
+        name="trace.json.gz",
+        kind=ArtefactKind.TRACE,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size_bytes=len(content),
+    )
+    return gpu_record().model_copy(update={"artefacts": (artefact,)})
+
+
+def read_trace(open_view: OpenView, store: Engine, content: bytes) -> Any:
+    record = with_trace(content)
+    ingest_record(store, record)
+    store_artefact(store, record.run_id, record.artefacts[0].sha256, io.BytesIO(content))
+    app = open_view("run")
+    (read,) = [one for one in app.toggle if one.label == "Read it"]
+    return read.set_value(True).run()
+
+
+def test_a_stored_trace_is_drawn_and_can_be_taken_away(open_view: OpenView, store: Engine) -> None:
+    app = read_trace(open_view, store, TRACE.read_bytes())
+    assert not app.exception
+    assert not app.warning
+    assert len(app.get("download_button")) == 1
+    assert "ui.perfetto.dev" in texts(app)
+    assert figures(app) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x1f\x8bno gzip", "not a whole gzip file"),
+        (zlib.compress(b"{}", wbits=zlib.MAX_WBITS | 16)[:-4], "not a whole gzip file"),
+        (b'{"other": 1}', "no trace of torch.profiler"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_a_notice_and_can_still_be_taken_away(
+    open_view: OpenView, store: Engine, content: bytes, words: str
+) -> None:
+    app = read_trace(open_view, store, content)
+    assert not app.exception
+    assert words in app.warning[0].value
+    assert len(app.get("download_button")) == 1
+
+
+def test_a_file_that_nobody_sent_is_named_and_cannot_be_read(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, with_trace(b"never sent"))
+    app = open_view("run")
+    assert table(app, "content")["content"].tolist() == ["not sent yet"]
+    assert not [one for one in app.toggle if one.label == "Read it"]

@@ -1,0 +1,77 @@
+"""What the reader narrowed the views to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dashboard.filters import Filters, options_of
+from db.facet_values import CaseFacet, Facets
+from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
+
+SOFTMAX, MATMUL = "softmax/n=8/float16/fwd", "matmul/M=8/float32/fwd"
+FACETS = Facets(
+    cases=(
+        CaseFacet(SOFTMAX, "softmax", "float16", "reduction", ("smoke", "full")),
+        CaseFacet(MATMUL, "matmul", "float32", "matmul", ("full",)),
+    ),
+    commits_by_branch={"main": frozenset({make_commit_ref(1).sha}), "feature": frozenset({make_commit_ref(2).sha})},
+    runner_classes=("A", "B"),
+)
+
+
+def narrowed(**chosen: list[str]) -> Filters:
+    return Filters(FACETS, chosen)
+
+
+def test_without_a_choice_everything_is_admitted_known_or_not() -> None:
+    everything = narrowed()
+    assert not everything.is_narrow
+    assert everything.admits_case("never/seen")
+    assert everything.admits_commit("never seen")
+    assert everything.admits_runner("never seen")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "admitted"),
+    [
+        ("family", "reduction", {SOFTMAX}),
+        ("dtype", "float32", {MATMUL}),
+        ("tag", "smoke", {SOFTMAX}),
+        ("tag", "full", {SOFTMAX, MATMUL}),
+    ],
+)
+def test_cases_are_narrowed_by_family_dtype_and_tag(parameter: str, value: str, admitted: set[str]) -> None:
+    filters = narrowed(**{parameter: [value]})
+    assert {case for case in (SOFTMAX, MATMUL) if filters.admits_case(case)} == admitted
+
+
+def test_choices_of_different_parameters_must_all_hold() -> None:
+    filters = narrowed(tag=["full"], dtype=["float16"])
+    assert filters.admits_kernel("softmax")
+    assert not filters.admits_kernel("matmul")
+
+
+def test_machine_code_is_admitted_on_every_runner() -> None:
+    filters = narrowed(**{"class": ["A"]})
+    assert filters.admits_series(make_series_key(runner_class=""))
+    assert not filters.admits_series(make_series_key(runner_class="B"))
+
+
+def test_a_regression_is_admitted_by_its_commit_and_any_of_its_change_points() -> None:
+    series = make_series_key(case_id=SOFTMAX)
+    points = (make_change_point(1, series=series), make_change_point(1, series=replace(series, case_id=MATMUL)))
+    regression = make_regression(1, change_points=points)
+    assert narrowed(branch=["main"], dtype=["float32"]).admits_regression(regression)
+    assert not narrowed(branch=["feature"]).admits_regression(regression)
+
+
+def test_what_may_be_chosen_is_what_there_is() -> None:
+    assert options_of(FACETS) == {
+        "branch": ["feature", "main"],
+        "class": ["A", "B"],
+        "family": ["matmul", "reduction"],
+        "dtype": ["float16", "float32"],
+        "tag": ["full", "smoke"],
+    }

@@ -1,0 +1,151 @@
+"""The Regression view: what moved, why, and the evidence side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from collector.artefact import Artefact, ArtefactKind
+from collector.record import RunRecord
+from collector.results import Counters
+from db.artefacts import store_artefact
+from db.bisection import request_bisection
+from db.bisections import BisectionRange
+from db.ingest import ingest_record
+from db.judgements import replace_regressions
+from db.triage import regression_id
+from db.values import Regression
+from tests.builders import (
+    CASE_ID,
+    PROJECT,
+    make_change_point,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_static_facts,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.history import SLOWER_AT, store_history
+from tests.dashboard.test_views import address, choice, table, texts
+
+SASS = {0: b"IADD R1\nFFMA R2\n", 1: b"IADD R1\nHMMA R2\n"}
+
+
+def of(regression: Regression) -> str:
+    return str(regression_id(regression))
+
+
+def store_move(engine: Engine) -> Regression:
+    """One case at two commits: slower, with other code, counters, toolchain and disassembly."""
+    for number in range(2):
+        record = _record(number)
+        ingest_record(engine, record)
+        (artefact,) = record.artefacts
+        store_artefact(engine, record.run_id, artefact.sha256, io.BytesIO(SASS[number]))
+    regression = make_regression(1)
+    replace_regressions(engine, PROJECT, [regression])
+    return regression
+
+
+def _record(number: int) -> RunRecord:
+    content = SASS[number]
+    return make_record(
+        number,
+        measurements=[make_measurement(median_ns=10_000.0 + 2_000.0 * number)],
+        static_facts=[make_static_facts(implementation="eager", code=f"version {number}", registers=32 * (number + 1))],
+        counters=(
+            Counters(
+                case_id=CASE_ID, implementation="eager", function="k", values={"dram_bytes": 100.0 * (number + 1)}
+            ),
+        ),
+        environment=make_environment(triton_version=f"3.{number}.0"),
+        artefacts=(
+            Artefact(
+                name="k.sm_90.sass",
+                kind=ArtefactKind.DISASSEMBLY,
+                sha256=hashlib.sha256(content).hexdigest(),
+                size_bytes=len(content),
+            ),
+        ),
+    )
+
+
+def test_the_address_names_the_regression_and_what_it_shows(open_view: OpenView, store: Engine) -> None:
+    slower = store_history(store)[0]
+    app = open_view("regression", regression=of(slower))
+    said = texts(app)
+    assert not app.warning
+    for part in (
+        slower.summary,
+        slower.commit.sha,
+        slower.commit.subject,
+        "the machine code differs",
+        "None was asked",
+    ):
+        assert part in said
+    assert address(app)["regression"] == [of(slower)]
+
+
+def test_the_most_urgent_regression_is_shown_first_and_settled_ones_can_be_chosen(
+    open_view: OpenView, store: Engine
+) -> None:
+    *_, dismissed = judged = store_history(store)
+    box = choice(open_view("regression"), "Regression")
+    assert box.value == of(judged[2])
+    assert len(box.options) == len(judged)
+    assert dismissed.summary in texts(open_view("regression", regression=of(dismissed)))
+
+
+def test_base_and_head_are_laid_side_by_side(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    app = open_view("regression")
+    facts = table(app, "fact")
+    assert facts[["fact", "base", "head"]].to_numpy().tolist() == [["registers per thread", "32", "64"]]
+    counters = table(app, "counter")
+    assert counters[["counter", "base", "head"]].to_numpy().tolist() == [["dram_bytes", "100", "200"]]
+    both = [one.value for one in app.dataframe if list(one.value.columns) == ["", "base", "head"]]
+    assert ["triton version", "3.0.0", "3.1.0"] in [row for frame in both for row in frame.to_numpy().tolist()]
+    assert "Base: median 10 µs of 6 samples. Head: median 12 µs of 6 samples." in texts(app)
+
+
+def test_the_difference_of_the_disassembly_is_shown_on_request(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    app = open_view("regression")
+    assert "HMMA" not in texts(app)
+    app.toggle(key="disassembly").set_value(True).run()
+    assert "-FFMA R2" in texts(app)
+    assert "+HMMA R2" in texts(app)
+
+
+def test_a_side_whose_run_is_gone_is_said(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    point = make_change_point(1)
+    series = replace(point.series, runner_class="a runner that never was")
+    replace_regressions(store, PROJECT, [make_regression(1, change_points=(replace(point, series=series),))])
+    app = open_view("regression")
+    assert not app.exception
+    assert "not stored any more" in texts(app)
+
+
+def test_a_bisection_that_was_asked_for_it_is_shown(open_view: OpenView, store: Engine) -> None:
+    slower = store_history(store)[0]
+    series = slower.change_points[0].series
+    asked = BisectionRange(PROJECT, series.case_id, series.implementation, sha_of(SLOWER_AT - 1), sha_of(SLOWER_AT))
+    with Session(store) as session, session.begin():
+        request_bisection(session, asked, requested_by="somebody", regression_id=regression_id(slower))
+    assert "○ waits for a runner" in texts(open_view("regression", regression=of(slower)))
+
+
+@pytest.mark.parametrize("view", ["overview", "regression"])
+def test_without_a_provider_nobody_is_offered_to_sign_in_or_decide(
+    open_view: OpenView, store: Engine, view: str
+) -> None:
+    store_history(store)
+    assert [one.label for one in open_view(view).button] == []

@@ -1,0 +1,104 @@
+"""Who may decide about regressions, and that whoever may not is refused by what writes, whatever they clicked."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import URL, Engine
+from sqlalchemy.orm import Session
+
+from dashboard import data
+from dashboard.errors import DashboardError
+from dashboard.provider import sign_in_secrets
+from dashboard.rights import NotAllowedError, Person, may_triage, person_of
+from db.access import TriageState
+from db.audit import list_entries
+from db.triage import StaleTriageError, regression_id
+from roofwatch.settings import Settings, load_settings
+from tests.builders import PROJECT
+from tests.dashboard.conftest import forget_everything
+from tests.dashboard.history import store_history
+
+ENGINEER = Person("1", "engineer@example.com")
+SIGN_IN = Settings(
+    dashboard_url="https://roofwatch.example.com/",
+    sign_in_issuer="https://provider.example.com",
+    sign_in_client_id="roofwatch",
+    sign_in_client_secret=SecretStr("known to the provider"),
+)
+
+
+@pytest.mark.parametrize(
+    "entry", ["engineer@example.com", "Engineer@Example.com", "@example.com", f"{PROJECT}=engineer@example.com"]
+)
+def test_an_address_a_domain_or_either_for_the_project_gives_the_right(entry: str) -> None:
+    assert may_triage(ENGINEER, PROJECT, [entry])
+
+
+@pytest.mark.parametrize(
+    "entry", ["", "@", "example.com", "@ample.com", "somebody@example.com", "another/project=engineer@example.com"]
+)
+def test_nothing_else_does(entry: str) -> None:
+    assert not may_triage(ENGINEER, PROJECT, [entry])
+
+
+@pytest.mark.parametrize("verified", [False, "false", None, 1, "yes"])
+def test_an_address_that_the_provider_does_not_vouch_for_is_none(verified: object) -> None:
+    person = person_of({"sub": "1", "email": "engineer@example.com", "email_verified": verified})
+    assert person.email == ""
+    assert not may_triage(person, PROJECT, ["@example.com", "engineer@example.com", "", "@"])
+
+
+def test_whoever_may_not_is_refused_by_what_writes(
+    store: Engine, database_url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regression = store_history(store)[0]
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
+    monkeypatch.setenv("ROOFWATCH_TRIAGERS", "@example.com, somebody@example.org")
+    forget_everything()
+    about = (PROJECT, regression_id(regression), TriageState.INVALID)
+    with pytest.raises(NotAllowedError, match=r"reader@example\.org may not"):
+        data.decide(*about, seen=TriageState.NEW, person=Person("2", "reader@example.org"), reason="mine")
+    with pytest.raises(StaleTriageError):
+        data.decide(*about, seen=TriageState.FIXED, person=ENGINEER, reason="seen too late")
+    data.decide(*about, seen=TriageState.NEW, person=ENGINEER, reason="noise")
+    forget_everything()
+    with Session(store) as session:
+        (entry,) = list_entries(session, PROJECT)
+    assert (entry.person, entry.after, entry.reason) == ("engineer@example.com", "invalid", "noise")
+
+
+def test_streamlit_is_told_where_to_sign_in_and_where_to_come_back() -> None:
+    auth = sign_in_secrets(SIGN_IN)["auth"]
+    assert auth["redirect_uri"] == "https://roofwatch.example.com/oauth2callback"
+    assert auth["server_metadata_url"] == "https://provider.example.com/.well-known/openid-configuration"
+    assert auth["client_secret"] == "known to the provider"
+
+
+def test_cookies_are_signed_anew_at_each_start_unless_a_secret_is_set() -> None:
+    first, second = (sign_in_secrets(SIGN_IN)["auth"]["cookie_secret"] for _ in range(2))
+    assert first != second
+    kept = SIGN_IN.model_copy(update={"sign_in_cookie_secret": SecretStr("x" * 32)})
+    assert sign_in_secrets(kept)["auth"]["cookie_secret"] == "x" * 32
+
+
+def test_without_a_provider_nobody_signs_in() -> None:
+    assert sign_in_secrets(Settings()) == {}
+
+
+def test_a_part_of_the_settings_is_refused_with_what_is_missing_and_no_secret_in_the_words() -> None:
+    partial = SIGN_IN.model_copy(update={"sign_in_client_id": None})
+    with pytest.raises(DashboardError, match="sign_in_client_id") as refusal:
+        sign_in_secrets(partial)
+    assert "known to the provider" not in str(refusal.value)
+    short = SIGN_IN.model_copy(update={"sign_in_cookie_secret": SecretStr("guess me")})
+    with pytest.raises(DashboardError, match="32") as refusal:
+        sign_in_secrets(short)
+    assert "guess me" not in str(refusal.value)
+
+
+def test_triagers_are_a_list_in_the_file_and_separated_by_commas_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ROOFWATCH_TRIAGERS", "a@example.com, @example.org")
+    assert load_settings().triagers == ("a@example.com", "@example.org")

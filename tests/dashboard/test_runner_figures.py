@@ -1,0 +1,158 @@
+from dataclasses import replace
+from datetime import UTC, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import plotly.graph_objects as go
+import pytest
+
+from ci.noise_floor import CaseNoise
+from collector.measurement import AutotuneTiming, Autotuning
+from collector.part import Outcome
+from dashboard.charts.autotune import autotune_figure
+from dashboard.charts.ceiling_history import ceiling_history_figure
+from dashboard.charts.fleet import OTHERS, spending_figure
+from dashboard.charts.noise import noise_figure
+from dashboard.charts.runner_history import runner_history_figure
+from db.fleet_values import FleetRun
+from tests.builders import CASE_ID, NOON, make_ceiling, make_commit_ref, make_environment, make_series_key
+from tests.dashboard.gpu_history import gpu, gpu_ceilings
+from tests.dashboard.values import make_point, make_series
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def trace(figure: go.Figure, name: str) -> Any:
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def names(figure: go.Figure) -> list[str]:
+    return [trace.name for trace in figure.data]
+
+
+def as_html(figure: go.Figure) -> str:
+    return str(figure.to_json()).replace("\\u003c", "<")
+
+
+def make_fleet_run(number: int = 0, **fields: Any) -> FleetRun:
+    """Half an hour of the numbered commit."""
+    started_at = NOON + timedelta(hours=number)
+    defaults: dict[str, Any] = {
+        "run_id": f"run {number}",
+        "commit": make_commit_ref(number),
+        "environment": gpu(),
+        "started_at": started_at,
+        "finished_at": started_at + timedelta(minutes=30),
+        "harness_version": "1",
+        "is_dirty": False,
+        "is_paired": False,
+        "spent_ns": {},
+        "ceilings": gpu_ceilings(),
+    }
+    return FleetRun(**defaults | fields)
+
+
+def test_times_stand_at_the_reader_s_clock_above_the_device_s_clock_and_temperature() -> None:
+    points = (
+        make_point(0, 40_000.0, sm_clock_mhz=1_980.0, temperature_c=55.0),
+        make_point(1, None, outcome=Outcome.CRASHED),
+        make_point(2, 52_000.0, sm_clock_mhz=1_200.0, temperature_c=88.0, degraded_by=("hw_slowdown",)),
+    )
+    figure = runner_history_figure(replace(make_series([]), points=points), ZoneInfo("Asia/Tokyo"))
+    assert names(figure) == ["time", "SM clock", "highest temperature", "held back or shared"]
+    assert list(trace(figure, "time").y) == pytest.approx([40e-6, 52e-6])
+    assert trace(figure, "time").x[0] == (NOON + timedelta(hours=9)).replace(tzinfo=None)
+    doubtful = trace(figure, "held back or shared")
+    assert list(doubtful.y) == pytest.approx([52e-6])
+    assert "hw_slowdown" in doubtful.hovertext[0]
+
+
+def test_what_nobody_watched_has_its_time_alone() -> None:
+    assert names(runner_history_figure(make_series([1e6, 2e6]), UTC)) == ["time"]
+
+
+def test_ceilings_are_shares_of_the_datasheet_or_of_the_highest_seen() -> None:
+    worn = (make_ceiling(per_s=2.4e12), make_ceiling(level="cache", per_s=4.5e12))
+    figure = ceiling_history_figure([make_fleet_run(1, ceilings=worn), make_fleet_run(0)], UTC)
+    assert list(trace(figure, "dram, 100 % = datasheet, 4.8 TB/s").y) == pytest.approx([4.1 / 4.8, 0.5])
+    assert list(trace(figure, "cache, 100 % = highest seen, 9 TB/s").y) == pytest.approx([1.0, 0.5])
+
+
+def test_a_device_without_a_datasheet_is_held_against_itself() -> None:
+    runs = [make_fleet_run(environment=make_environment(), ceilings=(make_ceiling(dtype=HOSTILE, level=None),))]
+    figure = ceiling_history_figure(runs, UTC)
+    assert names(figure) == ["memory, 100 % = highest seen, 10 GB/s"]
+    assert "<img" not in as_html(figure)
+
+
+def make_noise(case_id: str = CASE_ID, **fields: Any) -> CaseNoise:
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "implementation": "eager",
+        "block_count": 8,
+        "noise_floor": 0.01,
+        "detectable_change": {8: 0.05, 18: 0.04, 40: 0.035},
+        "is_significant": False,
+        "is_false_alarm": False,
+    }
+    return CaseNoise(**defaults | fields)
+
+
+def test_the_noise_floor_stands_beside_what_can_be_told_with_more_blocks() -> None:
+    figure = noise_figure([make_noise()])
+    assert [trace.x[0] for trace in figure.data] == [0.01, 0.05, 0.04, 0.035]
+    assert len({trace.marker.symbol for trace in figure.data}) == 4
+    assert "<img" not in as_html(noise_figure([make_noise(implementation=HOSTILE)]))
+
+
+def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
+    configurations = [{"BLOCK": 128 * 2**step, "num_warps": 4} for step in range(len(times_ns))]
+    return Autotuning(
+        function="_kernel",
+        chosen=configurations[chosen],
+        timings=tuple(
+            AutotuneTiming(configuration=configuration, time_ns=time_ns)
+            for configuration, time_ns in zip(configurations, times_ns, strict=True)
+        ),
+    )
+
+
+def test_configurations_are_named_by_what_differs_and_the_chosen_one_is_a_star() -> None:
+    figure = autotune_figure(make_autotuning(3_000.0, 1_000.0, 2_000.0, chosen=1))
+    assert list(figure.layout.yaxis.categoryarray)[::-1] == ["BLOCK=256", "BLOCK=512", "BLOCK=128"]
+    chosen, tried = trace(figure, "chosen"), trace(figure, "tried")
+    assert (list(chosen.y), list(chosen.x)) == (["BLOCK=256"], [pytest.approx(1e-6)])
+    assert chosen.marker.symbol != tried.marker.symbol
+
+
+def test_a_configuration_that_could_not_run_has_a_word_and_no_time() -> None:
+    figure = autotune_figure(make_autotuning(1_000.0, None))
+    failed = trace(figure, "could not run")
+    assert (list(failed.y), list(failed.text)) == (["BLOCK=256"], ["✕ could not run"])
+
+
+def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
+    spent = {
+        make_commit_ref(1): {f"family {number}": 10.0 - number for number in range(8)},
+        make_commit_ref(0): {"family 0": 1.0},
+    }
+    figure = spending_figure(spent, title="time (s)", unit="s")
+    assert names(figure) == [*(f"family {number}" for number in range(5)), OTHERS]
+    assert list(figure.data[0].y) == [1.0, 10.0]
+    assert list(figure.data[-1].y) == [0.0, 5.0 + 4.0 + 3.0]
+    assert len({(trace.marker.color, trace.marker.pattern.shape) for trace in figure.data}) == 6
+    assert len({trace.marker.pattern.shape for trace in figure.data}) == 6
+    assert figure.layout.barmode == "stack"
+
+
+def test_hours_have_no_prefix_and_text_is_escaped() -> None:
+    figure = spending_figure({make_commit_ref(): {HOSTILE: 0.001}}, title="device-hours", unit="h")
+    assert figure.layout.yaxis.tickformat == "~g"
+    assert "<img" not in as_html(figure)
+
+
+def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
+    commit = replace(make_commit_ref(), subject=HOSTILE, author=HOSTILE)
+    point = make_point(0, 1e6, commit=commit, degraded_by=(HOSTILE,))
+    series = replace(make_series([], key=make_series_key(implementation=HOSTILE)), points=(point,))
+    assert "<img" not in as_html(runner_history_figure(series, UTC))
