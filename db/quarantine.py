@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from db.audit import add_entry
 from db.errors import StoreError
-from db.ingest import store_record
+from db.ingest import lock_run, store_record
 from db.models import CommitRow, ProjectRow, RunRow
 from db.projects import is_quarantine, record_name
 from db.records import load_record
@@ -30,6 +30,7 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         StoreError: no such run.
     """
     with engine.begin() as connection, Session(connection) as session:
+        lock_run(connection, run_id)
         run = session.get(RunRow, run_id, with_for_update=True)
         if run is None:
             raise StoreError(f"run {run_id}: not in this database")

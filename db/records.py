@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import accumulate, pairwise
 from typing import Any
 from uuid import UUID
 
@@ -13,24 +12,30 @@ from sqlalchemy.orm import Session
 
 from collector.machine import Ceiling, Environment
 from collector.measurement import Measurement
+from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import Accuracy, Counters, StaticFacts, TensorError
 from db.errors import StoreError
+from db.measurements import bound_of
 from db.models import (
     AccuracyRow,
     CaseRow,
+    CaseVersionRow,
     CeilingRow,
     CommitRow,
+    CompilationRow,
     CountersRow,
     EnvironmentRow,
     MeasurementRow,
     ProjectRow,
-    RunCaseRow,
     RunRow,
+    SampleSetRow,
+    SeriesRow,
     StaticFactRow,
     TensorErrorRow,
 )
 from db.projects import record_name
+from db.samples import unpack
 
 
 def load_record(session: Session, run_id: UUID) -> RunRecord:
@@ -39,11 +44,29 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
     What its commit says of itself is as the project knows it: the same in every record of the commit.
 
     Raises:
+        StoreError: no such run, or its samples have aged out.
+    """
+    run = _run(session, run_id)
+    return _record(session, run, _measurements(session, run))
+
+
+def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
+    """The rest of a record, where its samples have aged out.
+
+    Raises:
         StoreError: no such run.
     """
+    return _record(session, _run(session, run_id), [])
+
+
+def _run(session: Session, run_id: UUID) -> RunRow:
     run = session.get(RunRow, run_id)
     if run is None:
         raise StoreError(f"run {run_id}: not in this database; ingest its record file first")
+    return run
+
+
+def _record(session: Session, run: RunRow, measurements: Sequence[dict[str, Any]]) -> RunRecord:
     commit = session.get_one(CommitRow, run.commit_id)
     environment = session.get_one(EnvironmentRow, run.environment_id)
     document = {
@@ -66,11 +89,11 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
         "environment": {name: getattr(environment, name) for name in Environment.model_fields},
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
         "ceilings": _ceilings(session, run_id),
-        "cases": _cases(session, run_id),
-        "measurements": _measurements(session, run_id),
-        "accuracies": _accuracies(session, run_id),
-        "static_facts": _static_facts(session, run_id),
-        "counters": _counters(session, run_id),
+        "cases": _cases(session, run),
+        "measurements": measurements,
+        "accuracies": _accuracies(session, run),
+        "static_facts": _static_facts(session, run),
+        "counters": _counters(session, run),
         "telemetry": run.telemetry,
         "spent_ns": run.spent_ns,
     }
@@ -84,75 +107,114 @@ def _ceilings(session: Session, run_id: UUID) -> list[dict[str, Any]]:
     return [_fields(Ceiling, row) for row in session.execute(query)]
 
 
-def _cases(session: Session, run_id: UUID) -> list[dict[str, Any]]:
+def _cases(session: Session, run: RunRow) -> list[dict[str, Any]]:
     query = (
         select(
+            CaseVersionRow.id,
             CaseRow.name.label("case_id"),
             CaseRow.kernel,
-            RunCaseRow.family,
+            CaseVersionRow.family,
             CaseRow.shape,
             CaseRow.dtype,
             CaseRow.direction,
-            RunCaseRow.flop_count,
-            RunCaseRow.memory_bytes,
-            RunCaseRow.bus_bytes,
-            RunCaseRow.tags,
+            CaseVersionRow.flop_count,
+            CaseVersionRow.memory_bytes,
+            CaseVersionRow.bus_bytes,
+            CaseVersionRow.tags,
         )
-        .join(CaseRow, CaseRow.id == RunCaseRow.case_id)
-        .where(RunCaseRow.run_id == run_id)
-        .order_by(RunCaseRow.position)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(CaseVersionRow.id.in_(run.case_version_ids))
     )
-    return [dict(row._mapping) for row in session.execute(query)]
+    found = {row.id: dict(row._mapping) for row in session.execute(query)}
+    cases = [found[version_id] for version_id in run.case_version_ids]
+    for case in cases:
+        del case["id"]
+    return cases
 
 
-def _measurements(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    return [
-        _fields(Measurement, row) | {"case_id": row.case_name, "blocks": _blocks(row)}
-        for row in session.execute(_results(MeasurementRow, run_id))
-    ]
+def _measurements(session: Session, run: RunRow) -> list[dict[str, Any]]:
+    query = (
+        select(
+            MeasurementRow.series_id,
+            CaseRow.name.label("case_id"),
+            SeriesRow.implementation,
+            MeasurementRow.outcome,
+            MeasurementRow.message,
+            SeriesRow.timer,
+            SeriesRow.cache,
+            MeasurementRow.is_memory_bound,
+            MeasurementRow.utilisation,
+            SampleSetRow.content,
+        )
+        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .outerjoin(
+            SampleSetRow,
+            (SampleSetRow.measured_on == run.measured_on)
+            & (SampleSetRow.run_number == run.number)
+            & (SampleSetRow.series_id == MeasurementRow.series_id),
+        )
+        .where(MeasurementRow.measured_on == run.measured_on, MeasurementRow.run_number == run.number)
+    )
+    found = {row.series_id: row for row in session.execute(query)}
+    return [_measurement(run, found[series_id]) for series_id in run.series_ids]
 
 
-def _blocks(row: Row[Any]) -> list[dict[str, Any]]:
-    if row.samples_ns is None:
-        return []
-    bounds = pairwise(accumulate(row.block_lengths, initial=0))
-    # a run that was stored by an older version has no further facts
-    facts = row.block_facts or [{}] * len(row.block_lengths)
-    return [
-        {"started_at": time, "samples_ns": row.samples_ns[begin:end], **fact}
-        for time, (begin, end), fact in zip(row.block_started_at, bounds, facts, strict=True)
-    ]
+def _measurement(run: RunRow, row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    fields = _fields(Measurement, row) | {"bound": bound_of(is_memory_bound=row.is_memory_bound)}
+    if row.content is not None:
+        samples = unpack(row.content)
+        fields |= {
+            "launches_per_sample": samples.launches_per_sample,
+            "memory": samples.memory,
+            "autotuning": samples.autotuning,
+            "blocks": samples.blocks(),
+        }
+    elif row.outcome == Outcome.OK:
+        raise StoreError(
+            f"run {run.run_id}: its samples are no longer kept, so there is no whole record of it; its record file has "
+            "them, and what was summed up of them is still here"
+        )
+    return fields
 
 
-def _accuracies(session: Session, run_id: UUID) -> list[dict[str, Any]]:
+def _accuracies(session: Session, run: RunRow) -> list[dict[str, Any]]:
     tensors = defaultdict(list)
-    query = select(TensorErrorRow.__table__).where(TensorErrorRow.run_id == run_id).order_by(TensorErrorRow.position)
+    query = (
+        select(TensorErrorRow.__table__)
+        .where(TensorErrorRow.measured_on == run.measured_on, TensorErrorRow.run_number == run.number)
+        .order_by(TensorErrorRow.position)
+    )
     for row in session.execute(query):
         tensors[row.case_id, row.implementation].append(_fields(TensorError, row))
     return [
         _fields(Accuracy, row) | {"case_id": row.case_name, "tensors": tensors[row.case_id, row.implementation]}
-        for row in session.execute(_results(AccuracyRow, run_id))
+        for row in session.execute(_results(AccuracyRow, run))
     ]
 
 
-def _static_facts(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    return [
-        _fields(StaticFacts, row) | {"case_id": row.case_name}
-        for row in session.execute(_results(StaticFactRow, run_id))
-    ]
+def _static_facts(session: Session, run: RunRow) -> list[dict[str, Any]]:
+    query = (
+        select(StaticFactRow.__table__, CompilationRow.compile_ns, CaseRow.name.label("case_name"))
+        .select_from(CompilationRow)
+        .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
+        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .where(CompilationRow.measured_on == run.measured_on, CompilationRow.run_number == run.number)
+        .order_by(CompilationRow.position)
+    )
+    return [_fields(StaticFacts, row) | {"case_id": row.case_name} for row in session.execute(query)]
 
 
-def _counters(session: Session, run_id: UUID) -> list[dict[str, Any]]:
-    return [
-        _fields(Counters, row) | {"case_id": row.case_name} for row in session.execute(_results(CountersRow, run_id))
-    ]
+def _counters(session: Session, run: RunRow) -> list[dict[str, Any]]:
+    return [_fields(Counters, row) | {"case_id": row.case_name} for row in session.execute(_results(CountersRow, run))]
 
 
-def _results(table: type[MeasurementRow | AccuracyRow | StaticFactRow | CountersRow], run_id: UUID) -> Select[Any]:
+def _results(table: type[AccuracyRow | CountersRow], run: RunRow) -> Select[Any]:
     return (
         select(table.__table__, CaseRow.name.label("case_name"))
         .join(CaseRow, CaseRow.id == table.case_id)
-        .where(table.run_id == run_id)
+        .where(table.measured_on == run.measured_on, table.run_number == run.number)
         .order_by(table.position)
     )
 

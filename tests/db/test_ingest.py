@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from collector.record import RunRecord
+from collector.results import Counters
 from db.errors import IngestError, StoreError
 from db.ingest import ingest_record
 from db.models import Base, CommitRow, MeasurementRow, RunRow
@@ -171,7 +172,8 @@ UNSTORABLE: dict[str, tuple[Callable[[], RunRecord], str]] = {
     ),
     "names too long for an index": (
         lambda: make_record(
-            static_facts=[make_static_facts(function=long_name(1), target=long_name(2), implementation=long_name(3))],
+            measurements=(),
+            counters=[Counters(case_id=CASE_ID, implementation=long_name(1), function=long_name(2))],
             cases=[make_case()],
         ),
         "the database refuses a value: index row size",
@@ -243,10 +245,10 @@ def test_deleting_a_run_takes_everything_that_hangs_on_it(store: Engine) -> None
         session.delete(session.get_one(RunRow, record.run_id))
 
     left = {name for name, count in row_counts(store).items() if count}
-    assert left == {"project", "commit", "environment", "case"}
+    assert left == {"project", "commit", "environment", "case", "case_version", "series", "static_fact"}
 
 
 def test_an_unmeasured_case_is_stored_too(store: Engine) -> None:
     ingest_record(store, make_record(measurements=(), cases=[make_case(CASE_ID)]))
 
-    assert row_counts(store)["run_case"] == 1
+    assert row_counts(store)["case_version"] == 1
