@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal
 
@@ -67,6 +67,11 @@ _STORE_SAMPLES = text(
 def stage_measurements(connection: Connection, record: RunRecord) -> None:
     """Send them, for `shared_rows.series_ids` to look at and `store_measurements` to store."""
     stage_rows(connection, _MEASUREMENTS, _rows(record))
+
+
+def stage_summaries(connection: Connection, rows: Iterable[Mapping[str, object]]) -> None:
+    """Send what is left of measurements whose samples have aged out: values by the names of the columns."""
+    stage_rows(connection, _MEASUREMENTS, ([row.get(name) for name in _MEASUREMENTS.columns] for row in rows))
 
 
 def store_measurements(connection: Connection, run_number: int, measured_on: date, series_ids: Sequence[int]) -> None:

@@ -19,9 +19,9 @@ from sqlalchemy.exc import DBAPIError
 PARTITIONED = ("measurement", "sample_set", "accuracy", "tensor_error", "compilation", "counters")
 SCHEMA = "partitions"
 
-_FIRST = date(2007, 1, 1)
+FIRST_DAY = date(2007, 1, 1)
 """Before CUDA there was nothing to measure."""
-_AHEAD = timedelta(days=400)
+AHEAD = timedelta(days=400)
 """A clock that is more wrong than this is not believed."""
 _LOCK = 7_340_582
 """Any number, the same in every version: what two that make partitions queue for."""
@@ -34,7 +34,7 @@ def ensure_partitions(engine: Engine, day: date) -> None:
     Where none can be made, because the account may not or because a long query is in the way, what is stored meanwhile
     lands in the default partition, and moves when the partition is made.
     """
-    if not _FIRST <= day <= datetime.now(UTC).date() + _AHEAD:
+    if not FIRST_DAY <= day <= datetime.now(UTC).date() + AHEAD:
         return
     months = (day.replace(day=1), _next_month(day))
     wanted = {partition_name(table, month): (table, month) for month in months for table in PARTITIONED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -88,7 +89,7 @@ def _record(session: Session, run: RunRow, measurements: Sequence[dict[str, Any]
         "harness_version": run.harness_version,
         "environment": {name: getattr(environment, name) for name in Environment.model_fields},
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
-        "ceilings": _ceilings(session, run_id),
+        "ceilings": _ceilings(session, run.run_id),
         "cases": _cases(session, run),
         "measurements": measurements,
         "accuracies": _accuracies(session, run),
@@ -98,6 +99,8 @@ def _record(session: Session, run: RunRow, measurements: Sequence[dict[str, Any]
         "spent_ns": run.spent_ns,
     }
     for path, value in run.unread_fields.items():
+        if not measurements and path.startswith("measurements."):
+            continue  # of measurements that are left out
         _put_back(document, RunRecord, path.split("."), value)
     return RunRecord.model_validate(document)
 

@@ -12,7 +12,20 @@ from typing import Annotated
 import typer
 
 from roofwatch import __version__
-from roofwatch.commands import api, diagnose, machine_code, measure, ncu, pair, post, profile, records, service, token
+from roofwatch.commands import (
+    api,
+    diagnose,
+    machine_code,
+    measure,
+    ncu,
+    pair,
+    post,
+    profile,
+    records,
+    service,
+    store,
+    token,
+)
 
 app = typer.Typer(
     name="roofwatch",
@@ -21,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (measure, pair, diagnose, ncu, profile, machine_code, records, post, service, api, token):
+for commands in (measure, pair, diagnose, ncu, profile, machine_code, records, post, service, store, api, token):
     app.add_typer(commands.app)
 
 

@@ -1,17 +1,19 @@
 """What the environment and one configuration file say. Flags of a command come before both.
 
 The file is `roofwatch.toml`, or the table `[tool.roofwatch]` in `pyproject.toml`, in the current folder or the nearest
-one above it that has either. Environment variables are named `ROOFWATCH_<SETTING>`.
+one above it that has either. Environment variables are named `ROOFWATCH_<SETTING>`, those of a table in the file
+`ROOFWATCH_<TABLE>_<SETTING>`.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 _PREFIX = "ROOFWATCH_"
 
@@ -24,11 +26,26 @@ def _default_data_dir() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "roofwatch"
 
 
+class Retention(BaseModel):
+    """How many days things are kept; unset, for ever. What was found in them stays."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    samples_days: int | None = Field(default=None, ge=1)
+    """Raw samples; medians, quartiles and all that was judged stay."""
+    telemetry_days: int | None = Field(default=None, ge=1)
+    """Readings of the device while a run went on."""
+    quarantined_days: int | None = Field(default=None, ge=1)
+    """Whole runs that nobody vouched for."""
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: SecretStr | None = None
     """Of a Postgres server; unset, the embedded one in `data_dir` is used. Never shown: it may hold a password."""
+    database_connections: int = Field(default=15, ge=1, le=1_000)
+    """The most that one process has to the database at once."""
     data_dir: Path = _default_data_dir()
     server_url: str | None = None
     """To which `roofwatch push` sends records."""
@@ -36,6 +53,8 @@ class Settings(BaseModel):
     """What tokens of GitHub Actions must be made for, to send records to `roofwatch api`; unset, none is let in."""
     oidc_issuer: str = "https://token.actions.githubusercontent.com"
     """Who makes those tokens: another one for a GitHub Enterprise Server."""
+    retention: Retention = Retention()
+    """What `roofwatch db prune` removes."""
 
 
 def load_settings(folder: Path | None = None) -> Settings:
@@ -46,14 +65,27 @@ def load_settings(folder: Path | None = None) -> Settings:
     """
     file, values = _from_file(folder or Path.cwd())
     try:
-        return Settings(**values | _from_environment())
+        return Settings.model_validate(_merged(values, _from_environment()))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(step) for step in first["loc"])
-        known = ", ".join(Settings.model_fields)
+        where = f" in {file}" if name.split(".")[0] in values else ""
         raise SettingsError(
-            f"setting {name!r}{f' in {file}' if name in values else ''}: {first['msg']}; the settings are {known}"
+            f"setting {name!r}{where}: {first['msg']}; the settings are {', '.join(setting_names())}"
         ) from None
+
+
+def setting_names() -> list[str]:
+    """All settings; one of a table of the file as `table.name`, which is TABLE_NAME in the environment."""
+    return list(_names(Settings, ""))
+
+
+def _names(table: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in table.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _names(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
@@ -69,10 +101,27 @@ def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
     return None, {}
 
 
-def _from_environment() -> dict[str, str]:
+def _from_environment() -> dict[str, Any]:
     # plain pydantic, since a machine that only measures has no pydantic-settings
-    named = {name: os.environ.get(f"{_PREFIX}{name.upper()}") for name in Settings.model_fields}
-    return {name: value for name, value in named.items() if value is not None}
+    values: dict[str, Any] = {}
+    for name in setting_names():
+        given = os.environ.get(_PREFIX + name.replace(".", "_").upper())
+        if given is None:
+            continue
+        *tables, last = name.split(".")
+        place = values
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[last] = given
+    return values
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = below | above
+    for name, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(name), dict):
+            merged[name] = _merged(below[name], value)
+    return merged
 
 
 def _parse(file: Path) -> dict[str, Any]:
