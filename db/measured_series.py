@@ -154,6 +154,7 @@ def _has_measurement(wanted: SeriesFilter, condition: ColumnElement[bool]) -> Co
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .where(MeasurementRow.series_id == SeriesRow.id, wanted.runs(), condition)
         .correlate(SeriesRow, ProjectRow)
+        .offset(0)  # else Postgres makes a join of it, and reads all measurements instead of the first
     )
 
 

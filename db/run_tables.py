@@ -176,11 +176,11 @@ class RunRow(Base):
     measured_on: Mapped[date] = mapped_column(Computed("(started_at AT TIME ZONE 'UTC')::date", persisted=True))
     ingested_at: Mapped[datetime] = mapped_column(server_default=func.now())
     unread_fields: Mapped[dict[str, Any]]
-    telemetry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    telemetry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
     spent_ns: Mapped[dict[str, Any]]
     outcome_counts: Mapped[dict[str, Any]]
-    case_version_ids: Mapped[list[int]]
-    series_ids: Mapped[list[int]]
+    case_version_ids: Mapped[list[int]] = mapped_column(deferred=True)
+    series_ids: Mapped[list[int]] = mapped_column(deferred=True)
     as_sent: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     samples_pruned_at: Mapped[datetime | None]
     telemetry_pruned_at: Mapped[datetime | None]
