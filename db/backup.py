@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import psycopg
 from psycopg import sql
@@ -35,20 +34,21 @@ class Restored:
     """What the database of before is called now; None where it is gone, or was empty."""
 
 
-def write_backup(engine: Engine, file: BinaryIO) -> None:
+def write_backup(engine: Engine, path: Path) -> None:
     """Write one state of the database; whoever reads or writes it meanwhile goes on.
 
     Args:
         engine: Of a store with a current schema.
-        file: For the backup.
+        path: Of the file to write.
 
     Raises:
         StoreError: there is no program for it, or it failed; what is in the file is then no backup.
     """
     server = describe_server(engine)
     client = find_client("pg_dump", server)
-    options = ["--format=custom", "--no-owner", "--no-privileges", "--lock-wait-timeout=60s"]
-    run_client(client, "pg_dump", options, server, output=file)
+    # a file, not a pipe: what each part's place is, by which one that is cut off is known, is written at the end
+    options = ["--format=custom", "--no-owner", "--no-privileges", "--lock-wait-timeout=60s", f"--file={path}"]
+    run_client(client, "pg_dump", options, server)
 
 
 def restore_backup(

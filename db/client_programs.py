@@ -13,7 +13,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -96,17 +95,14 @@ def find_client(program: str, server: Server) -> Client:
     return min(fit, key=lambda client: client.major_version)
 
 
-def run_client(
-    client: Client, program: str, arguments: Sequence[str], server: Server | None, *, output: BinaryIO | None = None
-) -> str:
-    """Run a program to its end; what it printed, where that goes to no file.
+def run_client(client: Client, program: str, arguments: Sequence[str], server: Server | None) -> str:
+    """Run a program to its end; what it printed.
 
     Args:
         client: Of which the program is.
         program: Its name.
         arguments: Of it, but for how to reach a server.
         server: To reach; None for a program that only reads a file.
-        output: A file for what it prints.
 
     Raises:
         StoreError: it failed; the message is its own.
@@ -122,13 +118,12 @@ def run_client(
         ],
         check=False,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if output is None else output,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         env=environment,
     )
     if done.returncode != 0:
         raise StoreError(f"{program}: {_complaint(done)}")
-    return (done.stdout or b"").decode(errors="replace")
+    return done.stdout.decode(errors="replace")
 
 
 def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -72,9 +72,10 @@ def _runs(connection: Connection, on_progress: Callable[[int, int], None]) -> It
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .order_by(RunRow.ingested_at, RunRow.run_id)
+        .execution_options(yield_per=_BATCH)
     )
     with Session(connection) as session:
-        for done, (run_id, name) in enumerate(connection.execution_options(yield_per=_BATCH).execute(query), start=1):
+        for done, (run_id, name) in enumerate(connection.execute(query), start=1):
             yield _run(session, session.get_one(RunRow, run_id), is_quarantined=is_quarantine(name))
             session.expunge_all()
             on_progress(done, run_count)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
 from db.as_sent import load_as_sent, load_as_sent_without_measurements
@@ -47,7 +47,7 @@ class _Tally:
 
 
 def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> Verification:
-    """Look at everything, as it was when this began; ingest goes on meanwhile.
+    """Look at everything; ingest goes on meanwhile.
 
     Args:
         engine: Of a store, whatever its state.
@@ -59,12 +59,11 @@ def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = la
         ensure_current(engine)
     except StoreError as error:
         return Verification(0, 0, 0, 0, problems=(str(error),))
-    with engine.connect().execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True) as connection:
-        for problem in _find_problems(connection, tally, on_progress):
-            problems.append(problem)
-            if len(problems) == _MOST_PROBLEMS:
-                problems.append(f"and more: only the first {_MOST_PROBLEMS} are listed")
-                break
+    for problem in _find_problems(engine, tally, on_progress):
+        problems.append(problem)
+        if len(problems) == _MOST_PROBLEMS:
+            problems.append(f"and more: only the first {_MOST_PROBLEMS} are listed")
+            break
     return Verification(
         run_count=tally.runs,
         proven_count=tally.proven,
@@ -74,26 +73,35 @@ def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = la
     )
 
 
-def _find_problems(connection: Connection, tally: _Tally, on_progress: Callable[[int, int], None]) -> Iterator[str]:
-    yield from find_unsound(connection)
-    run_count = connection.scalar(select(func.count()).select_from(RunRow)) or 0
-    run_ids = connection.execution_options(yield_per=_BATCH).scalars(select(RunRow.run_id).order_by(RunRow.started_at))
-    with Session(connection) as session:
-        for run_id in run_ids:
-            problem = _check_run(session, run_id, tally)
-            session.expunge_all()
+def _find_problems(engine: Engine, tally: _Tally, on_progress: Callable[[int, int], None]) -> Iterator[str]:
+    query = select(RunRow.run_id).order_by(RunRow.started_at).execution_options(yield_per=_BATCH)
+    with _one_state(engine) as connection:
+        yield from find_unsound(connection)
+        run_count = connection.scalar(select(func.count()).select_from(RunRow)) or 0
+        for run_id in connection.scalars(query):
+            problem = _check_run(engine, run_id, tally)
             if problem is not None:
                 yield problem
             tally.runs += 1
             on_progress(tally.runs, run_count)
 
 
-def _check_run(session: Session, run_id: UUID, tally: _Tally) -> str | None:
-    run = session.get_one(RunRow, run_id)
-    load = load_as_sent if run.samples_pruned_at is None else load_as_sent_without_measurements
+def _one_state(engine: Engine) -> Connection:
+    return engine.connect().execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def _check_run(engine: Engine, run_id: UUID, tally: _Tally) -> str | None:
     try:
-        record = load(session, run_id)
-    except (StoreError, ValidationError, ValueError, KeyError, IndexError, TypeError, AssertionError) as error:
+        # a transaction for each: a page that cannot be read ends no more than its own
+        with _one_state(engine) as connection, Session(connection) as session:
+            run = session.get(RunRow, run_id)
+            if run is None:
+                return None  # it went since this began
+            load = load_as_sent if run.samples_pruned_at is None else load_as_sent_without_measurements
+            record = load(session, run_id)
+    except (OperationalError, InterfaceError):
+        raise  # the server is gone
+    except Exception as error:  # noqa: BLE001  whatever damage does to the reading, it is named and the others are read
         return f"run {run_id}: does not read back as a record: {_one_line(error)}"
     if record.content_hash == run.content_hash:
         tally.proven += 1

@@ -18,17 +18,15 @@ _REFUSED_CONNECTIONS = (
         "for this address to its pg_hba.conf",
     ),
     (
-        "certificate has expired",
-        "the server's certificate has expired: have a new one put in its place",
-    ),
-    (
         "does not match host name",
         "its certificate is for another name: connect by the name that it has, or have one made for this one",
     ),
     (
         "certificate verify failed",
-        "its certificate is signed by none that is trusted here: name the file of the authority's own certificate "
-        "with sslrootcert=/path/ca.pem in the URL, or sslrootcert=system for those of this machine",
+        # all that the driver says, whichever it is
+        "its certificate has expired, or is signed by none that is trusted here: name the file of the authority's own "
+        "certificate with sslrootcert=/path/ca.pem in the URL, or sslrootcert=system for those of this machine; "
+        "openssl s_client -starttls postgres -connect host:port shows what it is",
     ),
     (
         "root certificate file",
@@ -53,6 +51,11 @@ _REFUSED_CONNECTIONS = (
     (
         "remaining connection slots",
         "the server's max_connections are used up: lower database_connections of its clients, or raise it there",
+    ),
+    (
+        "ssl error",
+        "the two sides agree on no TLS: compare the server's certificate with the one that sslrootcert names, and what "
+        "versions of TLS each takes",
     ),
     ("too many connections", "the role or the database has a limit: raise it, or lower database_connections"),
     ("password authentication failed", "correct the user or password in the URL, PGPASSWORD or PGPASSFILE"),

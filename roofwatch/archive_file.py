@@ -53,6 +53,8 @@ def check_archive(path: Path, *, on_progress: Callable[[int, int], None] = lambd
         if number == 1 and not isinstance(_parse(path, line, number), Header):
             raise StoreError(f"{path}: does not begin as an export does")
         kind = kind_of(line)
+        if not kind:
+            _parse(path, line, number)
         if kind == "manifest":
             end = _parse(path, line, number)
             assert isinstance(end, Manifest)

@@ -12,7 +12,7 @@ from rich.table import Table
 from sqlalchemy import Engine
 
 from ci.judge import judge_project
-from collector.keeping.whole_file import reason_of, whole_file
+from collector.keeping.whole_file import reason_of, whole_path
 from collector.metrics import format_bytes
 from collector.run import Progress
 from db.aged_parts import Part
@@ -120,8 +120,8 @@ def back_up(engine: Engine, path: Path) -> int:
         StoreError: it cannot be made or written; nothing half-written is left.
     """
     try:
-        with whole_file(path, mode=0o600) as file:
-            write_backup(engine, file)
+        with whole_path(path, mode=0o600) as temporary:
+            write_backup(engine, temporary)
         return path.stat().st_size
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {reason_of(error)}; nothing was left there") from None

@@ -19,12 +19,15 @@ def reason_of(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Write a file such that a reader sees the old or the new, even after a power cut.
+def whole_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
+    """Have a file written such that a reader sees the old or the new, even after a power cut.
 
     Args:
         path: Of the file; it is there once the block has ended without an error.
         mode: Who may read and write it, less what the user's umask takes away.
+
+    Returns:
+        Where to write, an empty file until then.
 
     Raises:
         OSError: it cannot be written; what was there before is unharmed and nothing half-written is left.
@@ -32,9 +35,9 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # made with the mode that it keeps: there is no moment in which others may read it
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
-            yield file
-            file.flush()
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode))
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
@@ -42,6 +45,17 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """The same as an open file.
+
+    Raises:
+        OSError: as `whole_path`.
+    """
+    with whole_path(path, mode=mode) as temporary, temporary.open("wb") as file:
+        yield file
 
 
 def write_whole(path: Path, document: bytes) -> None:
