@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 from uuid import UUID
@@ -53,14 +54,19 @@ def ingest_record(
         StoreError: the database failed. In every case nothing of the record was stored, or all of it.
     """
     try:
-        document = record.to_json()
-        content_hash = record.content_hash
+        said = record.said()
+        document = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
         if b"\\u0000" in document:
             _refuse_nul(record)
         ensure_partitions(engine, in_utc(record.started_at).date())
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             result = store_record(
-                connection, record, content_hash, is_quarantined=is_quarantined, on_conflict=on_conflict
+                connection,
+                record,
+                hashlib.sha256(document).hexdigest(),
+                said=said,
+                is_quarantined=is_quarantined,
+                on_conflict=on_conflict,
             )
     except (orjson.JSONEncodeError, OverflowError) as error:
         raise IngestError(f"{_name(record)}: a number or time is out of range: {error}; measure again") from None
@@ -76,13 +82,14 @@ def store_record(
     record: RunRecord,
     content_hash: str,
     *,
+    said: Mapping[str, Any] | None = None,
     is_quarantined: bool = False,
     on_conflict: OnConflict = OnConflict.REFUSE,
 ) -> IngestResult:
     """Store the record in a transaction of the caller's, which does so once; a record that is there changes nothing.
 
     Whoever stores a run waits first for all others that store it. Then comes what runs share, in one order
-    (`shared_rows.py`), then what is the run's alone.
+    (`shared_rows.py`), then what is the run's alone. `said` is `record.said()`, for who has it already.
     """
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
@@ -101,7 +108,7 @@ def store_record(
     cases, versions = case_ids(connection, project, record)
     series: list[int] = []
     if record.measurements:
-        stage_measurements(connection, record)
+        stage_measurements(connection, record, record.said() if said is None else said)
         series = series_ids(connection, versions, record.environment.runner_class)
     shared = {"commit_id": commit, "environment_id": environment, "case_version_ids": versions, "series_ids": series}
     row = _run_values(record) | shared | {"content_hash": content_hash}

@@ -39,6 +39,9 @@ _MEASUREMENTS = Stage(
         "content": "bytea",
     },
 )
+_MORE = {"blocks", "memory", "autotuning", "launches_per_sample"}
+"""Fields that are packed, where they are not at their defaults."""
+_OF_BLOCKS_ALONE = {"started_at", "samples_ns"}
 _OF_STAGED = """
     FROM staged_measurement staged
     JOIN unnest(CAST(:series_ids AS int[])) WITH ORDINALITY series (id, number) ON number = staged.position + 1
@@ -64,9 +67,11 @@ _STORE_SAMPLES = text(
 )
 
 
-def stage_measurements(connection: Connection, record: RunRecord) -> None:
-    """Send them, for `shared_rows.series_ids` to look at and `store_measurements` to store."""
-    stage_rows(connection, _MEASUREMENTS, _rows(record))
+def stage_measurements(connection: Connection, record: RunRecord, said: Mapping[str, Any]) -> None:
+    """Send them, for `shared_rows.series_ids` to look at and `store_measurements` to store; `said` is what the record
+    says of itself.
+    """
+    stage_rows(connection, _MEASUREMENTS, _rows(record, said))
 
 
 def stage_summaries(connection: Connection, rows: Iterable[Mapping[str, object]]) -> None:
@@ -95,7 +100,7 @@ def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | 
     return "memory" if is_memory_bound else "compute"
 
 
-def _rows(record: RunRecord) -> Iterator[tuple[object, ...]]:
+def _rows(record: RunRecord, said: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     measurements = record.measurements
     cases = {case.case_id: case for case in record.cases}
     case_positions = {case.case_id: position for position, case in enumerate(record.cases)}
@@ -107,7 +112,7 @@ def _rows(record: RunRecord) -> Iterator[tuple[object, ...]]:
     above = towards_zero([high for _, high in quartiles] - medians).tolist()
     codes = {outcome: MeasurementRow.outcome.type.words.index(outcome) for outcome in Outcome}
     packer = SamplePacker()
-    for position, (one, document) in enumerate(zip(measurements, _documents(record), strict=True)):
+    for position, (one, document) in enumerate(zip(measurements, said["measurements"], strict=True)):
         is_ok = one.outcome is Outcome.OK
         sample_set = _sample_set(one, document)
         yield (
@@ -126,20 +131,8 @@ def _rows(record: RunRecord) -> Iterator[tuple[object, ...]]:
             values[position].get("utilisation"),
             values[position].get("joules_per_launch"),
             None if one.bound is None else one.bound == "memory",
-            packer.pack(sample_set) if is_ok or document or one.launches_per_sample != 1 else None,
+            packer.pack(sample_set) if _MORE & document.keys() else None,
         )
-
-
-def _documents(record: RunRecord) -> list[dict[str, Any]]:
-    """What each measurement says that has no column, fields at their defaults left out."""
-    said = record.model_dump(
-        mode="json",
-        exclude_defaults=True,
-        include={"measurements": {"__all__": {"blocks", "memory", "autotuning"}}},
-        exclude={"measurements": {"__all__": {"blocks": {"__all__": {"started_at", "samples_ns"}}}}},
-    )
-    documents: list[dict[str, Any]] = said.get("measurements", [])
-    return documents
 
 
 def _sample_set(measurement: Measurement, document: Mapping[str, Any]) -> SampleSet:
@@ -150,6 +143,9 @@ def _sample_set(measurement: Measurement, document: Mapping[str, Any]) -> Sample
         autotuning=document.get("autotuning", []),
         started_at=[in_utc(block.started_at).isoformat() for block in blocks],
         lengths=[len(block.samples_ns) for block in blocks],
-        facts=document.get("blocks", []),
+        facts=[
+            {name: value for name, value in block.items() if name not in _OF_BLOCKS_ALONE}
+            for block in document.get("blocks", ())
+        ],
         samples_ns=np.array([sample for block in blocks for sample in block.samples_ns], dtype=np.float64),
     )

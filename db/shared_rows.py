@@ -82,50 +82,51 @@ _CASE_IDS = text(
     ORDER BY staged.position
     """
 )
-# staged_measurement is of `measurements.py`
-_OF_STAGED_SERIES = """
-    staged_measurement staged
-    JOIN unnest(CAST(:version_ids AS int[])) WITH ORDINALITY version (id, number) ON number = staged.case_position + 1
+# staged_measurement is of `measurements.py`; put together first, so that Postgres looks series up by case too
+_STAGED = """
+    WITH staged AS MATERIALIZED (
+        SELECT position, version.id AS version_id, implementation, timer, cache, utilisation, joules_per_launch
+        FROM staged_measurement
+        JOIN unnest(CAST(:version_ids AS int[])) WITH ORDINALITY version (id, number) ON number = case_position + 1
+    )
 """
-_IS_STAGED_SERIES = """
-    series.case_version_id = version.id AND series.implementation = staged.implementation
+_IS_STAGED = """
+    series.case_version_id = staged.version_id AND series.implementation = staged.implementation
     AND series.timer = staged.timer AND series.cache = staged.cache AND series.runner_class = :runner_class
 """
 _NEW_SERIES = text(
     f"""
+    {_STAGED}
     INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy)
-    SELECT version.id, implementation, timer, cache, :runner_class,
+    SELECT version_id, implementation, timer, cache, :runner_class,
         utilisation IS NOT NULL, joules_per_launch IS NOT NULL
-    FROM {_OF_STAGED_SERIES}
-    WHERE NOT EXISTS (SELECT FROM series WHERE {_IS_STAGED_SERIES})
-    ORDER BY version.id, implementation, timer, cache
+    FROM staged
+    WHERE NOT EXISTS (SELECT FROM series WHERE {_IS_STAGED})
+    ORDER BY version_id, implementation, timer, cache
     ON CONFLICT DO NOTHING
     """
 )
-_HAS_MORE = """
-    (staged.utilisation IS NOT NULL AND NOT series.has_utilisation
-        OR staged.joules_per_launch IS NOT NULL AND NOT series.has_energy)
-"""
 _LOCK_SERIES_WITH_MORE = text(
     f"""
-    SELECT series.id FROM {_OF_STAGED_SERIES} JOIN series ON {_IS_STAGED_SERIES}
-    WHERE {_HAS_MORE}
+    {_STAGED}
+    SELECT series.id FROM staged JOIN series ON {_IS_STAGED}
+    WHERE staged.utilisation IS NOT NULL AND NOT series.has_utilisation
+        OR staged.joules_per_launch IS NOT NULL AND NOT series.has_energy
     ORDER BY series.id
     FOR NO KEY UPDATE OF series
     """
 )
 _NOTE_MORE = text(
     f"""
+    {_STAGED}
     UPDATE series SET
         has_utilisation = series.has_utilisation OR staged.utilisation IS NOT NULL,
         has_energy = series.has_energy OR staged.joules_per_launch IS NOT NULL
-    FROM {_OF_STAGED_SERIES}
-    WHERE {_IS_STAGED_SERIES} AND series.id = ANY(:ids)
+    FROM staged
+    WHERE {_IS_STAGED} AND series.id = ANY(:ids)
     """
 )
-_SERIES_IDS = text(
-    f"SELECT series.id FROM {_OF_STAGED_SERIES} JOIN series ON {_IS_STAGED_SERIES} ORDER BY staged.position"
-)
+_SERIES_IDS = text(f"{_STAGED} SELECT series.id FROM staged JOIN series ON {_IS_STAGED} ORDER BY staged.position")
 
 
 def project_id(connection: Connection, name: str) -> int:
