@@ -41,7 +41,6 @@ _MEASUREMENTS = Stage(
 )
 _MORE = {"blocks", "memory", "autotuning", "launches_per_sample"}
 """Fields that are packed, where they are not at their defaults."""
-_OF_BLOCKS_ALONE = {"started_at", "samples_ns"}
 _OF_STAGED = """
     FROM staged_measurement staged
     JOIN unnest(CAST(:series_ids AS int[])) WITH ORDINALITY series (id, number) ON number = staged.position + 1
@@ -137,15 +136,18 @@ def _rows(record: RunRecord, said: Mapping[str, Any]) -> Iterator[tuple[object, 
 
 def _sample_set(measurement: Measurement, document: Mapping[str, Any]) -> SampleSet:
     blocks = measurement.blocks
+    # of what the document says of a block, all but what is kept beside the facts
+    facts = [block.copy() for block in document.get("blocks", ())]
+    samples: list[float] = []
+    for fact in facts:
+        del fact["started_at"]
+        samples += fact.pop("samples_ns")
     return SampleSet(
         launches_per_sample=measurement.launches_per_sample,
         memory=document.get("memory"),
         autotuning=document.get("autotuning", []),
         started_at=[in_utc(block.started_at).isoformat() for block in blocks],
         lengths=[len(block.samples_ns) for block in blocks],
-        facts=[
-            {name: value for name, value in block.items() if name not in _OF_BLOCKS_ALONE}
-            for block in document.get("blocks", ())
-        ],
-        samples_ns=np.array([sample for block in blocks for sample in block.samples_ns], dtype=np.float64),
+        facts=facts,
+        samples_ns=np.array(samples, dtype=np.float64),
     )
