@@ -38,7 +38,8 @@ def load_as_sent(session: Session, run_id: UUID) -> RunRecord:
     A run of before revision 0009 reads back as `load_record` has it, whose commit may be another record's.
 
     Raises:
-        StoreError: no such run, or its samples were removed.
+        AgedError: its samples are no longer kept.
+        StoreError: no such run.
     """
     return _as_sent(session, run_id, load_record(session, run_id))
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
+from db.as_sent import load_as_sent
 from db.audit import add_entry
 from db.errors import StoreError
 from db.ingest import lock_run, store_record
 from db.models import CommitRow, ProjectRow, RunRow
 from db.projects import is_quarantine, record_name
-from db.records import load_record
 
 
 def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> bool:
@@ -27,6 +27,7 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
 
     Raises:
         IngestError: the project knows a case of it by another meaning.
+        AgedError: its samples are no longer kept.
         StoreError: no such run.
     """
     with engine.begin() as connection, Session(connection) as session:
@@ -41,9 +42,12 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         ).one()
         if not is_quarantine(name):
             return False
-        record, content_hash = load_record(session, run_id), run.content_hash
+        record, content_hash = load_as_sent(session, run_id), run.content_hash
+        telemetry_pruned_at = run.telemetry_pruned_at
         session.execute(delete(RunRow).where(RunRow.run_id == run_id))
         store_record(connection, record, content_hash)
+        aged = update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at)
+        session.execute(aged)
         project = record_name(name)
         add_entry(
             session,

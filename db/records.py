@@ -16,7 +16,7 @@ from collector.measurement import Measurement
 from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import Accuracy, Counters, StaticFacts, TensorError
-from db.errors import StoreError
+from db.errors import AgedError, StoreError
 from db.measurements import bound_of
 from db.models import (
     AccuracyRow,
@@ -45,7 +45,8 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
     What its commit says of itself is as the project knows it: the same in every record of the commit.
 
     Raises:
-        StoreError: no such run, or its samples have aged out.
+        AgedError: its samples are no longer kept.
+        StoreError: no such run.
     """
     run = _run(session, run_id)
     return _record(session, run, _measurements(session, run))
@@ -175,7 +176,7 @@ def _measurement(run: RunRow, row: Row[*tuple[Any, ...]]) -> dict[str, Any]:
             "blocks": samples.blocks(),
         }
     elif row.outcome == Outcome.OK:
-        raise StoreError(
+        raise AgedError(
             f"run {run.run_id}: its samples are no longer kept, so there is no whole record of it; its record file has "
             "them, and what was summed up of them is still here"
         )

@@ -5,11 +5,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from alembic import command
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
+from collector.measurement import Block
 from db import migrate
 from db.backup import restore_backup
 from db.errors import StoreError
@@ -17,7 +19,7 @@ from db.ingest import ingest_record
 from db.queries import load_record
 from db.verify import verify_store
 from roofwatch.store_keeping import back_up
-from tests.builders import make_record
+from tests.builders import NOON, make_measurement, make_record
 from tests.db.test_records import full_record
 
 _LIMIT_BYTES = 4_096
@@ -132,16 +134,16 @@ def test_a_backup_that_is_not_whole_in_itself_leaves_the_database_as_it_is(store
     assert verify_store(store).is_whole
 
 
-@pytest.mark.parametrize("cut", [0.3, 0.9, 0.9999])
-def test_a_backup_that_was_cut_leaves_the_database_as_it_is(store: Engine, tmp_path: Path, cut: float) -> None:
+def test_a_backup_that_was_cut_leaves_the_database_as_it_is(store: Engine, tmp_path: Path) -> None:
     path = tmp_path / "roofwatch.dump"
     ingest_record(store, full_record())
     back_up(store, path)
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * cut)])
 
-    with pytest.raises(StoreError, match="pg_restore: "):
-        restore(store, path)
+    for length in (len(whole) // 3, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StoreError, match="pg_restore: "):
+            restore(store, path)
 
     assert beside(store) == []
     assert verify_store(store).proven_count == 1
@@ -190,8 +192,9 @@ def test_only_its_owner_may_read_a_backup(store: Engine, tmp_path: Path) -> None
 def test_on_a_full_disk_nothing_is_left_of_the_file_and_what_was_there_before_stays(
     store: Engine, database_url: URL, tmp_path: Path, verb: str
 ) -> None:
-    for number in range(60):
-        ingest_record(store, make_record(number))
+    samples_ns = tuple(1e4 * (1 + noise) for noise in np.random.default_rng(7).random(2_000))
+    block = Block(started_at=NOON, samples_ns=samples_ns)
+    ingest_record(store, make_record(measurements=[make_measurement(blocks=(block,))]))
     file = tmp_path / "copy"
     file.write_text("of yesterday")
     limited = (
@@ -205,7 +208,6 @@ def test_on_a_full_disk_nothing_is_left_of_the_file_and_what_was_there_before_st
         env={
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path(__file__).parents[2]),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
         },
         cwd=tmp_path,

@@ -3,14 +3,21 @@
 import re
 from datetime import datetime, timedelta, timezone
 
-import pytest
 from alembic import command
 from sqlalchemy import Engine, text
 
 from db import migrate
 from db.ingest import ingest_record
+from db.quarantine import release_run
 from db.verify import Verification, verify_store
-from tests.builders import make_accuracy, make_commit, make_record, make_static_facts
+from tests.builders import (
+    make_accuracy,
+    make_ceiling,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_static_facts,
+)
 from tests.db.test_records import full_record
 
 TOKYO = timezone(timedelta(hours=9))
@@ -93,50 +100,56 @@ def test_a_run_of_an_older_version_that_cannot_be_proven_is_no_problem(store: En
     assert (verification.proven_count, verification.unproven_count) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("statement", "complaint"),
-    [
-        ("UPDATE run SET harness_version = '2'", "reads back with other content"),
-        ("UPDATE static_fact SET registers = 1", "reads back with other content"),
-        ("UPDATE sample_set SET content = 'x'", "does not read back as a record"),
-        ("DELETE FROM sample_set", "does not read back as a record: .*no longer kept"),
-        ("UPDATE run SET environment_id = 0", "does not read back as a record"),
-        ("UPDATE run SET case_version_ids = '{0}'", "does not read back as a record"),
-    ],
-)
-def test_a_run_that_was_changed_is_named(store: Engine, statement: str, complaint: str) -> None:
-    record = make_record(1, static_facts=[make_static_facts()], measurements=make_record().measurements)
-    ingest_record(store, record)
+def test_runs_that_were_changed_are_each_named(store: Engine) -> None:
+    damages = {
+        "UPDATE run SET harness_version = '2' WHERE number = :number": "reads back with other content",
+        "UPDATE static_fact SET registers = 1 WHERE id IN (SELECT static_fact_id FROM compilation "
+        "WHERE run_number = :number)": "reads back with other content",
+        "UPDATE sample_set SET content = 'x' WHERE run_number = :number": "does not read back as a record",
+        "DELETE FROM sample_set WHERE run_number = :number": "its samples are no longer kept",
+        "UPDATE run SET environment_id = 0 WHERE number = :number": "does not read back as a record",
+        "UPDATE run SET case_version_ids = '{0}' WHERE number = :number": "does not read back as a record",
+    }
+    records = [
+        make_record(place, static_facts=[make_static_facts(registers=10 + place)], measurements=[make_measurement()])
+        for place in range(len(damages) + 1)
+    ]
+    for record in records:
+        ingest_record(store, record)
+    with store.connect() as connection:
+        numbers = dict(connection.execute(text("SELECT run_id, number FROM run")).all())
 
-    damage(store, statement)
+    for record, statement in zip(records, damages, strict=False):
+        damage(store, statement.replace(":number", str(numbers[record.run_id])))
 
-    problems = [problem for problem in verify_store(store).problems if problem.startswith("run ")]
-    assert len(problems) == 1
-    assert str(record.run_id) in problems[0]
-    assert re.search(complaint, problems[0])
+    told = {problem.split(": ")[0]: problem for problem in verify_store(store).problems if problem.startswith("run ")}
+    assert len(told) == len(damages), "the last one was left alone"
+    for record, complaint in zip(records, damages.values(), strict=False):
+        assert complaint in told[f"run {record.run_id}"]
 
 
-@pytest.mark.parametrize(
-    ("table", "complaint"),
-    [
-        ("measurement", "table measurement: 1 row.s. whose run_number, measured_on point at no row of run"),
-        ("compilation", "table compilation: 1 row.s. whose run_number, measured_on point at no row of run"),
-        ("accuracy", "table accuracy: 1 row.s. whose run_number, measured_on point at no row of run"),
-        ("ceiling", "table ceiling: .* row.s. whose run_id point at no row of run"),
-    ],
-)
-def test_a_row_without_its_run_is_an_orphan(store: Engine, table: str, complaint: str) -> None:
-    record = make_record(
-        1,
-        static_facts=[make_static_facts()],
-        accuracies=[make_accuracy()],
-        measurements=make_record().measurements,
-    )
-    ingest_record(store, record)
+def test_rows_without_their_run_are_orphans(store: Engine) -> None:
+    ingest_record(store, full_record(ceilings=[make_ceiling()]))
 
     damage(store, "DELETE FROM run")
 
-    assert any(re.fullmatch(complaint, problem) for problem in verify_store(store).problems)
+    problems = verify_store(store).problems
+    for table in ("measurement", "sample_set", "accuracy", "tensor_error", "compilation", "counters"):
+        assert any(
+            re.fullmatch(rf"table {table}: \d row.s. whose run_number, measured_on point at no row of run", problem)
+            for problem in problems
+        ), table
+    assert "table ceiling: 1 row(s) whose run_id point at no row of run" in problems
+
+
+def test_a_run_that_was_let_out_of_quarantine_is_proven(store: Engine) -> None:
+    ingest_record(store, make_record(5))
+    record = make_record(5, commit=make_commit(5, first_parent_count=1, author="Somebody Else"))
+    ingest_record(store, record, is_quarantined=True)
+
+    release_run(store, record.run_id, actor="a test", person="p", reason="r")
+
+    assert verify_store(store).proven_count == 2
 
 
 def test_rows_in_a_partition_of_another_month_than_their_run_s_are_found(store: Engine) -> None:
