@@ -208,6 +208,8 @@ def test_on_a_full_disk_nothing_is_left_of_the_file_and_what_was_there_before_st
         env={
             "PATH": "/usr/bin:/bin",
             "PYTHONPATH": str(Path(__file__).parents[2]),
+            # or its own half-written files would be left for others
+            "PYTHONDONTWRITEBYTECODE": "1",
             "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
         },
         cwd=tmp_path,

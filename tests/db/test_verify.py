@@ -117,7 +117,7 @@ def test_runs_that_were_changed_are_each_named(store: Engine) -> None:
     for record in records:
         ingest_record(store, record)
     with store.connect() as connection:
-        numbers = dict(connection.execute(text("SELECT run_id, number FROM run")).all())
+        numbers = {row.run_id: row.number for row in connection.execute(text("SELECT run_id, number FROM run"))}
 
     for record, statement in zip(records, damages, strict=False):
         damage(store, statement.replace(":number", str(numbers[record.run_id])))
