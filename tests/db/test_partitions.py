@@ -1,6 +1,5 @@
 """Results lie in the partition of their month, which is there before they are."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 
@@ -60,7 +59,7 @@ def test_a_run_of_a_day_that_no_clock_should_show_is_stored_all_the_same(store: 
 
 
 @pytest.fixture
-def strays(store: Engine) -> Iterator[RunRecord]:
+def strays(store: Engine) -> RunRecord:
     """A run that was stored while nobody could make its partition."""
     record = record_of(JULY)
     ingest_record(store, record)

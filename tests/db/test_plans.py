@@ -117,8 +117,8 @@ def plans_of(session: Session) -> Iterator[list[str]]:
 def scanned(connection: Connection, statement: str, values: dict[str, object]) -> set[str]:
     """Large tables of which a statement would read a whole partition."""
     plan = connection.execute(text(f"EXPLAIN (FORMAT JSON) {statement}"), values).scalar_one()[0]["Plan"]
-    with connection.connection.cursor() as cursor:
-        return {name.rsplit("_", 2)[0] for name in _scans(plan) & _large_relations(cursor)}
+    cursor = connection.connection.cursor()
+    return {name.rsplit("_", 2)[0] for name in _scans(plan) & _large_relations(cursor)}
 
 
 def _scans(plan: dict[str, Any]) -> set[str]:
