@@ -70,8 +70,8 @@ def measured_keys(session: Session, wanted: SeriesFilter) -> Iterator[SeriesKey]
     yield from found
 
 
-def _series(wanted: SeriesFilter) -> Select[Any]:
-    query: Select[Any] = (
+def _series(wanted: SeriesFilter) -> Select[*tuple[Any, ...]]:
+    query: Select[*tuple[Any, ...]] = (
         select(
             SeriesRow.id,
             CaseRow.name,
@@ -89,9 +89,9 @@ def _series(wanted: SeriesFilter) -> Select[Any]:
     return query
 
 
-def _measurements(series_ids: list[int], wanted: SeriesFilter) -> Select[Any]:
+def _measurements(series_ids: list[int], wanted: SeriesFilter) -> Select[*tuple[Any, ...]]:
     table = MeasurementRow
-    query: Select[Any] = select(
+    query: Select[*tuple[Any, ...]] = select(
         table.series_id,
         table.run_number,
         table.outcome,
