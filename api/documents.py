@@ -13,6 +13,7 @@ _SAID = {
     404: "There is none that the token may see.",
     408: "The body took too long.",
     409: "Not as it was: other content under a known id, or a state that has changed.",
+    410: "What was asked for is no longer kept, by the policy of who runs the store.",
     413: "The body is too large, packed or unpacked.",
     415: "A form that is not known.",
     422: "A value that cannot be.",

@@ -17,7 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
 from collector.errors import RecordError
-from db.errors import ConflictError, IngestError, StoreError
+from db.errors import AgedError, ConflictError, IngestError, StoreError
 from db.triage import StaleTriageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -73,6 +73,7 @@ _TITLES = {
     "bad-request": "The request cannot be read",
     "conflict": "Not as it was",
     "forbidden": "Not with this token",
+    "gone": "No longer kept",
     "invalid": "A value that cannot be",
     "method-not-allowed": "Not in this way",
     "not-found": "There is none",
@@ -119,6 +120,10 @@ def install(app: FastAPI) -> None:
         ]
         detail = "; ".join(f"{one['where']}: {one['message']}" for one in found)
         return _respond(request, ProblemError(422, "invalid", f"{detail}; see /v1/openapi.json"), errors=found)
+
+    @app.exception_handler(AgedError)
+    def _(request: Request, error: Exception) -> Response:
+        return _respond(request, ProblemError(410, "gone", str(error)))
 
     @app.exception_handler(RecordError)
     @app.exception_handler(IngestError)

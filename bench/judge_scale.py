@@ -16,15 +16,16 @@ import tempfile
 import time
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import psycopg
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Connection, Engine, insert, text
 
 from ci.judge import judge_project
-from db.models import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from db.models import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
+from db.partitions import ensure_partitions
 from db.session import open_store
 
 _PROJECT = "scale"
@@ -91,60 +92,62 @@ def measure(series_count: int, commit_count: int, worker_count: int) -> Result:
 
 def fill(engine: Engine, series_count: int, commit_count: int) -> None:
     """Store the history as ingest would, by COPY."""
-    case_count = series_count // len(_IMPLEMENTATIONS)
     rng = np.random.default_rng(0)
-    runs = [uuid.UUID(int=number + 1) for number in range(commit_count)]
     with engine.begin() as connection:
         project_id = connection.scalar(insert(ProjectRow).values(name=_PROJECT).returning(ProjectRow.id))
         environment_id = connection.scalar(insert(EnvironmentRow).values(_environment()).returning(EnvironmentRow.id))
         connection.execute(insert(CommitRow), [_commit(project_id, number) for number in range(commit_count)])
-        connection.execute(insert(CaseRow), [_case(project_id, number) for number in range(case_count)])
         commit_ids = connection.scalars(text("SELECT id FROM commit ORDER BY first_parent_count")).all()
-        case_ids = connection.scalars(text('SELECT id FROM "case" ORDER BY id')).all()
-        connection.execute(
-            insert(RunRow),
-            [
-                _run(run_id, commit_id, environment_id, number)
-                for number, (run_id, commit_id) in enumerate(zip(runs, commit_ids, strict=True))
-            ],
-        )
+        version_ids, series_ids = _fill_series(connection, project_id, series_count)
+        lists = {"case_version_ids": version_ids, "series_ids": series_ids, "outcome_counts": {"ok": series_count}}
+        rows = [_run(commit_id, environment_id, number) | lists for number, commit_id in enumerate(commit_ids)]
+        connection.execute(insert(RunRow), rows)
+        run_numbers = connection.scalars(text("SELECT number FROM run ORDER BY started_at")).all()
+    days = [(_STARTED_AT + timedelta(hours=number)).date() for number in range(commit_count)]
+    for month in sorted({day.replace(day=1) for day in days}):
+        ensure_partitions(engine, month)
     levels = np.exp(rng.uniform(np.log(1e4), np.log(1e7), series_count))
     steps = np.where(np.arange(series_count) % _STEPPED == 0, rng.integers(50, commit_count - 50, series_count), -1)
     raw = engine.raw_connection()
     driver = raw.driver_connection
     assert isinstance(driver, psycopg.Connection)
     with driver.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")  # no foreign key is looked up row by row
-        for number, run_id in enumerate(runs):
+        for number, (run_number, day) in enumerate(zip(run_numbers, days, strict=True)):
             values = levels * np.exp(rng.normal(0, 0.02, series_count))
             values[(steps >= 0) & (number >= steps)] *= 1.2
-            _copy_run(cursor, run_id, _STARTED_AT + timedelta(hours=number), case_ids, values)
+            _copy_run(cursor, run_number, day, series_ids, values)
     driver.commit()
     raw.close()
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))  # as autovacuum has, in a database that grew over months
 
 
+def _fill_series(connection: Connection, project_id: int | None, series_count: int) -> tuple[list[int], list[int]]:
+    """Ids of what is said of the cases, and of the series: those of one case beside each other."""
+    case_count = series_count // len(_IMPLEMENTATIONS)
+    connection.execute(insert(CaseRow), [_case(project_id, number) for number in range(case_count)])
+    case_ids = connection.scalars(text('SELECT id FROM "case" ORDER BY id')).all()
+    said = {"fingerprint": "", "family": "normalisation", "flop_count": 1e6, "memory_bytes": 1e6, "tags": []}
+    connection.execute(insert(CaseVersionRow), [{"case_id": case_id, **said} for case_id in case_ids])
+    version_ids = list(connection.scalars(text("SELECT id FROM case_version ORDER BY id")))
+    alike = {"timer": "perf_counter", "cache": "hot", "runner_class": "one machine"}
+    alike |= {"has_utilisation": False, "has_energy": False}
+    rows = [
+        {"case_version_id": version_id, "implementation": implementation, **alike}
+        for version_id in version_ids
+        for implementation in _IMPLEMENTATIONS
+    ]
+    connection.execute(insert(SeriesRow), rows)
+    return version_ids, list(connection.scalars(text("SELECT id FROM series ORDER BY id")))
+
+
 def _copy_run(
-    cursor: psycopg.Cursor[object], run_id: uuid.UUID, at: datetime, case_ids: list[int], values: np.ndarray
+    cursor: psycopg.Cursor[object], run_number: int, day: date, series_ids: list[int], values: np.ndarray
 ) -> None:
-    with cursor.copy(
-        "COPY run_case (run_id, case_id, position, family, flop_count, memory_bytes, tags) FROM STDIN"
-    ) as copy:
-        for position, case_id in enumerate(case_ids):
-            copy.write_row((run_id, case_id, position, "normalisation", 1e6, 1e6, []))
-    columns = (
-        "run_id, case_id, implementation, position, outcome, timer, cache, launches_per_sample, samples_ns, "
-        "block_lengths, block_started_at, median_ns, q1_ns, q3_ns, autotuning, block_facts"
-    )
+    columns = "median_ns, below_ns, above_ns, run_number, series_id, measured_on, sample_count, block_count, outcome"
     with cursor.copy(f"COPY measurement ({columns}) FROM STDIN") as copy:
-        for position, value in enumerate(values.tolist()):
-            case_id = case_ids[position // len(_IMPLEMENTATIONS)]
-            implementation = _IMPLEMENTATIONS[position % len(_IMPLEMENTATIONS)]
-            samples, lengths, begins = [value] * 25, [5] * 5, [at] * 5
-            quartiles = (value, value * 0.99, value * 1.01)
-            row = (run_id, case_id, implementation, position, "ok", "perf_counter", "hot", 1, samples, lengths, begins)
-            copy.write_row((*row, *quartiles, "[]", "[]"))
+        for series_id, value in zip(series_ids, values.tolist(), strict=True):
+            copy.write_row((value, value * 0.01, value * 0.01, run_number, series_id, day, 25, 5, 0))
 
 
 def _environment() -> dict[str, object]:
@@ -190,9 +193,9 @@ def _case(project_id: int | None, number: int) -> dict[str, object]:
     }
 
 
-def _run(run_id: uuid.UUID, commit_id: int, environment_id: int | None, number: int) -> dict[str, object]:
+def _run(commit_id: int, environment_id: int | None, number: int) -> dict[str, object]:
     return {
-        "run_id": run_id,
+        "run_id": uuid.UUID(int=number + 1),
         "commit_id": commit_id,
         "environment_id": environment_id,
         "content_hash": "",

@@ -23,9 +23,9 @@ from db.access import Triage
 from db.alert_values import AlertEvent, AlertStep, Firing
 from db.alerts import lock_alerts, write_steps
 from db.bisection import request_bisection
+from db.measured_cases import list_cases_of_run
 from db.queries import list_projects, list_regressions, read_series
 from db.runner_history import RunnerRun, list_case_errors, read_runner_history, read_source_files, read_tags
-from db.runs import list_measured_cases
 from db.triage import read_triage
 from db.values import Regression
 
@@ -148,6 +148,6 @@ class _Levels:
     def _of(self, run: RunnerRun) -> RunLevels:
         if run.run_id not in self._read:
             self._read[run.run_id] = RunLevels(
-                list_measured_cases(self._session, run.run_id), list_case_errors(self._session, run.run_id)
+                list_cases_of_run(self._session, run.run_id), list_case_errors(self._session, run.run_id)
             )
         return self._read[run.run_id]

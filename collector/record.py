@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 from uuid import UUID
@@ -125,8 +126,11 @@ class RunRecord(Part):
         """sha256 of what the document says: tells whether a run that is sent twice was changed in between. Fields at
         their defaults are left out, so that a later version, which knows more fields, finds the same.
         """
-        said = self.model_dump(mode="json", exclude_defaults=True) | {"schema_version": self.schema_version}
-        return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return hashlib.sha256(orjson.dumps(self.said(), option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+    def said(self) -> dict[str, Any]:
+        """The document with fields at their defaults left out, but for its version."""
+        return self.model_dump(mode="json", exclude_defaults=True) | {"schema_version": self.schema_version}
 
     def case(self, case_id: str) -> CaseRecord:
         return next(case for case in self.cases if case.case_id == case_id)
@@ -230,11 +234,23 @@ def json_schema() -> dict[str, Any]:
 def _extras(part: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in (part.model_extra or {}).items():
         yield prefix + name, value
-    for name in type(part).model_fields:
+    for name in _fields_with_parts(type(part)):
         value = getattr(part, name)
         for step, child in enumerate(value) if isinstance(value, tuple) else ((None, value),):
             if isinstance(child, BaseModel):
                 yield from _extras(child, f"{prefix}{name}{'' if step is None else f'.{step}'}.")
+
+
+@cache
+def _fields_with_parts(part: type[BaseModel]) -> tuple[str, ...]:
+    """Names of the fields that may hold parts: all others, such as samples, need not be looked through."""
+    return tuple(name for name, field in part.model_fields.items() if _may_hold_parts(field.annotation))
+
+
+def _may_hold_parts(annotation: object) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return True
+    return any(_may_hold_parts(inner) for inner in getattr(annotation, "__args__", ()))
 
 
 def utc_now() -> datetime:

@@ -10,6 +10,7 @@ from uuid import UUID
 import streamlit as st
 from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from ci.calibrations import RunnerNoise, noise_of_runners
@@ -52,7 +53,8 @@ def _store() -> _OpenStore:
     settings = load_settings()
     url = None if settings.database_url is None else settings.database_url.get_secret_value()
     opened = ExitStack()
-    return _OpenStore(opened.enter_context(open_store(url, folder=settings.data_dir)), opened)
+    opening = open_store(url, folder=settings.data_dir, connections=settings.database_connections)
+    return _OpenStore(opened.enter_context(opening), opened)
 
 
 @contextmanager
@@ -60,11 +62,15 @@ def _session() -> Iterator[Session]:
     """A session on the one store of this process.
 
     Raises:
-        StoreError: the store cannot be opened, or was lost; the next read tries to open it again.
+        StoreError: the store cannot be opened, or was lost, or all connections are in use; the next read tries again.
     """
     try:
         with Session(_store().engine) as session:
             yield session
+    except PoolTimeoutError:
+        raise StoreError(
+            "all connections to the database are in use; try again, or raise database_connections"
+        ) from None
     except (OperationalError, InterfaceError) as error:
         _store.clear()
         raise StoreError(f"the database was lost: {str(error.orig).strip()}") from None

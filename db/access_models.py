@@ -94,7 +94,7 @@ class AuditEntryRow(Base):
     """Only ever added to. `actor` is who was let in, `person` who that one says it was for."""
 
     __tablename__ = "audit_entry"
-    __table_args__ = (Index(None, "project", "id"),)
+    __table_args__ = (Index(None, "project", "id"), Index(None, "at"))
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -18,7 +18,7 @@ from collector.record import RunRecord
 from db.artefact_models import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 from db.errors import IngestError, StoreError
 
-_CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**20
 _LEVEL = 3
 
 
@@ -133,7 +133,7 @@ def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]
     digest, size_bytes = hashlib.sha256(), 0
     packing = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     position = 0
-    while chunk := content.read(_CHUNK_BYTES):
+    while chunk := content.read(CHUNK_BYTES):
         digest.update(chunk)
         size_bytes += len(chunk)
         if size_bytes > named.size_bytes:
@@ -162,7 +162,7 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
         with engine.connect() as connection:
             packed = connection.scalar(query)
         try:
-            chunk = b"" if packed is None else unpacking.decompress(packed, max_output_size=_CHUNK_BYTES)
+            chunk = b"" if packed is None else unpacking.decompress(packed, max_output_size=CHUNK_BYTES)
         except zstandard.ZstdError:
             chunk = b""
         if not chunk:

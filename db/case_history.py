@@ -8,8 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
-from db.conditions import conditions_of
-from db.models import CaseRow, CommitRow, EnvironmentRow, MeasurementRow, ProjectRow, RunRow
+from db.conditions import Conditions, conditions_of
+from db.models import CaseRow, CaseVersionRow, CommitRow, MeasurementRow, ProjectRow, RunRow, SampleSetRow, SeriesRow
+from db.samples import unpack
 from db.series_runs import of_series
 from db.values import Series, SeriesKey, SeriesPoint
 
@@ -34,20 +35,26 @@ def read_case_history(
         include_branches: Also runs of other branches than the project's own.
     """
     of_runs = of_series(project, include_dirty=False, include_pairs=include_pairs, include_branches=include_branches)
-    table = MeasurementRow
-    times = (table.outcome, table.message, table.median_ns, table.q1_ns, table.q3_ns)
+    table, samples = MeasurementRow, SampleSetRow
     query = (
         select(
-            *(RunRow.run_id, RunRow.started_at, CommitRow, EnvironmentRow.runner_class, table.implementation),
-            *times,
-            *(table.block_facts, table.autotuning),
+            *(RunRow.run_id, RunRow.started_at, CommitRow, SeriesRow.runner_class, SeriesRow.implementation),
+            *(table.outcome, table.message, table.median_ns, table.q1_ns.label("low_ns"), table.q3_ns.label("high_ns")),
+            samples.content,
         )
         .select_from(table)
-        .join(CaseRow, CaseRow.id == table.case_id)
-        .join(RunRow, RunRow.run_id == table.run_id)
+        .join(SeriesRow, SeriesRow.id == table.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .join(RunRow, RunRow.number == table.run_number)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .outerjoin(
+            samples,
+            (samples.measured_on == table.measured_on)
+            & (samples.run_number == table.run_number)
+            & (samples.series_id == table.series_id),
+        )
         .where(of_runs, CaseRow.name == case_id)
         .order_by(RunRow.started_at.desc(), RunRow.run_id)
         .limit(limit)
@@ -63,12 +70,20 @@ def read_case_history(
                 outcome=Outcome(row.outcome),
                 message=row.message,
                 value=row.median_ns,
-                low=row.q1_ns,
-                high=row.q3_ns,
-                **conditions_of(row.block_facts, row.autotuning),
+                low=row.low_ns,
+                high=row.high_ns,
+                **_conditions(row.content),
             )
         )
     return [
         Series(key, tuple(sorted(points[key], key=lambda point: (point.commit, point.measured_at, point.run_id))))
         for key in sorted(points)
     ]
+
+
+def _conditions(content: bytes | None) -> Conditions:
+    """Of samples that have aged out nothing is known."""
+    if content is None:
+        return conditions_of((), ())
+    samples = unpack(content)
+    return conditions_of(samples.facts, samples.autotuning)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, Subquery, cast, func, select
-from sqlalchemy.dialects.postgresql import JSONB, JSONPATH, aggregate_order_by
+from sqlalchemy import Select, SmallInteger, Subquery, func, select, type_coerce
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from db.coverage_values import CaseStanding, RunnerStanding
-from db.models import CaseRow, CommitRow, EnvironmentRow, MeasurementRow, ProjectRow, RunCaseRow, RunRow
+from db.models import (
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    EnvironmentRow,
+    MeasurementRow,
+    ProjectRow,
+    RunRow,
+    SeriesRow,
+)
 
 _TIMES_KEPT = 51
 """Of results: fifty gaps between them say what is usual."""
-_DEGRADED = "$[*].device_state.degraded_by[*]"
 
 
 def list_runner_standings(session: Session, project: str) -> list[RunnerStanding]:
@@ -53,25 +62,34 @@ def list_runner_standings(session: Session, project: str) -> list[RunnerStanding
 
 def _cases_of(run_ids: Select[Any]) -> Subquery:
     """The cases of each run as a document, since there are thousands of them to a few runs."""
-    degraded = func.jsonb_path_exists(cast(MeasurementRow.block_facts, JSONB), cast(_DEGRADED, JSONPATH))
-    ended = func.array_agg(MeasurementRow.outcome.distinct()).filter(MeasurementRow.outcome.is_not(None))
-    count = func.count(MeasurementRow.outcome)
+    measured, series = MeasurementRow, SeriesRow
+    degraded = series.id == func.any(RunRow.degraded_series_ids)
+    codes = type_coerce(measured.outcome, SmallInteger)
+    ended = func.array_agg(codes.distinct()).filter(codes.is_not(None))
+    count = func.count(codes)
     by_case = (
         select(
-            RunCaseRow.run_id,
+            RunRow.run_id,
             CaseRow.name,
             ended.label("outcomes"),
             count.label("count"),
             count.filter(degraded).label("degraded"),
         )
-        .select_from(RunCaseRow)
-        .join(CaseRow, CaseRow.id == RunCaseRow.case_id)
+        .select_from(RunRow)
+        .join(CaseVersionRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .outerjoin(
-            MeasurementRow,
-            (MeasurementRow.run_id == RunCaseRow.run_id) & (MeasurementRow.case_id == RunCaseRow.case_id),
+            series,
+            (series.case_version_id == CaseVersionRow.id) & (series.id == func.any(RunRow.series_ids)),
         )
-        .where(RunCaseRow.run_id.in_(run_ids))
-        .group_by(RunCaseRow.run_id, CaseRow.name)
+        .outerjoin(
+            measured,
+            (measured.measured_on == RunRow.measured_on)
+            & (measured.run_number == RunRow.number)
+            & (measured.series_id == series.id),
+        )
+        .where(RunRow.run_id.in_(run_ids))
+        .group_by(RunRow.run_id, CaseRow.name)
         .subquery()
     )
     facts = (by_case.c.name, by_case.c.outcomes, by_case.c.count, by_case.c.degraded)
@@ -88,7 +106,13 @@ def _standing(
         result_times=tuple(times),
         run_id=None if run_id is None else str(run_id),
         cases=tuple(
-            CaseStanding(case_id, frozenset(map(Outcome, outcomes or ())), count, degraded_count)
-            for case_id, outcomes, count, degraded_count in cases or ()
+            CaseStanding(case_id, frozenset(_outcomes(codes)), count, degraded_count)
+            for case_id, codes, count, degraded_count in cases or ()
         ),
     )
+
+
+def _outcomes(codes: list[int] | None) -> Iterator[Outcome]:
+    """A document has the places of words, as they are stored."""
+    words = MeasurementRow.outcome.type.words
+    yield from (Outcome(words[code]) for code in codes or ())

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from db.facet_values import CaseFacet, Facets
-from db.models import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunCaseRow, RunRow
+from db.models import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _RECENT_RUNS = 12
 """Runs that are asked for families and tags: the newest of each runner are among them, and they stay few."""
@@ -32,7 +32,7 @@ def read_facets(session: Session, project: str) -> Facets:
 def _cases(project: str) -> ScalarSelect[Any]:
     """Every case, with its family and tags as the newest run knew it that is asked."""
     recent = (
-        select(RunRow.run_id, RunRow.started_at)
+        select(RunRow.case_version_ids, RunRow.started_at)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .where(ProjectRow.name == project)
@@ -41,10 +41,10 @@ def _cases(project: str) -> ScalarSelect[Any]:
         .cte("recent")
     )
     newest = (
-        select(RunCaseRow.case_id, RunCaseRow.family, RunCaseRow.tags)
-        .join(recent, recent.c.run_id == RunCaseRow.run_id)
-        .order_by(RunCaseRow.case_id, recent.c.started_at.desc())
-        .ext(distinct_on(RunCaseRow.case_id))
+        select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags)
+        .join(recent, CaseVersionRow.id == func.any(recent.c.case_version_ids))
+        .order_by(CaseVersionRow.case_id, recent.c.started_at.desc())
+        .ext(distinct_on(CaseVersionRow.case_id))
         .cte("newest")
     )
     fields = (CaseRow.name, CaseRow.kernel, CaseRow.dtype, newest.c.family, newest.c.tags)

@@ -6,15 +6,31 @@ from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Float, Integer, ScalarSelect, Select, cast, func, or_, select
-from sqlalchemy.dialects.postgresql import JSONB, JSONPATH, aggregate_order_by
+from sqlalchemy import ColumnElement, Float, ScalarSelect, Select, cast, func, or_, select, true
+from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session, aliased, defer
 
 from collector.machine import Ceiling, Environment
 from db.fleet_values import CaseCost, FleetRun, KernelCost
-from db.models import CaseRow, CeilingRow, CommitRow, EnvironmentRow, MeasurementRow, ProjectRow, RunCaseRow, RunRow
+from db.models import (
+    CaseRow,
+    CaseVersionRow,
+    CeilingRow,
+    CommitRow,
+    EnvironmentRow,
+    MeasurementRow,
+    ProjectRow,
+    RunRow,
+    SeriesRow,
+)
 
-_DEGRADED = "$[*].device_state.degraded_by[*]"
+_LAUNCHES = (
+    func.unnest(RunRow.series_ids, RunRow.launch_counts)
+    .table_valued("series_id", "launch_count", name="launches")
+    .render_derived()
+    .lateral()
+)
+"""Of a run, how many launches of each series were timed."""
 
 
 def list_fleet_runs(
@@ -70,8 +86,8 @@ def read_run_energies(session: Session, run_ids: Collection[str]) -> dict[str, f
 
 def list_kernel_costs(session: Session, run_ids: Collection[str]) -> list[KernelCost]:
     """What runs spent on each kernel."""
-    degraded = func.jsonb_path_exists(cast(MeasurementRow.block_facts, JSONB), cast(_DEGRADED, JSONPATH))
-    by = (MeasurementRow.run_id, CaseRow.kernel, RunCaseRow.family)
+    degraded = MeasurementRow.series_id == func.any(RunRow.degraded_series_ids)
+    by = (RunRow.run_id, CaseRow.kernel, CaseVersionRow.family)
     query = _timed(
         [*by, func.count(), func.count().filter(degraded), _timed_ns(), _energy_j()],
         run_ids,
@@ -84,8 +100,8 @@ def list_kernel_costs(session: Session, run_ids: Collection[str]) -> list[Kernel
 
 def list_case_costs(session: Session, run_ids: Collection[str], *, limit: int) -> list[CaseCost]:
     """The cases and implementations that runs spent most on, the dearest first."""
-    by = (CaseRow.name, MeasurementRow.implementation)
-    run_count = func.count(MeasurementRow.run_id.distinct())
+    by = (CaseRow.name, SeriesRow.implementation)
+    run_count = func.count(MeasurementRow.run_number.distinct())
     query = (
         _timed([*by, run_count, func.max(MeasurementRow.median_ns), _timed_ns(), _energy_j()], run_ids)
         .where(MeasurementRow.median_ns.is_not(None))
@@ -119,29 +135,27 @@ def _ceilings_of_run() -> ScalarSelect[Any]:
 def _timed(columns: Collection[Any], run_ids: Collection[str]) -> Select[Any]:
     return (
         select(*columns)
-        .select_from(MeasurementRow)
+        .select_from(RunRow)
+        .join(_LAUNCHES, true())
         .join(
-            RunCaseRow,
-            (RunCaseRow.run_id == MeasurementRow.run_id) & (RunCaseRow.case_id == MeasurementRow.case_id),
+            MeasurementRow,
+            (MeasurementRow.measured_on == RunRow.measured_on)
+            & (MeasurementRow.run_number == RunRow.number)
+            & (MeasurementRow.series_id == _LAUNCHES.c.series_id),
         )
-        .join(CaseRow, CaseRow.id == MeasurementRow.case_id)
-        .where(MeasurementRow.run_id.in_(_keys(run_ids)))
+        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(RunRow.run_id.in_(_keys(run_ids)))
     )
 
 
-def _launch_count() -> ColumnElement[int]:
-    """From the lengths of the blocks: the samples themselves lie elsewhere on disk."""
-    length: ColumnElement[int] = func.unnest(MeasurementRow.block_lengths, type_=Integer).column_valued("length")
-    samples = select(func.sum(length)).scalar_subquery()
-    return samples * MeasurementRow.launches_per_sample
-
-
 def _timed_ns() -> ColumnElement[float]:
-    return cast(func.sum(MeasurementRow.median_ns * _launch_count()), Float)
+    return cast(func.sum(MeasurementRow.median_ns * _LAUNCHES.c.launch_count), Float)
 
 
 def _energy_j() -> ColumnElement[float | None]:
-    return cast(func.sum(MeasurementRow.joules_per_launch * _launch_count()), Float)
+    return cast(func.sum(MeasurementRow.joules_per_launch * _LAUNCHES.c.launch_count), Float)
 
 
 def _uuid(run_id: str | None) -> UUID | None:

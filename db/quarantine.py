@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
 from db.artefacts import link_contents, list_artefacts
+from db.as_sent import load_as_sent
 from db.audit import add_entry
 from db.errors import StoreError
-from db.ingest import store_record
+from db.ingest import lock_run, store_record
 from db.models import CommitRow, ProjectRow, RunRow
 from db.projects import is_quarantine, record_name
-from db.records import load_record
 
 
 def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> bool:
@@ -28,9 +28,11 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
 
     Raises:
         IngestError: the project knows a case of it by another meaning.
+        AgedError: its samples are no longer kept.
         StoreError: no such run.
     """
     with engine.begin() as connection, Session(connection) as session:
+        lock_run(connection, run_id)
         run = session.get(RunRow, run_id, with_for_update=True)
         if run is None:
             raise StoreError(f"run {run_id}: not in this database")
@@ -41,11 +43,14 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         ).one()
         if not is_quarantine(name):
             return False
-        record, content_hash = load_record(session, run_id), run.content_hash
+        record, content_hash = load_as_sent(session, run_id), run.content_hash
+        telemetry_pruned_at = run.telemetry_pruned_at
         contents = [artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored]
         session.execute(delete(RunRow).where(RunRow.run_id == run_id))
         store_record(connection, record, content_hash)
         link_contents(connection, run_id, contents)
+        aged = update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at)
+        session.execute(aged)
         project = record_name(name)
         add_entry(
             session,

@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel
 from sqlalchemy import Select, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, undefer
 
 from collector.artefact import Artefact
 from collector.machine import Ceiling, Environment
 from collector.measurement import Measurement
+from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import Accuracy, Counters, StaticFacts, TensorError
 from db.artefact_models import RunArtefactRow
-from db.errors import StoreError
+from db.errors import AgedError, StoreError
+from db.measurements import bound_of
 from db.models import (
     AccuracyRow,
     CaseRow,
+    CaseVersionRow,
     CeilingRow,
     CommitRow,
+    CompilationRow,
     CountersRow,
     EnvironmentRow,
     MeasurementRow,
     ProjectRow,
-    RunCaseRow,
     RunRow,
+    SampleSetRow,
+    SeriesRow,
     StaticFactRow,
     TensorErrorRow,
 )
 from db.projects import record_name
+from db.samples import unpack
 
 _Row = Mapping[str, Any]
 """One row of a query, by column."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A run with the rows that hang on it."""
+
+    run: RunRow
+    commit: CommitRow
+    environment: EnvironmentRow
+    project: str
+    rows: Mapping[str, list[_Row]]
 
 
 def load_record(session: Session, run_id: UUID) -> RunRecord:
@@ -45,29 +63,56 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
     What its commit says of itself is as the project knows it: the same in every record of the commit.
 
     Raises:
+        AgedError: its samples are no longer kept.
         StoreError: no such run.
     """
-    parts = _read_together(
-        session,
-        {
-            "ceilings": _listed(CeilingRow, run_id),
-            "cases": _cases(run_id),
-            "measurements": _results(MeasurementRow, run_id),
-            "accuracies": _results(AccuracyRow, run_id),
-            "tensors": _listed(TensorErrorRow, run_id),
-            "static_facts": _results(StaticFactRow, run_id),
-            "counters": _results(CountersRow, run_id),
-            "artefacts": _listed(RunArtefactRow, run_id),
-        },
-        _run(run_id),
+    stored = _read(session, run_id, _PARTS | {"measurements": _measurements()})
+    found = {row["series_id"]: row for row in stored.rows["measurements"]}
+    measurements = [_measurement(stored.run, found[series_id]) for series_id in stored.run.series_ids]
+    return _record(stored, measurements)
+
+
+def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
+    """The rest of a record, where its samples have aged out.
+
+    Raises:
+        StoreError: no such run.
+    """
+    return _record(_read(session, run_id, _PARTS), [])
+
+
+def _read(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]) -> _Stored:
+    """A run with the rows of several queries about it, as JSON has them, in one statement: a page that shows a run
+    waits once.
+    """
+    documents = []
+    for name, query in queries.items():
+        rows = query.correlate(RunRow).subquery(name)
+        documents.append(select(func.json_agg(func.row_to_json(rows.table_valued()))).scalar_subquery())
+    whole = (undefer(RunRow.telemetry), undefer(RunRow.case_version_ids), undefer(RunRow.series_ids))
+    of_run = (
+        select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, *documents)
+        .options(*whole)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(RunRow.run_id == run_id)
     )
-    if parts is None:
+    found = session.execute(of_run).one_or_none()
+    if found is None:
         raise StoreError(f"run {run_id}: not in this database; ingest its record file first")
-    (run, commit, environment, project), rows = parts
+    run, commit, environment, project, *parts = found
+    return _Stored(
+        run, commit, environment, project, {name: part or [] for name, part in zip(queries, parts, strict=True)}
+    )
+
+
+def _record(of: _Stored, measurements: Sequence[dict[str, Any]]) -> RunRecord:
+    run, commit, rows = of.run, of.commit, of.rows
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
-        "project": record_name(project),
+        "project": record_name(of.project),
         "commit": {
             "sha": commit.sha,
             "parents": commit.parents,
@@ -81,11 +126,11 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
         "started_at": run.started_at,
         "finished_at": run.finished_at,
         "harness_version": run.harness_version,
-        "environment": {name: getattr(environment, name) for name in Environment.model_fields},
+        "environment": {name: getattr(of.environment, name) for name in Environment.model_fields},
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
         "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
-        "cases": rows["cases"],
-        "measurements": [_of_case(Measurement, row) | {"blocks": _blocks(row)} for row in rows["measurements"]],
+        "cases": _in_order(run.case_version_ids, rows["cases"]),
+        "measurements": measurements,
         "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
         "counters": [_of_case(Counters, row) for row in rows["counters"]],
@@ -94,71 +139,96 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
     }
     for path, value in run.unread_fields.items():
+        if not measurements and path.startswith("measurements."):
+            continue  # of measurements that are left out
         _put_back(document, RunRecord, path.split("."), value)
     return RunRecord.model_validate(document)
 
 
-def _run(run_id: UUID) -> Select[RunRow, CommitRow, EnvironmentRow, str]:
-    return (
-        select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name)
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(RunRow.run_id == run_id)
-    )
-
-
-def _read_together(
-    session: Session, queries: Mapping[str, Select[Any]], run: Select[RunRow, CommitRow, EnvironmentRow, str]
-) -> tuple[tuple[RunRow, CommitRow, EnvironmentRow, str], dict[str, list[_Row]]] | None:
-    """A run with the rows of several queries about it, as JSON has them, in one statement: a page that shows a run
-    waits once. None where there is no such run.
-    """
-    documents = []
-    for name, query in queries.items():
-        rows = query.subquery(name)
-        documents.append(select(func.json_agg(func.row_to_json(rows.table_valued()))).scalar_subquery())
-    found = session.execute(run.add_columns(*documents)).one_or_none()
-    if found is None:
-        return None
-    row, commit, environment, project, *parts = found
-    return (row, commit, environment, project), {name: part or [] for name, part in zip(queries, parts, strict=True)}
-
-
-def _cases(run_id: UUID) -> Select[Any]:
+def _cases() -> Select[Any]:
     return (
         select(
+            CaseVersionRow.id,
             CaseRow.name.label("case_id"),
             CaseRow.kernel,
-            RunCaseRow.family,
+            CaseVersionRow.family,
             CaseRow.shape,
             CaseRow.dtype,
             CaseRow.direction,
-            RunCaseRow.flop_count,
-            RunCaseRow.memory_bytes,
-            RunCaseRow.bus_bytes,
-            RunCaseRow.tags,
+            CaseVersionRow.flop_count,
+            CaseVersionRow.memory_bytes,
+            CaseVersionRow.bus_bytes,
+            CaseVersionRow.tags,
         )
-        .join(CaseRow, CaseRow.id == RunCaseRow.case_id)
-        .where(RunCaseRow.run_id == run_id)
-        .order_by(RunCaseRow.position)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(CaseVersionRow.id == func.any(RunRow.case_version_ids))
     )
 
 
-def _listed(table: type[CeilingRow | TensorErrorRow | RunArtefactRow], run_id: UUID) -> Select[Any]:
-    return select(table.__table__).where(table.run_id == run_id).order_by(table.position)
+def _in_order(version_ids: Sequence[int], rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    found = {row["id"]: {name: value for name, value in row.items() if name != "id"} for row in rows}
+    return [found[version_id] for version_id in version_ids]
 
 
-def _blocks(row: _Row) -> list[dict[str, Any]]:
-    if row["samples_ns"] is None:
-        return []
-    bounds = pairwise(accumulate(row["block_lengths"], initial=0))
-    # a run that was stored by an older version has no further facts
-    facts = row["block_facts"] or [{}] * len(row["block_lengths"])
-    return [
-        {"started_at": time, "samples_ns": row["samples_ns"][begin:end], **fact}
-        for time, (begin, end), fact in zip(row["block_started_at"], bounds, facts, strict=True)
-    ]
+def _listed(table: type[CeilingRow | RunArtefactRow]) -> Select[Any]:
+    return select(table.__table__).where(table.run_id == RunRow.run_id).order_by(table.position)
+
+
+def _measurements() -> Select[Any]:
+    samples = SampleSetRow
+    return (
+        select(
+            MeasurementRow.series_id,
+            CaseRow.name.label("case_id"),
+            SeriesRow.implementation,
+            MeasurementRow.outcome,
+            MeasurementRow.message,
+            SeriesRow.timer,
+            SeriesRow.cache,
+            MeasurementRow.is_memory_bound,
+            MeasurementRow.utilisation,
+            func.encode(samples.content, "base64").label("content"),
+        )
+        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .outerjoin(
+            samples,
+            (samples.measured_on == MeasurementRow.measured_on)
+            & (samples.run_number == MeasurementRow.run_number)
+            & (samples.series_id == MeasurementRow.series_id),
+        )
+        .where(*_of_run(MeasurementRow))
+    )
+
+
+def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
+    outcome = MeasurementRow.outcome.type.words[row["outcome"]]
+    fields = _fields(Measurement, row) | {"outcome": outcome}
+    fields["bound"] = bound_of(is_memory_bound=row["is_memory_bound"])
+    if row["content"] is not None:
+        samples = unpack(b64decode(row["content"]))
+        fields |= {
+            "launches_per_sample": samples.launches_per_sample,
+            "memory": samples.memory,
+            "autotuning": samples.autotuning,
+            "blocks": samples.blocks(),
+        }
+    elif outcome == Outcome.OK:
+        raise AgedError(
+            f"run {run.run_id}: its samples are no longer kept, so there is no whole record of it; its record file has "
+            "them, and what was summed up of them is still here"
+        )
+    return fields
+
+
+def _of_run(table: type[MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow]) -> Any:
+    """With the day, so that one partition is opened."""
+    return table.measured_on == RunRow.measured_on, table.run_number == RunRow.number
+
+
+def _tensors() -> Select[Any]:
+    return select(TensorErrorRow.__table__).where(*_of_run(TensorErrorRow)).order_by(TensorErrorRow.position)
 
 
 def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[str, Any]]:
@@ -168,13 +238,36 @@ def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[
     return [_of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]} for row in rows]
 
 
-def _results(table: type[MeasurementRow | AccuracyRow | StaticFactRow | CountersRow], run_id: UUID) -> Select[Any]:
+def _static_facts() -> Select[Any]:
+    return (
+        select(StaticFactRow.__table__, CompilationRow.compile_ns, CaseRow.name.label("case_name"))
+        .select_from(CompilationRow)
+        .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
+        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .where(*_of_run(CompilationRow))
+        .order_by(CompilationRow.position)
+    )
+
+
+def _results(table: type[AccuracyRow | CountersRow]) -> Select[Any]:
     return (
         select(table.__table__, CaseRow.name.label("case_name"))
         .join(CaseRow, CaseRow.id == table.case_id)
-        .where(table.run_id == run_id)
+        .where(*_of_run(table))
         .order_by(table.position)
     )
+
+
+_PARTS = {
+    "ceilings": _listed(CeilingRow),
+    "cases": _cases(),
+    "accuracies": _results(AccuracyRow),
+    "tensors": _tensors(),
+    "static_facts": _static_facts(),
+    "counters": _results(CountersRow),
+    "artefacts": _listed(RunArtefactRow),
+}
+"""All of a record but its measurements."""
 
 
 def _of_case(part: type[BaseModel], row: _Row) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from db.alert_values import CaseError
 from db.models import (
     AccuracyRow,
     CaseRow,
+    CaseVersionRow,
     CommitRow,
     EnvironmentRow,
     ProjectRow,
-    RunCaseRow,
     RunRow,
     TensorErrorRow,
 )
@@ -59,9 +59,10 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
 def read_tags(session: Session, run_id: UUID) -> dict[str, frozenset[str]]:
     """The tags of a run's cases, by case id."""
     query = (
-        select(CaseRow.name, RunCaseRow.tags)
-        .join(CaseRow, CaseRow.id == RunCaseRow.case_id)
-        .where(RunCaseRow.run_id == run_id)
+        select(CaseRow.name, CaseVersionRow.tags)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .join(RunRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))
+        .where(RunRow.run_id == run_id)
     )
     return {name: frozenset(tags) for name, tags in session.execute(query)}
 
@@ -69,7 +70,8 @@ def read_tags(session: Session, run_id: UUID) -> dict[str, frozenset[str]]:
 def list_case_errors(session: Session, run_id: UUID) -> tuple[CaseError, ...]:
     """The errors that a run's checks found, of those that passed."""
     passed = (
-        (AccuracyRow.run_id == TensorErrorRow.run_id)
+        (AccuracyRow.measured_on == TensorErrorRow.measured_on)
+        & (AccuracyRow.run_number == TensorErrorRow.run_number)
         & (AccuracyRow.case_id == TensorErrorRow.case_id)
         & (AccuracyRow.implementation == TensorErrorRow.implementation)
         & (AccuracyRow.outcome == Outcome.OK.value)
@@ -79,7 +81,11 @@ def list_case_errors(session: Session, run_id: UUID) -> tuple[CaseError, ...]:
         select(*by, func.max(TensorErrorRow.rmse_ratio))
         .join(AccuracyRow, passed)
         .join(CaseRow, CaseRow.id == TensorErrorRow.case_id)
-        .where(TensorErrorRow.run_id == run_id)
+        .join(
+            RunRow,
+            (RunRow.measured_on == TensorErrorRow.measured_on) & (RunRow.number == TensorErrorRow.run_number),
+        )
+        .where(RunRow.run_id == run_id)
         .group_by(*by)
         .order_by(*by)
     )

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Select, and_, func, or_, select
+from sqlalchemy import Select, and_, or_, select
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.measured_cases import list_measured_cases
 from db.models import (
-    AccuracyRow,
     CaseRow,
     CeilingRow,
     CommitRow,
+    CompilationRow,
     EnvironmentRow,
-    MeasurementRow,
     ProjectRow,
-    RunCaseRow,
     RunRow,
     StaticFactRow,
-    TensorErrorRow,
 )
 from db.projects import is_quarantine, quarantine_name, record_name
-from db.values import CeilingValue, CommitRef, MeasuredCase, RunDetail, RunSummary, StaticRow
+from db.values import CeilingValue, CommitRef, RunDetail, RunSummary, StaticRow
 
 
 def list_projects(session: Session) -> list[str]:
@@ -84,11 +81,12 @@ def run_detail(session: Session, run_id: str) -> RunDetail | None:
     summaries = _summaries(session, _runs().where(RunRow.run_id == key))
     if not summaries:
         return None
+    run = session.get_one(RunRow, key)
     return RunDetail(
         summary=summaries[0],
         ceilings=_ceilings(session, key),
-        cases=list_measured_cases(session, key),
-        static_rows=_static_rows(session, key),
+        cases=list_measured_cases(session, run),
+        static_rows=_static_rows(session, run),
     )
 
 
@@ -108,15 +106,6 @@ def _runs() -> Select[RunRow, CommitRow, str, str, str]:
 
 
 def _summaries(session: Session, query: Select[RunRow, CommitRow, str, str, str]) -> list[RunSummary]:
-    rows = session.execute(query).all()
-    counts: defaultdict[UUID, dict[str, int]] = defaultdict(dict)
-    counting = (
-        select(MeasurementRow.run_id, MeasurementRow.outcome, func.count())
-        .where(MeasurementRow.run_id.in_([run.run_id for run, *_ in rows]))
-        .group_by(MeasurementRow.run_id, MeasurementRow.outcome)
-    )
-    for run_id, outcome, count in session.execute(counting):
-        counts[run_id][outcome] = count
     return [
         RunSummary(
             run_id=str(run.run_id),
@@ -129,9 +118,9 @@ def _summaries(session: Session, query: Select[RunRow, CommitRow, str, str, str]
             finished_at=run.finished_at,
             harness_version=run.harness_version,
             is_dirty=run.is_dirty,
-            outcome_counts=counts[run.run_id],
+            outcome_counts=run.outcome_counts,
         )
-        for run, commit, name, runner_class, device_name in rows
+        for run, commit, name, runner_class, device_name in session.execute(query)
     ]
 
 
@@ -148,90 +137,13 @@ def _ceilings(session: Session, run_id: UUID) -> tuple[CeilingValue, ...]:
     )
 
 
-def list_measured_cases(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
-    """The measurements of a run with their cases, in its order."""
-    worst = (
-        select(
-            TensorErrorRow.case_id,
-            TensorErrorRow.implementation,
-            func.max(TensorErrorRow.rmse_ratio).label("rmse_ratio"),
-        )
-        .where(TensorErrorRow.run_id == run_id)
-        .group_by(TensorErrorRow.case_id, TensorErrorRow.implementation)
-        .subquery()
-    )
-    query = (
-        select(
-            CaseRow.name,
-            CaseRow.kernel,
-            CaseRow.shape,
-            CaseRow.dtype,
-            CaseRow.direction,
-            RunCaseRow.family,
-            RunCaseRow.flop_count,
-            RunCaseRow.memory_bytes,
-            MeasurementRow.implementation,
-            MeasurementRow.outcome,
-            MeasurementRow.message,
-            MeasurementRow.median_ns,
-            MeasurementRow.q1_ns,
-            MeasurementRow.q3_ns,
-            func.coalesce(func.cardinality(MeasurementRow.samples_ns), 0).label("sample_count"),
-            MeasurementRow.bound,
-            MeasurementRow.utilisation,
-            worst.c.rmse_ratio,
-            AccuracyRow.outcome.label("accuracy_outcome"),
-        )
-        .join(
-            RunCaseRow,
-            (RunCaseRow.run_id == MeasurementRow.run_id) & (RunCaseRow.case_id == MeasurementRow.case_id),
-        )
-        .join(CaseRow, CaseRow.id == MeasurementRow.case_id)
-        .outerjoin(
-            AccuracyRow,
-            (AccuracyRow.run_id == MeasurementRow.run_id)
-            & (AccuracyRow.case_id == MeasurementRow.case_id)
-            & (AccuracyRow.implementation == MeasurementRow.implementation),
-        )
-        .outerjoin(
-            worst,
-            (worst.c.case_id == MeasurementRow.case_id) & (worst.c.implementation == MeasurementRow.implementation),
-        )
-        .where(MeasurementRow.run_id == run_id)
-        .order_by(MeasurementRow.position)
-    )
-    return tuple(
-        MeasuredCase(
-            case_id=row.name,
-            kernel=row.kernel,
-            family=row.family,
-            shape=row.shape,
-            dtype=row.dtype,
-            direction=row.direction,
-            flop_count=row.flop_count,
-            memory_bytes=row.memory_bytes,
-            implementation=row.implementation,
-            outcome=Outcome(row.outcome),
-            message=row.message,
-            median_ns=row.median_ns,
-            low_ns=row.q1_ns,
-            high_ns=row.q3_ns,
-            sample_count=row.sample_count,
-            bound=row.bound,
-            utilisation=row.utilisation,
-            rmse_ratio=row.rmse_ratio,
-            accuracy_outcome=None if row.accuracy_outcome is None else Outcome(row.accuracy_outcome),
-        )
-        for row in session.execute(query)
-    )
-
-
-def _static_rows(session: Session, run_id: UUID) -> tuple[StaticRow, ...]:
+def _static_rows(session: Session, run: RunRow) -> tuple[StaticRow, ...]:
     query = (
         select(StaticFactRow, CaseRow.name)
+        .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-        .where(StaticFactRow.run_id == run_id)
-        .order_by(StaticFactRow.position)
+        .where(CompilationRow.measured_on == run.measured_on, CompilationRow.run_number == run.number)
+        .order_by(CompilationRow.position)
     )
     return tuple(
         StaticRow(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select
 from sqlalchemy.orm import Session, aliased
@@ -46,22 +45,38 @@ class SeriesRun:
         )
 
 
-def read_runs(session: Session, condition: ColumnElement[bool]) -> dict[UUID, SeriesRun]:
-    """The runs that a condition on runs, commits, environments and projects leaves, by id."""
+def read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, SeriesRun]:
+    """The runs that a condition on runs, commits, environments and projects leaves, by number."""
+    commit_columns = [getattr(CommitRow, field.name) for field in fields(CommitRef)]
     query = (
-        select(RunRow.run_id, RunRow.started_at, RunRow.harness_version, EnvironmentRow, CommitRow)
+        select(
+            RunRow.number,
+            RunRow.run_id,
+            RunRow.started_at,
+            RunRow.harness_version,
+            RunRow.environment_id,
+            RunRow.commit_id,
+            *commit_columns,
+        )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(condition)
     )
+    rows = session.execute(query).all()
+    used = select(EnvironmentRow).where(EnvironmentRow.id.in_({row.environment_id for row in rows}))
+    environments = {environment.id: environment for environment in session.scalars(used)}
     settings: dict[tuple[int, str], RunSetting] = {}
+    commits: dict[int, CommitRef] = {}
     runs = {}
-    for run_id, started_at, harness_version, environment, commit in session.execute(query):
-        key = environment.id, harness_version
+    for number, run_id, started_at, harness_version, environment_id, commit_id, *commit in rows:
+        environment = environments[environment_id]
+        key = environment_id, harness_version
         if key not in settings:
             settings[key] = _setting(environment, harness_version)
-        runs[run_id] = SeriesRun(str(run_id), commit.to_ref(), started_at, environment.runner_class, settings[key])
+        if commit_id not in commits:
+            commits[commit_id] = CommitRef(*commit)
+        runs[number] = SeriesRun(str(run_id), commits[commit_id], started_at, environment.runner_class, settings[key])
     return runs
 
 

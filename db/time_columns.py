@@ -20,11 +20,13 @@ from collector.part import Outcome
 from db.models import (
     AccuracyRow,
     CaseRow,
+    CaseVersionRow,
     CommitRow,
-    EnvironmentRow,
+    CompilationRow,
     MeasurementRow,
     ProjectRow,
     RunRow,
+    SeriesRow,
     StaticFactRow,
 )
 from db.series_runs import of_series
@@ -75,26 +77,33 @@ def read_time_columns(
 def list_restless(session: Session, project: str, row_ids: Sequence[int]) -> set[tuple[str, str]]:
     """Case and implementation where a check or a compilation failed in any run, or the machine code changed."""
     runs = of_series(project, include_dirty=False, include_pairs=True, include_branches=False)
-    failed = _of_runs(AccuracyRow, row_ids).where(runs, AccuracyRow.outcome != Outcome.OK.value)
+    failed = _of_runs(
+        select(CaseRow.name, AccuracyRow.implementation)
+        .select_from(AccuracyRow)
+        .join(CaseRow, CaseRow.id == AccuracyRow.case_id),
+        AccuracyRow,
+    ).where(runs, AccuracyRow.case_id.in_(row_ids), AccuracyRow.outcome != Outcome.OK.value)
     code = func.count(func.distinct(func.coalesce(StaticFactRow.code_hash, "")))
     changed = (
-        _of_runs(StaticFactRow, row_ids)
-        .where(runs)
+        _of_runs(
+            select(CaseRow.name, StaticFactRow.implementation)
+            .select_from(StaticFactRow)
+            .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+            .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id),
+            CompilationRow,
+        )
+        .where(runs, StaticFactRow.case_id.in_(row_ids))
         .group_by(CaseRow.name, StaticFactRow.implementation, StaticFactRow.function, StaticFactRow.target)
         .having(code > 1)
     )
     return {(row[0], row[1]) for query in (failed, changed) for row in session.execute(query)}
 
 
-def _of_runs(table: type[AccuracyRow | StaticFactRow], row_ids: Sequence[int]) -> Select[str, str]:
+def _of_runs(query: Select[str, str], table: type[AccuracyRow | CompilationRow]) -> Select[str, str]:
     return (
-        select(CaseRow.name, table.implementation)
-        .select_from(table)
-        .join(CaseRow, CaseRow.id == table.case_id)
-        .join(RunRow, RunRow.run_id == table.run_id)
+        query.join(RunRow, RunRow.number == table.run_number)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .where(table.case_id.in_(row_ids))
     )
 
 
@@ -105,15 +114,13 @@ def _numbered_runs(project: str, *, include_pairs: bool) -> CTE:
     place = func.dense_rank().over(order_by=along) - 1
     return (
         select(
-            RunRow.run_id,
+            RunRow.number.label("run_number"),
             RunRow.started_at,
-            EnvironmentRow.runner_class,
             cast(number, Integer).label("number"),
             cast(place, Integer).label("place"),
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(of_series(project, include_dirty=False, include_pairs=include_pairs, include_branches=False))
         .cte("numbered")
     )
@@ -129,19 +136,21 @@ def _columns(runs: CTE, row_ids: Sequence[int]) -> Select[Any]:
     return (
         select(
             CaseRow.name,
-            table.implementation,
-            runs.c.runner_class,
+            SeriesRow.implementation,
+            SeriesRow.runner_class,
             joined(func.int4send(runs.c.number), "numbers"),
             joined(func.float8send(table.median_ns), "medians"),
             joined(func.float8send((table.q3_ns - table.q1_ns) / table.median_ns), "spreads"),
-            joined(func.int4send(func.cardinality(table.block_lengths)), "blocks"),
+            joined(func.int4send(cast(table.block_count, Integer)), "blocks"),
             func.count().filter(~is_ok).label("failure_count"),
         )
         .select_from(table)
-        .join(runs, runs.c.run_id == table.run_id)
-        .join(CaseRow, CaseRow.id == table.case_id)
-        .where(table.case_id.in_(row_ids))
-        .group_by(CaseRow.name, table.implementation, runs.c.runner_class)
+        .join(runs, runs.c.run_number == table.run_number)
+        .join(SeriesRow, SeriesRow.id == table.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(CaseVersionRow.case_id.in_(row_ids))
+        .group_by(CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class)
     )
 
 

@@ -39,6 +39,13 @@ class RegressionState(StrEnum):
     """Measured again base against head, and not there: it was noise."""
 
 
+class OnConflict(StrEnum):
+    """What becomes of a run that is sent again with other content."""
+
+    REFUSE = "refuse"
+    REPLACE = "replace"
+
+
 @dataclass(frozen=True, order=True)
 class CommitRef:
     """Ordered along the branch."""
@@ -319,7 +326,9 @@ class IngestResult:
     run_id: str
     project: str
     was_new: bool
-    """False where the very same record was stored before."""
+    """False where the run was stored before: the very same record, unless it was replaced."""
+    was_replaced: bool = False
+    """It was stored with other content, which is gone."""
 
 
 @dataclass(frozen=True)

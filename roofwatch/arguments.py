@@ -33,7 +33,17 @@ def open_configured_store() -> AbstractContextManager[Engine]:
     from db.session import open_store
     from roofwatch.settings import load_settings
 
-    return open_store(configured_url(), folder=load_settings().data_dir)
+    settings = load_settings()
+    return open_store(configured_url(), folder=settings.data_dir, connections=settings.database_connections)
+
+
+def open_configured_server() -> AbstractContextManager[Engine]:
+    """The same, whatever the state of its schema."""
+    from db.session import open_server
+    from roofwatch.settings import load_settings
+
+    settings = load_settings()
+    return open_server(configured_url(), folder=settings.data_dir, connections=settings.database_connections)
 
 
 def suite_source(path: Path | None, module: str | None = None) -> SuiteSource:

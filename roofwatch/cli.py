@@ -26,6 +26,7 @@ from roofwatch.commands import (
     profile,
     records,
     service,
+    store,
     token,
 )
 
@@ -49,6 +50,7 @@ for commands in (
     post,
     alert,
     service,
+    store,
     api,
     token,
 ):

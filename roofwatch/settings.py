@@ -1,7 +1,8 @@
 """What the environment and one configuration file say. Flags of a command come before both.
 
 The file is `roofwatch.toml`, or the table `[tool.roofwatch]` in `pyproject.toml`, in the current folder or the nearest
-one above it that has either. Environment variables are named `ROOFWATCH_<SETTING>`.
+one above it that has either. Environment variables are named `ROOFWATCH_<SETTING>`, those of a table in the file
+`ROOFWATCH_<TABLE>_<SETTING>`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,11 +40,28 @@ def _from_json(value: object) -> object:
 _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+class Retention(BaseModel):
+    """How many days things are kept; unset, for ever. What was found in them stays."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    samples_days: int | None = Field(default=None, ge=1)
+    """Raw samples; medians, quartiles and all that was judged stay."""
+    telemetry_days: int | None = Field(default=None, ge=1)
+    """Readings of the device while a run went on."""
+    artefacts_days: int | None = Field(default=None, ge=1)
+    """Files that came with a run, such as traces; their names and sha256 stay."""
+    quarantined_days: int | None = Field(default=None, ge=1)
+    """Whole runs that nobody vouched for."""
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     database_url: SecretStr | None = None
     """Of a Postgres server; unset, the embedded one in `data_dir` is used. Never shown: it may hold a password."""
+    database_connections: int = Field(default=15, ge=1, le=1_000)
+    """The most that one process has to the database at once."""
     data_dir: Path = _default_data_dir()
     server_url: str | None = None
     """To which `roofwatch push` sends records."""
@@ -68,6 +87,8 @@ class Settings(BaseModel):
     """What an hour of one device costs, by shell pattern of the runner class; the first that matches counts."""
     currency: Annotated[str, Field(min_length=1, max_length=10)] = "USD"
     """Of those prices."""
+    retention: Retention = Retention()
+    """What `roofwatch db prune` removes."""
 
     @field_validator("triagers", mode="before")
     @classmethod
@@ -83,14 +104,27 @@ def load_settings(folder: Path | None = None) -> Settings:
     """
     file, values = _from_file(folder or Path.cwd())
     try:
-        return Settings(**values | _from_environment())
+        return Settings.model_validate(_merged(values, _from_environment()))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(step) for step in first["loc"])
-        known = ", ".join(Settings.model_fields)
+        where = f" in {file}" if name.split(".")[0] in values else ""
         raise SettingsError(
-            f"setting {name!r}{f' in {file}' if name in values else ''}: {first['msg']}; the settings are {known}"
+            f"setting {name!r}{where}: {first['msg']}; the settings are {', '.join(setting_names())}"
         ) from None
+
+
+def setting_names() -> list[str]:
+    """All settings; one of a table of the file as `table.name`, which is TABLE_NAME in the environment."""
+    return list(_names(Settings, ""))
+
+
+def _names(table: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in table.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _names(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
 
 
 def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
@@ -106,10 +140,27 @@ def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
     return None, {}
 
 
-def _from_environment() -> dict[str, str]:
+def _from_environment() -> dict[str, Any]:
     # plain pydantic, since a machine that only measures has no pydantic-settings
-    named = {name: os.environ.get(f"{_PREFIX}{name.upper()}") for name in Settings.model_fields}
-    return {name: value for name, value in named.items() if value is not None}
+    values: dict[str, Any] = {}
+    for name in setting_names():
+        given = os.environ.get(_PREFIX + name.replace(".", "_").upper())
+        if given is None:
+            continue
+        *tables, last = name.split(".")
+        place = values
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[last] = given
+    return values
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = below | above
+    for name, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(name), dict):
+            merged[name] = _merged(below[name], value)
+    return merged
 
 
 def _parse(file: Path) -> dict[str, Any]:

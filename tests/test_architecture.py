@@ -192,7 +192,13 @@ def test_judgement_sees_of_the_collector_the_record_the_metrics_and_the_roofs_an
     for module in in_package("ci"):
         seen = {found for found in ours_in(module) if not found.startswith("ci")}
         if module not in EDGES:
-            assert seen <= RECORD | ROOFS | {"db.values", "db.access", "db.alert_values", "db.bisections", "db.errors"}, module
+            assert seen <= RECORD | ROOFS | {
+                "db.values",
+                "db.access",
+                "db.alert_values",
+                "db.bisections",
+                "db.errors",
+            }, module
 
 
 @pytest.mark.parametrize("module", [name for name in in_package("ci") if name not in EDGES])

@@ -6,7 +6,9 @@ import contextlib
 import errno
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from collector.errors import RecordError
 
@@ -16,17 +18,26 @@ def reason_of(error: OSError) -> str:
     return "no space left on the device" if error.errno == errno.ENOSPC else str(error.strerror or error)
 
 
-def write_whole(path: Path, document: bytes) -> None:
-    """Replace a file's content such that a reader sees the old or the new, even after a power cut.
+@contextlib.contextmanager
+def whole_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
+    """Have a file written such that a reader sees the old or the new, even after a power cut.
+
+    Args:
+        path: Of the file; it is there once the block has ended without an error.
+        mode: Who may read and write it, less what the user's umask takes away.
+
+    Returns:
+        Where to write, an empty file until then.
 
     Raises:
         OSError: it cannot be written; what was there before is unharmed and nothing half-written is left.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(document)
-            file.flush()
+        # made with the mode that it keeps: there is no moment in which others may read it
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode))
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
@@ -34,6 +45,27 @@ def write_whole(path: Path, document: bytes) -> None:
             temporary.unlink()
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """The same as an open file.
+
+    Raises:
+        OSError: as `whole_path`.
+    """
+    with whole_path(path, mode=mode) as temporary, temporary.open("wb") as file:
+        yield file
+
+
+def write_whole(path: Path, document: bytes) -> None:
+    """Replace a file's content by a document, as `whole_file` does.
+
+    Raises:
+        OSError: it cannot be written; what was there before is unharmed and nothing half-written is left.
+    """
+    with whole_file(path) as file:
+        file.write(document)
 
 
 def sync_folder(folder: Path) -> None:

@@ -39,11 +39,15 @@ def read(
 def ingest(
     files: Annotated[list[Path], typer.Argument(help="Record files; a folder stands for those in it.")],
     *,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Where a run is stored with other content, put this in its place.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Store records, once each however often they are given, and judge the projects that they belong to."""
     from ci.judge import judge_project
     from db.ingest import ingest_record
+    from db.values import OnConflict
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.artefacts import store_artefacts
@@ -52,7 +56,8 @@ def ingest(
 
     found = read_record_files(files)  # all of them before the first is stored: a bad file stops the command early
     with open_configured_store() as engine:
-        results = [ingest_record(engine, record) for _, record in found]
+        on_conflict = OnConflict.REPLACE if replace else OnConflict.REFUSE
+        results = [ingest_record(engine, record, on_conflict=on_conflict) for _, record in found]
         lacking = [reason for file, record in found for reason in store_artefacts(engine, record, file)]
         projects = sorted({result.project for result in results})
         regressions = [found for project in projects for found in judge_project(engine, project)]
@@ -61,8 +66,10 @@ def ingest(
         return
     for reason in lacking:
         print_error(reason)
-    new = sum(result.was_new for result in results)
-    print_note(f"{new} new record(s) stored, {len(results) - new} known before; project(s): {', '.join(projects)}")
+    new, replaced = sum(result.was_new for result in results), sum(result.was_replaced for result in results)
+    known = len(results) - new - replaced
+    in_place = f"{replaced} put in the place of others, " if replaced else ""
+    print_note(f"{new} new record(s) stored, {in_place}{known} known before; project(s): {', '.join(projects)}")
     if regressions:
         print_table(tables.regressions(regressions))
 

@@ -1,4 +1,4 @@
-"""Commands of the service: the dashboard, the database, the demo."""
+"""Commands of the service: the dashboard and the demo."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import Annotated
 
 import typer
 
-from roofwatch.options import AsJson
-
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
-db_app = typer.Typer(help="The database: bring its schema up to date, show its state.", no_args_is_help=True)
-app.add_typer(db_app, name="db")
 
 
 @app.command()
@@ -48,34 +44,3 @@ def demo(
     from roofwatch.demo.run import run_demo
 
     raise typer.Exit(run_demo(folder, serve=serve, port=port))
-
-
-@db_app.command("upgrade")
-def db_upgrade() -> None:
-    """Bring the schema of the database up to date."""
-    from db.migrate import head_revision, upgrade
-    from db.session import open_server
-    from roofwatch.arguments import configured_url, open_configured_store
-    from roofwatch.terminal import print_note
-
-    # the embedded database is brought up to date whenever it is opened
-    url = configured_url()
-    with open_configured_store() if url is None else open_server(url) as engine:
-        upgrade(engine)
-    print_note(f"the schema is at revision {head_revision()}")
-
-
-@db_app.command("status")
-def db_status(*, as_json: AsJson = False) -> None:
-    """Show where the database is, its schema, and what it holds."""
-    from db.status import read_status
-    from roofwatch import tables
-    from roofwatch.arguments import open_configured_store
-    from roofwatch.terminal import print_json, print_table
-
-    with open_configured_store() as engine:
-        status = read_status(engine)
-    if as_json:
-        print_json(status)
-    else:
-        print_table(tables.status(status))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from starlette.testclient import TestClient
 
 from api.judging import judge_waiting
 from collector.record import RunRecord
+from db.aged_parts import Part
 from db.ingest import ingest_record
 from db.judgements import replace_regressions
 from db.judging import ask_for_judgement, list_waiting
 from db.queries import list_regressions, list_series_keys, read_series
+from db.retention import prune
 from db.triage import regression_id
 from tests.builders import (
     CASE_ID,
@@ -282,3 +285,18 @@ def test_what_is_not_there_and_what_cannot_be_asked_say_where_to_look(client: Te
         assert answer.headers["content-type"] == "application/problem+json"
         assert "/v1/openapi.json" in answer.json()["detail"]
         assert answer.json()["status"] == answer.status_code
+
+
+def test_a_run_without_its_samples_is_gone_as_a_record_and_stays_as_a_run(client: TestClient, store: Engine) -> None:
+    record = make_record(1)
+    ingest_record(store, record)
+    ingest_record(store, make_record(2))
+    then = record.started_at + timedelta(days=60)
+    prune(store, {Part.SAMPLES: 30}, now=then, is_dry_run=False, actor="a test")
+
+    answer = client.get(f"/v1/runs/{record.run_id}/record")
+
+    assert answer.status_code == 410
+    assert answer.json()["type"] == "urn:roofwatch:problem:gone"
+    assert "its samples are no longer kept" in answer.json()["detail"]
+    assert client.get(f"/v1/runs/{record.run_id}").status_code == 200

@@ -14,10 +14,12 @@ from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from collector.record import RunRecord
-from db.errors import IngestError, StoreError
+from collector.results import Counters
+from db.errors import ConflictError, IngestError, StoreError
 from db.ingest import ingest_record
 from db.models import Base, CommitRow, MeasurementRow, RunRow
-from db.values import IngestResult
+from db.records import load_record
+from db.values import IngestResult, OnConflict
 from tests.builders import (
     CASE_ID,
     PROJECT,
@@ -41,14 +43,14 @@ def row_counts(store: Engine) -> dict[str, int]:
         }
 
 
-def at_once(store: Engine, records: list[RunRecord]) -> list[IngestResult]:
+def at_once(store: Engine, records: list[RunRecord], on_conflict: OnConflict = OnConflict.REFUSE) -> list[IngestResult]:
     """Ingest each record from a thread of its own, all let go together."""
     barrier = threading.Barrier(len(records))
     engine = create_engine(store.url, pool_size=len(records))
 
     def ingest(record: RunRecord) -> IngestResult:
         barrier.wait(timeout=60)
-        return ingest_record(engine, record)
+        return ingest_record(engine, record, on_conflict=on_conflict)
 
     with ThreadPoolExecutor(len(records)) as pool:
         results = list(pool.map(ingest, records))
@@ -124,6 +126,81 @@ def test_one_id_with_other_content_is_refused_and_the_first_is_kept(store: Engin
         assert session.scalar(select(MeasurementRow.median_ns)) == 1_000
 
 
+def test_one_id_with_other_content_replaces_the_first_where_that_is_wanted(store: Engine) -> None:
+    first = make_record(accuracies=[make_accuracy()], static_facts=[make_static_facts()])
+    second = make_record(run_id=first.run_id, measurements=[make_measurement(median_ns=2_000)])
+    ingest_record(store, first)
+
+    replaced = ingest_record(store, second, on_conflict=OnConflict.REPLACE)
+    again = ingest_record(store, second, on_conflict=OnConflict.REPLACE)
+
+    assert (replaced.was_new, replaced.was_replaced) == (False, True)
+    assert (again.was_new, again.was_replaced) == (False, False)
+    with Session(store) as session:
+        assert load_record(session, first.run_id) == second
+    assert row_counts(store)["accuracy"] == row_counts(store)["compilation"] == 0
+
+
+def test_a_run_of_another_project_is_not_replaced(store: Engine) -> None:
+    first = make_record()
+    ingest_record(store, first)
+
+    with pytest.raises(ConflictError, match=f"stored in {PROJECT}, and only a run of the same project is replaced"):
+        ingest_record(store, make_record(run_id=first.run_id, project="another"), on_conflict=OnConflict.REPLACE)
+
+    with Session(store) as session:
+        assert load_record(session, first.run_id) == first
+
+
+def test_one_run_sent_with_many_contents_at_once_is_stored_as_one_of_them(store: Engine) -> None:
+    run_id = uuid.uuid4()
+    forwards = [make_measurement(case_id) for case_id in CASE_IDS]
+    records = [
+        make_record(
+            measurements=forwards if number % 2 else forwards[::-1],
+            run_id=run_id,
+            harness_version=str(number),
+            accuracies=[make_accuracy(case_id) for case_id in CASE_IDS],
+            static_facts=[make_static_facts(case_id, code=str(number)) for case_id in CASE_IDS],
+        )
+        for number in range(8)
+    ]
+
+    results = at_once(store, records, OnConflict.REPLACE)
+
+    assert [result.was_new for result in results].count(True) == 1
+    assert [result.was_replaced for result in results].count(True) == len(records) - 1
+    counts = row_counts(store)
+    assert (counts["run"], counts["measurement"], counts["sample_set"]) == (1, len(CASE_IDS), len(CASE_IDS))
+    with Session(store) as session:
+        assert load_record(session, run_id) in records
+
+
+def test_series_that_get_new_values_at_once_wait_for_each_other_in_one_order(store: Engine) -> None:
+    ingest_record(
+        store, make_record(measurements=[make_measurement(case_id, utilisation=None) for case_id in CASE_IDS])
+    )
+    forwards = [make_measurement(case_id, utilisation=0.5) for case_id in CASE_IDS]
+    records = [make_record(number, measurements=forwards if number % 2 else forwards[::-1]) for number in range(8)]
+
+    results = at_once(store, records)
+
+    assert all(result.was_new for result in results)
+    assert row_counts(store)["series"] == len(CASE_IDS)
+    with store.connect() as connection:
+        assert connection.scalar(text("SELECT bool_and(has_utilisation) FROM series"))
+
+
+def test_a_run_that_comes_often_uses_up_no_ids(store: Engine) -> None:
+    for number in range(5):
+        ingest_record(store, make_record(number))
+    ingest_record(store, make_record(5, measurements=[make_measurement("softmax/n=1/float32/fwd")]))
+
+    with store.connect() as connection:
+        for table in ('"case"', "case_version", "series"):
+            assert connection.scalar(text(f"SELECT max(id) FROM {table}")) == 2, table
+
+
 def test_a_case_id_that_changes_its_meaning_is_refused(store: Engine) -> None:
     ingest_record(store, make_record(0))
     before = row_counts(store)
@@ -171,7 +248,8 @@ UNSTORABLE: dict[str, tuple[Callable[[], RunRecord], str]] = {
     ),
     "names too long for an index": (
         lambda: make_record(
-            static_facts=[make_static_facts(function=long_name(1), target=long_name(2), implementation=long_name(3))],
+            measurements=(),
+            counters=[Counters(case_id=CASE_ID, implementation=long_name(1), function=long_name(2))],
             cases=[make_case()],
         ),
         "the database refuses a value: index row size",
@@ -243,10 +321,10 @@ def test_deleting_a_run_takes_everything_that_hangs_on_it(store: Engine) -> None
         session.delete(session.get_one(RunRow, record.run_id))
 
     left = {name for name, count in row_counts(store).items() if count}
-    assert left == {"project", "commit", "environment", "case"}
+    assert left == {"project", "commit", "environment", "case", "case_version", "series", "static_fact"}
 
 
 def test_an_unmeasured_case_is_stored_too(store: Engine) -> None:
     ingest_record(store, make_record(measurements=(), cases=[make_case(CASE_ID)]))
 
-    assert row_counts(store)["run_case"] == 1
+    assert row_counts(store)["case_version"] == 1

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 from alembic import command
@@ -12,6 +13,7 @@ from sqlalchemy import URL, Engine, create_engine, inspect, text
 from sqlalchemy.orm import Session
 
 from collector.measurement import Timer
+from collector.part import Outcome
 from db import migrate
 from db.errors import StoreError
 from db.ingest import ingest_record
@@ -19,6 +21,7 @@ from db.judgements import replace_regressions
 from db.queries import load_record
 from db.tables import Base
 from tests.builders import make_accuracy, make_measurement, make_record, make_regression, make_static_facts
+from tests.db.test_records import full_record
 
 
 @pytest.fixture
@@ -133,6 +136,64 @@ def test_a_record_that_an_older_schema_held_reads_back_equal_after_the_upgrade(s
 
     with Session(store) as session:
         assert load_record(session, record.run_id) == record
+
+
+def test_records_with_everything_survive_the_move_to_the_wide_tables_and_back(store: Engine) -> None:
+    records = [
+        full_record(),
+        full_record(started_at=datetime(1, 6, 1, tzinfo=UTC)),
+        make_record(5, measurements=[make_measurement(median_ns=1 / 3, launches_per_sample=7)]),
+        make_record(5, measurements=[make_measurement(outcome=Outcome.CRASHED, launches_per_sample=7)]),
+        make_record(6, measurements=(), ceilings=()),
+    ]
+    for record in records:
+        ingest_record(store, record)
+    before = summaries(store)
+
+    with store.begin() as connection:
+        command.downgrade(migrate.configuration(connection), "0004")
+        wide = connection.execute(text("SELECT count(*), sum(cardinality(samples_ns)) FROM measurement")).one()
+    migrate.upgrade(store)
+
+    assert tuple(wide) == (8, 4 + 6 + 4 + 6 + 6)
+    assert summaries(store) == before
+    with Session(store) as session:
+        for record in records:
+            assert load_record(session, record.run_id) == record
+    # and what comes next finds what runs share where it was moved to
+    assert ingest_record(store, full_record()).was_new
+    with store.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM case_version")) == 3
+        assert connection.scalar(text("SELECT count(*) FROM static_fact")) == 3
+
+
+def summaries(store: Engine) -> list[tuple[object, ...]]:
+    """All that is read without samples, in no order that a move could change."""
+    query = (
+        "SELECT run_id, name, implementation, outcome, median_ns, below_ns, above_ns, sample_count, block_count, "
+        "utilisation, joules_per_launch, is_memory_bound, message, outcome_counts::jsonb, measurement.measured_on, "
+        "has_utilisation, has_energy FROM measurement JOIN run ON number = run_number "
+        "JOIN series ON series.id = series_id JOIN case_version ON case_version.id = case_version_id "
+        'JOIN "case" ON "case".id = case_id ORDER BY 1, 2, 3'
+    )
+    with store.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
+
+
+def test_a_run_without_its_samples_does_not_survive_the_move_to_tables_that_need_them(store: Engine) -> None:
+    kept, aged = make_record(1), make_record(2)
+    for record in (kept, aged):
+        ingest_record(store, record)
+
+    with store.begin() as connection:
+        connection.execute(
+            text("DELETE FROM sample_set WHERE run_number = (SELECT number FROM run WHERE run_id = :run_id)"),
+            {"run_id": aged.run_id},
+        )
+        command.downgrade(migrate.configuration(connection), "0004")
+        left = connection.scalars(text("SELECT run_id FROM run")).all()
+
+    assert left == [kept.run_id]
 
 
 def test_a_downgrade_drops_what_the_older_schema_cannot_hold(store: Engine) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from collector.device_state import DeviceState, Telemetry
@@ -16,7 +16,7 @@ from collector.record import Pairing, RunRecord, Side
 from collector.results import Counters, ProfilerFinding
 from db.errors import StoreError
 from db.ingest import ingest_record
-from db.queries import load_record
+from db.queries import load_record, run_detail
 from tests.builders import (
     make_accuracy,
     make_case,
@@ -227,6 +227,21 @@ def test_two_runs_of_one_commit_keep_their_own_branch_and_state(store: Engine) -
     assert read_back(store, second) == second
     with Session(store) as session:
         assert load_record(session, first.run_id) == first
+
+
+def test_a_run_whose_samples_are_gone_says_so_and_keeps_what_was_summed_up(store: Engine) -> None:
+    record = make_record()
+    ingest_record(store, record)
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM sample_set"))
+
+    with Session(store) as session:
+        with pytest.raises(StoreError, match=f"run {record.run_id}: its samples are no longer kept"):
+            load_record(session, record.run_id)
+        detail = run_detail(session, str(record.run_id))
+
+    assert detail is not None
+    assert [(case.median_ns, case.sample_count) for case in detail.cases] == [(10_000, 6)]
 
 
 def test_a_run_that_is_not_there_is_named(store: Engine) -> None:

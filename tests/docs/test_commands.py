@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.settings import Settings
+from roofwatch.settings import setting_names
 from tests.docs.command_line import UnknownCommandError, check_line, commands, verbs
 from tests.docs.markdown import DOCUMENTS, ROOT, code_spans, name_of, shell_lines, table_under
 
@@ -50,6 +50,11 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
         "roofwatch alert": " list",
         "roofwatch alert test": " c",
         "roofwatch alert acknowledge": " i --person p --reason r",
+        "roofwatch db export": " f",
+        "roofwatch db import": " f",
+        "roofwatch db backup": " f",
+        "roofwatch db restore": " f",
+        "roofwatch db grant-reader": " r",
         "roofwatch token": " list",
         "roofwatch token create": " n --scope read",
         "roofwatch token revoke": " i",
@@ -95,8 +100,8 @@ def test_the_list_of_verbs_is_whole() -> None:
 def test_the_list_of_settings_is_whole() -> None:
     rows = table_under(ROOT / "README.md", "Configuration")
 
-    assert [row[0] for row in rows] == list(Settings.model_fields)
-    assert [row[1] for row in rows] == [f"ROOFWATCH_{name.upper()}" for name in Settings.model_fields]
+    assert [row[0] for row in rows] == setting_names()
+    assert [row[1] for row in rows] == [f"ROOFWATCH_{name.upper().replace('.', '_')}" for name in setting_names()]
 
 
 def test_the_readme_begins_with_the_two_commands() -> None:

@@ -69,3 +69,30 @@ def test_prices_that_are_none_are_refused_by_name(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", prices)
     with pytest.raises(SettingsError, match="device_hour_prices"):
         load_settings(tmp_path)
+
+
+def test_a_setting_of_a_table_is_read_from_the_file_and_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "roofwatch.toml").write_text("[retention]\nsamples_days = 90\ntelemetry_days = 30\n")
+    monkeypatch.setenv("ROOFWATCH_RETENTION_TELEMETRY_DAYS", "7")
+
+    retention = load_settings(tmp_path).retention
+
+    assert (retention.samples_days, retention.telemetry_days, retention.quarantined_days) == (90, 7, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[retention]\nsample_days = 90\n", r"'retention.sample_days' in .*roofwatch.toml"),
+        ("[retention]\nsamples_days = 0\n", r"'retention.samples_days' in .*greater than or equal to 1"),
+        ("retention = 90\n", r"'retention' in "),
+        ("database_connections = 0\n", r"'database_connections' in "),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_with_its_table(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "roofwatch.toml").write_text(text)
+
+    with pytest.raises(SettingsError, match=complaint):
+        load_settings(tmp_path)

@@ -55,7 +55,7 @@ def test_the_path_over_commits_is_read_only_where_it_is_asked_for(
     open_view: OpenView, records: list[RunRecord], statements: list[str]
 ) -> None:
     app = open_view("kernel", kernel="softmax")
-    without = sum("block_facts" in one and "LIMIT" in one for one in statements)
+    without = sum("sample_set.content" in one and "LIMIT" in one for one in statements)
     choice(app, "Path over commits").set_value(f"{SOFTMAX} triton").run()
     assert address(app)["path"] == [f"{SOFTMAX} triton"]
-    assert (without, sum("block_facts" in one and "LIMIT" in one for one in statements)) == (0, 1)
+    assert (without, sum("sample_set.content" in one and "LIMIT" in one for one in statements)) == (0, 1)

@@ -1,0 +1,176 @@
+"""Years of measurements made up inside the database, by statements over sets: a hundred million take minutes.
+
+A *pair of projects* has a million measurements over two years: a deep one, with few series of many runs each, and a
+wide one, with many series of few runs. However many pairs there are, one series of a deep project has as many points,
+and one run of a wide project as many cases, so that the same question can be asked of stores of any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from sqlalchemy import Connection, Engine, text
+
+from db.partitions import ensure_partitions
+
+_STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
+_RUNNER_CLASS = "made up"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a project. Its measurements are spread over the days evenly."""
+
+    kind: str
+    run_count: int
+    series_count: int
+    day_count: int = 730
+
+    @property
+    def measurement_count(self) -> int:
+        return self.run_count * self.series_count
+
+    def project(self, pair: int) -> str:
+        return f"{self.kind}/{pair}"
+
+    def case_id(self, number: int) -> str:
+        return f"kernel_{number % 40}/n={number}/float32/fwd"
+
+
+DEEP = Shape("deep", run_count=2_000, series_count=250)
+WIDE = Shape("wide", run_count=250, series_count=2_000)
+
+_ENVIRONMENT = text(
+    """
+    INSERT INTO environment (fingerprint, runner_class, device_kind, device_name, device_memory_bytes, device_count,
+        cpu_name, core_count, thread_count, os, python_version, torch_version, compile_knobs, clock_mode)
+    VALUES ('made up', :runner_class, 'cuda', 'Made-up GPU', 1, 1, 'CPU', 4, 4, 'Linux', '3.11', '2.13', '{}', 'free')
+    ON CONFLICT DO NOTHING
+    """
+)
+_PROJECT = (
+    "INSERT INTO project (name) VALUES (:project)",
+    """
+    INSERT INTO commit (project_id, sha, parents, first_parent_count, committed_at, author, subject)
+    SELECT project.id, encode(sha224((:project || number)::bytea), 'hex') || repeat('0', 8), '{}', number,
+        :started_at + number * :between_runs, 'Author', 'Change ' || number
+    FROM project, generate_series(1, :run_count) number WHERE name = :project
+    """,
+    """
+    INSERT INTO "case" (project_id, name, kernel, shape, dtype, direction)
+    SELECT id, format('kernel_%s/n=%s/float32/fwd', number % 40, number), 'kernel_' || number % 40,
+        json_build_object('n', number), 'float32', 'fwd'
+    FROM project, generate_series(0, :series_count - 1) number WHERE name = :project ORDER BY number
+    """,
+    """
+    INSERT INTO case_version (case_id, fingerprint, family, flop_count, memory_bytes, tags)
+    SELECT "case".id, '', 'made up', 1e6, 1e6, '{}' FROM "case" JOIN project ON project.id = project_id
+    WHERE project.name = :project ORDER BY 1
+    """,
+    """
+    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy)
+    SELECT version.id, 'triton', 'cupti', 'cold', :runner_class, true, true
+    FROM case_version version JOIN "case" ON "case".id = case_id JOIN project ON project.id = project_id
+    WHERE project.name = :project ORDER BY 1
+    """,
+    """
+    INSERT INTO run (run_id, commit_id, environment_id, content_hash, schema_version, harness_version, branch, is_dirty,
+        started_at, finished_at, unread_fields, spent_ns, outcome_counts, case_version_ids, series_ids, launch_counts,
+        degraded_series_ids)
+    SELECT gen_random_uuid(), commit.id, environment.id, '', '1.2', '1', 'main', false,
+        committed_at, committed_at, '{}', '{}', json_build_object('ok', :series_count), listed.versions, listed.series,
+        array_fill(100::bigint, ARRAY[cardinality(listed.series)]), '{}'
+    FROM project JOIN commit ON project_id = project.id, environment, (
+        SELECT array_agg(version.id ORDER BY series.id) AS versions, array_agg(series.id ORDER BY series.id) AS series
+        FROM series JOIN case_version version ON version.id = case_version_id JOIN "case" ON "case".id = case_id
+        JOIN project ON project.id = project_id WHERE project.name = :project
+    ) listed
+    WHERE project.name = :project AND fingerprint = 'made up' ORDER BY first_parent_count
+    """,
+    """
+    INSERT INTO measurement (median_ns, utilisation, joules_per_launch, below_ns, above_ns, run_number, series_id,
+        measured_on, sample_count, block_count, outcome, is_memory_bound)
+    SELECT median_ns, 0.5 + random() / 10, 0.01 + random() / 100, median_ns * 0.01, median_ns * 0.01, number, series_id,
+        measured_on, 100, 5, 0, true
+    FROM (
+        SELECT run.number, run.measured_on, series_id, 1e4 * (1 + series_id % 97) * (1 + random() / 50) AS median_ns
+        FROM (
+            SELECT run.number, run.measured_on, run.series_ids
+            FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = project_id
+            WHERE project.name = :project ORDER BY run.started_at
+        ) run, unnest(run.series_ids) series_id
+        OFFSET 0
+    ) made_up
+    """,
+)
+_CHECKS = (
+    """
+    INSERT INTO accuracy (run_number, case_id, implementation, measured_on, position, executor, outcome)
+    SELECT run.number, version.case_id, 'triton', run.measured_on, place, 'device', 'ok'
+    FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = project_id,
+        unnest(case_version_ids) WITH ORDINALITY listed (version_id, place)
+    JOIN case_version version ON version.id = version_id WHERE project.name = :project
+    """,
+    """
+    INSERT INTO tensor_error
+        (run_number, case_id, implementation, position, measured_on, tensor, max_abs_error, rmse_ratio, passed)
+    SELECT run_number, case_id, implementation, 0, accuracy.measured_on, 'out', 1e-6, 1e-7, true
+    FROM accuracy JOIN run ON number = run_number JOIN commit ON commit.id = commit_id
+    JOIN project ON project.id = project_id WHERE project.name = :project
+    """,
+    """
+    INSERT INTO static_fact (case_id, fingerprint, implementation, function, target, outcome, configuration, toolchain,
+        registers, occupancy_limits, instructions, code_hash)
+    SELECT "case".id, target, 'triton', 'body', target, 'ok', '{}', '{}', 32, '{}', '{}', repeat('0', 64)
+    FROM "case" JOIN project ON project.id = project_id, unnest(ARRAY['sm_90', 'sm_100']) target
+    WHERE project.name = :project
+    """,
+    """
+    INSERT INTO compilation (run_number, position, measured_on, static_fact_id, compile_ns)
+    SELECT run.number, row_number() OVER (PARTITION BY run.number), run.measured_on, fact.id, '{}'
+    FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = project_id
+    JOIN "case" ON "case".project_id = project.id JOIN static_fact fact ON fact.case_id = "case".id
+    WHERE project.name = :project
+    """,
+)
+
+
+def fill(engine: Engine, shape: Shape, pair: int) -> None:
+    """Make up one project: its measurements lie on disk run after run, as an ingest leaves them."""
+    values = {
+        "project": shape.project(pair),
+        "runner_class": _RUNNER_CLASS,
+        "started_at": _STARTED_AT,
+        "between_runs": timedelta(days=shape.day_count) / shape.run_count,
+        "run_count": shape.run_count,
+        "series_count": shape.series_count,
+    }
+    for month in _months(shape.day_count):
+        ensure_partitions(engine, month)
+    with engine.begin() as connection:
+        connection.execute(_ENVIRONMENT, values)
+        for statement in _PROJECT:
+            _execute(connection, statement, values)
+
+
+def fill_checks(engine: Engine, shape: Shape, pair: int) -> None:
+    """Checks and machine code for all runs of a project."""
+    with engine.begin() as connection:
+        for statement in _CHECKS:
+            _execute(connection, statement, {"project": shape.project(pair)})
+
+
+def settle(engine: Engine) -> None:
+    """As autovacuum leaves a database that grew over months."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM (ANALYZE)"))
+
+
+def _months(day_count: int) -> list[date]:
+    days = [(_STARTED_AT + timedelta(days=day)).date() for day in range(0, day_count + 1, 27)]
+    return sorted({day.replace(day=1) for day in days})
+
+
+def _execute(connection: Connection, statement: str, values: dict[str, object]) -> None:
+    connection.execute(text(statement), values)
