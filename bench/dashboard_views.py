@@ -132,7 +132,7 @@ def _waits(browser: Browser, address: str, view: str, pair_count: int) -> Waits:
 def _open(page: Page, address: str) -> float:
     began = time.perf_counter()
     page.goto(address)
-    page.locator(_FIGURE).first.wait_for(state="visible")
+    page.locator(_FIGURE).locator("visible=true").first.wait_for()
     page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for()
     return time.perf_counter() - began
 
