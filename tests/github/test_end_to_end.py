@@ -140,8 +140,8 @@ def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_once_merged_wh
             "MAIL": mailbox.url,
             "HOOK": hook.url,
         }
-        assert roofwatch("ingest", *nights, **settings).status == 0
-        told = [roofwatch("alert", "run", **settings) for _ in range(2)]
+        assert roofwatch("ingest", *nights, cwd=tmp_path, **settings).status == 0
+        told = [roofwatch("alert", "run", cwd=tmp_path, **settings) for _ in range(2)]
 
     assert [done.status for done in told] == [0, 0], told
     (document,) = hook.documents
