@@ -15,8 +15,8 @@ from sqlalchemy import Engine
 from api.oidc import Workflows, is_json_web_token
 from api.problems import ProblemError
 from api.rate import RateLimiter
-from db.access import Scope, Token
-from db.tokens import check_token
+from db.access.tokens import check_token
+from db.access.values import Scope, Token
 
 _bearer = HTTPBearer(
     auto_error=False,

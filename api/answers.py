@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 
-from db.access import Triage, TriageState
+from db.access.values import Triage, TriageState
 from db.values import Regression
 
 _RUN_ID = "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11"

@@ -24,8 +24,8 @@ from api.rate import RateLimiter
 from api.routes import artefacts, audit, comparison, health, projects, records, regressions, runs, series
 from api.state import State
 from api.watch import Metrics, Watch
-from db.access import TrustedRepository
-from db.trust import list_trusted
+from db.access.trust import list_trusted
+from db.access.values import TrustedRepository
 
 # connections that the engine's pool has: more threads would only wait for them
 _THREADS = 15

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from ci.judge import judge_project
 from db.errors import StoreError
-from db.judging import list_waiting, note_judgement
+from db.judged.judging import list_waiting, note_judgement
 
 _LOOK_EVERY_S = 30.0
 

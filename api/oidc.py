@@ -16,7 +16,7 @@ import jwt
 from jwt.exceptions import PyJWKClientConnectionError, PyJWTError
 
 from api.problems import unavailable
-from db.access import TrustedRepository
+from db.access.values import TrustedRepository
 
 GITHUB = "https://token.actions.githubusercontent.com"
 

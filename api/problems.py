@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from collector.errors import RecordError
 from db.errors import AgedError, ConflictError, IngestError, StoreError
-from db.triage import StaleTriageError
+from db.judged.triage import StaleTriageError
 
 MEDIA_TYPE = "application/problem+json"
 _DATABASE_RETRY_S = 10

@@ -7,7 +7,7 @@ from uuid import UUID
 from api.access import Principal
 from api.problems import ProblemError, not_found
 from api.state import State
-from db.judging import RunState, read_run_state
+from db.judged.judging import RunState, read_run_state
 
 
 def seen_run(state: State, principal: Principal, run_id: UUID) -> RunState:

@@ -31,7 +31,7 @@ from rich.table import Table
 from sqlalchemy import Engine, text
 
 from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
-from db.session import open_store
+from db.server.session import open_store
 
 LONG = Shape("long", run_count=50_000, series_count=4)
 """One series of it is what a trend has to stay fluid with."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bench.detectors import detect, detect_online
 from ci.compare import compare
-from ci.timings import Order, compare_timings
+from ci.pairs.timings import Order, compare_timings
 
 __all__ = ["decide", "detect", "detect_online"]
 

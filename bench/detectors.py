@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ci import online
 from ci.detect import find_change_points
+from ci.series import online
 
 _MIN_RELATIVE_CHANGE = 0.005
 """Half of the smallest step that anyone plants: nothing is to be left out as too small to tell."""

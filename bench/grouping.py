@@ -18,10 +18,10 @@ from dataclasses import replace
 import numpy as np
 
 from ci.group import group_findings
-from ci.history import Gathered, gather, judge_history
-from ci.pair_evidence import PairEvidence
+from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
-from ci.trend_finding import TrendFinding, Window
+from ci.trends.history import Gathered, gather, judge_history
+from ci.trends.trend_finding import TrendFinding, Window
 from db.values import Series, SeriesKey
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.planted import Score, plant, score

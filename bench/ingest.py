@@ -38,8 +38,9 @@ from collector.measurement import Block, CacheState, Measurement, Timer
 from collector.part import Outcome
 from collector.record import Commit, RunRecord
 from collector.results import Accuracy, StaticFacts, TensorError
-from db.ingest import ingest_record
-from db.models import (
+from db.server.session import open_store
+from db.storing.ingest import ingest_record
+from db.tables.records import (
     AccuracyRow,
     Base,
     CompilationRow,
@@ -48,7 +49,6 @@ from db.models import (
     SampleSetRow,
     TensorErrorRow,
 )
-from db.session import open_store
 
 _TABLES: tuple[type[Base], ...] = (MeasurementRow, SampleSetRow, AccuracyRow, TensorErrorRow, CompilationRow)
 _IMPLEMENTATIONS = ("eager", "compile", "triton")

@@ -24,9 +24,9 @@ import psycopg
 from sqlalchemy import Connection, Engine, insert, text
 
 from ci.judge import judge_project
-from db.models import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
-from db.partitions import ensure_partitions
-from db.session import open_store
+from db.server.session import open_store
+from db.tables.partitions import ensure_partitions
+from db.tables.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
 
 _PROJECT = "scale"
 _STARTED_AT = datetime(2025, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from collector.artefact import Artefact
 from collector.record import RunRecord
 from db.artefacts import list_artefacts, read_artefact
 from db.errors import StoreError
-from db.models import RunRow
 from db.queries import load_record
+from db.tables.records import RunRow
 
 
 @dataclass

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
-from db.partitions import ensure_partitions
+from db.tables.partitions import ensure_partitions
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"

@@ -34,8 +34,8 @@ from bench.service import Service
 from collector.keeping.sending import HttpSender
 from collector.keeping.spool import Acknowledged, Unavailable
 from collector.record import RunRecord
-from db.models import RunRow
 from db.queries import list_runs, load_record, read_series, run_detail
+from db.tables.records import RunRow
 
 _PROJECTS = 5
 _SENT_TWICE = 0.1

@@ -19,9 +19,9 @@ from typing import Self
 
 from sqlalchemy import Engine, create_engine
 
-from db import embedded, migrate
-from db.access import Scope
-from roofwatch.access import create_project_token
+from db.access.values import Scope
+from db.server import embedded, migrate
+from roofwatch.store.access import create_project_token
 
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli import main; main()")
 _WAIT_S = 120.0

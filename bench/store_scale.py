@@ -26,11 +26,11 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import DEEP, WIDE, fill, settle
-from db import migrate
-from db.comparing import find_runs_to_compare
 from db.queries import run_detail
-from db.series import read_series
-from db.session import open_store
+from db.reading.comparing import find_runs_to_compare
+from db.reading.series import read_series
+from db.server import migrate
+from db.server.session import open_store
 from db.values import SeriesKey
 
 _TARGET_MS = 50.0

@@ -3,9 +3,10 @@
 Method (docs/analysis.md has the arguments and the simulated error rates):
 
 1. Logarithms, so that a factor is a factor at every level; the plain scale where a value is 0 or below.
-2. Levels and noise are learnt together (`ci.levels`): optimal partitioning (Jackson et al. 2005) under a bounded cost
-   (Fearnhead and Rigaill 2019) which, other than theirs, is learnt from the series: its shape, how its outliers follow
-   each other, its autocorrelation, its drift. Spells that are no longer than its bursts are taken out (`ci.bursts`).
+2. Levels and noise are learnt together (`ci.series.levels`): optimal partitioning (Jackson et al. 2005) under a bounded
+   cost (Fearnhead and Rigaill 2019) which, other than theirs, is learnt from the series: its shape, how its outliers
+   follow each other, its autocorrelation, its drift. Spells that are no longer than its bursts are taken out
+   (`ci.series.bursts`).
 3. Steps smaller than `min_relative_change` go, the smallest first, and boundaries move to where they cost least.
 """
 
@@ -19,8 +20,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.levels import Fit, fit_levels, penalty
-from ci.noise import MAD_TO_DEVIATION, Values, bins_of, median
+from ci.series.levels import Fit, fit_levels, penalty
+from ci.series.noise import MAD_TO_DEVIATION, Values, bins_of, median
 
 MIN_SEGMENT = 3
 """Values in the shortest level: one or two values that differ are outliers until a third agrees."""
@@ -34,7 +35,7 @@ _TIE_BREAK = 0.01
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """One step of a series, by position; `ci.history` says which commit that is."""
+    """One step of a series, by position; `ci.trends.history` says which commit that is."""
 
     index: int
     """Position of the first value of the new level in the series as given."""

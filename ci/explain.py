@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ci.compare import Comparison
-from ci.suspects import Odds, weigh
+from ci.trends.suspects import Odds, weigh
 from db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
 
 NEAR_RUNS = 8

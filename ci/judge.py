@@ -18,13 +18,13 @@ from functools import partial
 from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.orm import Session
 
-from ci.history import Gathered, gather, put_together
-from ci.pair_evidence import PairEvidence
-from ci.screen import has_moved, nights_of
+from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
-from db.judgements import replace_regressions
+from ci.trends.history import Gathered, gather, put_together
+from ci.trends.screen import has_moved, nights_of
+from db.judged.judgements import replace_regressions
 from db.queries import list_pairs, read_series
-from db.time_columns import list_case_row_ids, list_restless, read_time_columns
+from db.reading.time_columns import list_case_row_ids, list_restless, read_time_columns
 from db.values import Pair, Regression, SeriesKey, TimeColumns
 
 JUDGED_METRICS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ci.alert_rules import OwnersOfKernels, matches
+from ci.alerts.rules import OwnersOfKernels, matches
 from ci.codeowners import CodeOwners
 
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci.autotune import Flip, find_flips
-from ci.baseline import Baseline, hold
-from ci.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
-from ci.comparable import are_paired, notes_on, refuse_times, refuse_whole
 from ci.compare import Comparison, compare, control_false_discoveries
 from ci.counters import CounterMove, rank_moves
-from ci.limit_moves import LimitMove, limit_moves
-from ci.looks import error_rate_at
-from ci.noise_floor import NoiseFloor
+from ci.diagnosis.limit_moves import LimitMove, limit_moves
+from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
+from ci.pairs.comparable import are_paired, notes_on, refuse_times, refuse_whole
+from ci.pairs.looks import error_rate_at
+from ci.pairs.noise_floor import NoiseFloor
 from ci.reason import Reason
 from ci.remark import Remark
-from ci.static_compare import (
+from ci.static.baseline import Baseline, hold
+from ci.static.comparison import (
     StaticComparison,
     StaticJudgement,
     compare_static,

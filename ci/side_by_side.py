@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ci.autotune import find_flips
-from ci.comparable import Difference, differences_of, refuse_times, refuse_whole
 from ci.counters import CounterMove, rank_moves
+from ci.pairs.comparable import Difference, differences_of, refuse_times, refuse_whole
 from ci.remark import Remark
-from ci.static_compare import StaticJudgement, compare_static, toolchain_of
+from ci.static.comparison import StaticJudgement, compare_static, toolchain_of
 from collector.measurement import Measurement
 from collector.record import RunRecord
 from collector.results import Counters, StaticFacts

@@ -13,20 +13,21 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
-from ci.calibrations import RunnerNoise, noise_of_runners
+from ci.pairs.calibrations import RunnerNoise, noise_of_runners
 from collector.record import RunRecord
-from dashboard.rights import NotAllowedError, Person, may_triage
+from dashboard.access.rights import NotAllowedError, Person, may_triage
 from dashboard.triaged import Triaged
-from db import queries, triage
-from db.access import AuditEntry, Triage, TriageState
+from db import queries
+from db.access.values import AuditEntry, Triage, TriageState
 from db.artefacts import StoredArtefact
-from db.bisections import BisectionDetail
-from db.comparing import find_runs_to_compare
-from db.coverage_values import RunnerStanding
+from db.bisections.values import BisectionDetail
 from db.errors import StoreError
-from db.facet_values import Facets
-from db.fleet_values import CaseCost, FleetRun, KernelCost
-from db.session import open_store
+from db.judged import triage
+from db.reading.comparing import find_runs_to_compare
+from db.reading.coverage_values import RunnerStanding
+from db.reading.facet_values import Facets
+from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
+from db.server.session import open_store
 from db.values import CommitRef, Regression, RunDetail, RunSummary, Series, SeriesKey
 from roofwatch.settings import load_settings
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from db.facet_values import CaseFacet, Facets
+from db.reading.facet_values import CaseFacet, Facets
 from db.values import Regression, RunSummary, SeriesKey
 
 PARAMETERS: Mapping[str, str] = {

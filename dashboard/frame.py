@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import streamlit as st
 
 from dashboard import data
+from dashboard.access.sign_in import show_sign_in
 from dashboard.filters import PARAMETERS, Filters, options_of
 from dashboard.permalink import Permalink
-from dashboard.sign_in import show_sign_in
 from dashboard.wording import code_span
 
 _REMEMBERED_PROJECT = "project"

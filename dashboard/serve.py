@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from dashboard.access.provider import sign_in_secrets
 from dashboard.errors import DashboardError
-from dashboard.provider import sign_in_secrets
 from dashboard.server_process import PARENT_VARIABLE
 from roofwatch.settings import load_settings
 

@@ -29,7 +29,7 @@ if __name__ == "__main__":
     from streamlit.runtime.secrets import secrets_singleton
     from streamlit.web.cli import main
 
-    from dashboard.provider import sign_in_secrets
+    from dashboard.access.provider import sign_in_secrets
     from roofwatch.settings import load_settings
 
     # in memory, and in the place of whatever file of secrets lies about: nothing is written where others could read it

@@ -7,8 +7,8 @@ from datetime import tzinfo
 from enum import StrEnum
 
 from dashboard.wording import commit_text
-from db.facet_values import Facets
-from db.fleet_values import FleetRun
+from db.reading.facet_values import Facets
+from db.reading.fleet_values import FleetRun
 
 
 class By(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from db.access import Triage, TriageState
+from db.access.values import Triage, TriageState
 from db.values import Regression, RegressionState, Verdict
 
 _OPEN_STATES = {TriageState.NEW, TriageState.ACKNOWLEDGED}

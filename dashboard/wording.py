@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ci.movement import Movement
+from ci.trends.movement import Movement
 from collector.metrics import Layer
 from collector.part import Outcome
-from db.access import TriageState
+from db.access.values import TriageState
 from db.values import ChangePoint, CommitRef, Regression, Verdict
 
 

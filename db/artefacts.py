@@ -15,8 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from collector.record import RunRecord
-from db.artefact_models import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 from db.errors import IngestError, StoreError
+from db.tables.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3

@@ -7,7 +7,7 @@ from __future__ import annotations
 from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 
-from db.models import ProjectRow
+from db.tables.records import ProjectRow
 
 QUARANTINE = "?quarantine"
 """How the name of every quarantine ends; no project of a record can have such a name."""

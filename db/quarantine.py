@@ -7,13 +7,13 @@ from uuid import UUID
 from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
+from db.access.audit import add_entry
 from db.artefacts import link_contents, list_artefacts
-from db.as_sent import load_as_sent
-from db.audit import add_entry
 from db.errors import StoreError
-from db.ingest import lock_run, store_record
-from db.models import CommitRow, ProjectRow, RunRow
+from db.keeping.as_sent import load_as_sent
 from db.projects import is_quarantine, record_name
+from db.storing.ingest import lock_run, store_record
+from db.tables.records import CommitRow, ProjectRow, RunRow
 
 
 def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> bool:

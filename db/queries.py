@@ -1,18 +1,18 @@
 """All questions that one may ask the store: each takes a Session and gives values."""
 
+from db.access.audit import list_entries
 from db.artefacts import list_artefacts, read_artefact
-from db.audit import list_entries
-from db.bisection import list_bisections, read_bisection
-from db.case_history import read_case_history
-from db.coverage import list_runner_standings
-from db.facets import read_facets
-from db.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
-from db.judgements import list_regressions
-from db.pairs import list_pairs
-from db.records import load_record
-from db.runs import find_run, list_commits, list_projects, list_runs, run_detail
-from db.series import list_series_keys, read_series
-from db.triage import read_triage
+from db.bisections.store import list_bisections, read_bisection
+from db.judged.judgements import list_regressions
+from db.judged.triage import read_triage
+from db.reading.case_history import read_case_history
+from db.reading.coverage import list_runner_standings
+from db.reading.facets import read_facets
+from db.reading.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
+from db.reading.pairs import list_pairs
+from db.reading.records import load_record
+from db.reading.runs import find_run, list_commits, list_projects, list_runs, run_detail
+from db.reading.series import list_series_keys, read_series
 
 __all__ = [
     "find_run",

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from ci.alert_rules import AlertRules
-from db.alert_values import Alert, AlertState, Delivery, Firing
+from ci.alerts.rules import AlertRules
+from db.alerts.values import Alert, AlertState, Delivery, Firing
 from roofwatch.terminal import printable
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api.alerting import Alerts
-from ci.alert_channels import Secrets, open_channel
-from ci.alert_rules import AlertRules, parse_rules
-from ci.alert_sending import Sender
-from ci.alert_text import Notice
-from ci.alerting import AlertPlan
+from ci.alerts.channels import Secrets, open_channel
+from ci.alerts.looking import AlertPlan
+from ci.alerts.rules import AlertRules, parse_rules
+from ci.alerts.sending import Sender
+from ci.alerts.text import Notice
 from ci.codeowners import PLACES, CodeOwners, parse_codeowners
 from ci.errors import AlertError, GitHubError
-from ci.github_issues import GitHubIssues
-from db.alert_values import AlertEvent, Message, Severity
+from ci.github.issues import GitHubIssues
+from db.alerts.values import AlertEvent, Message, Severity
 from roofwatch.settings import Settings
 
 _GITHUB = "https://api.github.com"

@@ -30,7 +30,7 @@ def configured_url() -> str | None:
 
 def open_configured_store() -> AbstractContextManager[Engine]:
     """The store that the settings name, else the embedded one."""
-    from db.session import open_store
+    from db.server.session import open_store
     from roofwatch.settings import load_settings
 
     settings = load_settings()
@@ -39,7 +39,7 @@ def open_configured_store() -> AbstractContextManager[Engine]:
 
 def open_configured_server() -> AbstractContextManager[Engine]:
     """The same, whatever the state of its schema."""
-    from db.session import open_server
+    from db.server.session import open_server
     from roofwatch.settings import load_settings
 
     settings = load_settings()

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from ci.static_compare import StaticJudgement
-from ci.toolchain import Build, Upgrade
+from ci.static.comparison import StaticJudgement
+from ci.static.toolchain import Build, Upgrade
 from collector.errors import CollectorError, ToolchainError
 from collector.machine_code.virtual_environment import VirtualEnvironment, environment_with_triton, refuse_other_triton
 from collector.part import Outcome

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ci.baseline import Accepted, Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
 from ci.reason import Reason
-from ci.static_compare import StaticComparison, StaticJudgement, compare_static, place_of
+from ci.static.baseline import Accepted, Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
+from ci.static.comparison import StaticComparison, StaticJudgement, compare_static, place_of
 from collector.errors import SuiteError
 from collector.git import find_repository
 from collector.machine_code.signature import SIGNATURE_SUFFIX

@@ -17,18 +17,18 @@ from collector.record import RunRecord
 from collector.results import StaticFacts
 from collector.targets import DEFAULT_TARGETS
 from db.values import Verdict
-from roofwatch.listing import targets
+from roofwatch.measuring.listing import targets
 
 if TYPE_CHECKING:
     from ci.compare import Comparison
-    from ci.noise_floor import NoiseFloor
+    from ci.pairs.noise_floor import NoiseFloor
     from ci.pull_request import PullRequestJudgement, SideResult
-    from ci.static_compare import StaticJudgement
+    from ci.static.comparison import StaticJudgement
     from collector.checking.check_report import CheckReport, TensorReport
     from collector.protocol import KernelInfo
-    from db.status import StoreStatus
+    from db.server.status import StoreStatus
     from db.values import Regression
-    from roofwatch.downloading import OfferedArtefact
+    from roofwatch.store.downloading import OfferedArtefact
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))

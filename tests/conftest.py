@@ -51,7 +51,7 @@ def _has_gpu() -> bool:
 
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Databases]:
-    from db import embedded
+    from db.server import embedded
     from tests.databases import Databases
 
     base = tmp_path_factory.getbasetemp()

@@ -35,13 +35,13 @@ ROOFS = {"collector.roofline", "collector.datasheets"}
 """Pure: the ceilings of a device, measured and published, and where a case stands under them."""
 CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", "typer"}
 """What pyproject.toml's `dependencies` are imported as."""
-ALERTING = {"ci.alerting", "ci.alert_delivery"}
+ALERTING = {"ci.alerts.looking", "ci.alerts.delivery"}
 """Alerts' edge to the database."""
-ALERT_CHANNELS = {"ci.alert_channels", "ci.alert_email", "ci.alert_webhook", "ci.github_issues"}
+ALERT_CHANNELS = {"ci.alerts.channels", "ci.alerts.mail", "ci.alerts.webhook", "ci.github.issues"}
 """Their edge to whoever is told."""
-EDGES = ALERTING | ALERT_CHANNELS | {"ci.judge", "ci.github", "ci.github_requests"}
+EDGES = ALERTING | ALERT_CHANNELS | {"ci.judge", "ci.github.client", "ci.github.requests"}
 """Of judgement: to the database, and to GitHub."""
-VERDICTS = {"ci.compare", "ci.detect", "ci.gate", "ci.screen", "ci.time_steps"}
+VERDICTS = {"ci.compare", "ci.detect", "ci.gate", "ci.trends.screen", "ci.trends.time_steps"}
 """What makes verdicts of measurements: the dashboard shows those that were made, and gathers by other pure modules."""
 OF_AN_EXTRA = {"cupti", "ncu_report", "ray"}
 """Imported where it is used, and asked for there if it is absent."""
@@ -194,9 +194,9 @@ def test_judgement_sees_of_the_collector_the_record_the_metrics_and_the_roofs_an
         if module not in EDGES:
             assert seen <= RECORD | ROOFS | {
                 "db.values",
-                "db.access",
-                "db.alert_values",
-                "db.bisections",
+                "db.access.values",
+                "db.alerts.values",
+                "db.bisections.values",
                 "db.errors",
             }, module
 
@@ -210,10 +210,10 @@ def test_judgement_is_pure_but_for_its_edge(module: str) -> None:
 
 
 def test_what_tells_github_knows_nothing_of_the_database() -> None:
-    own = {"ci.github", "ci.github_requests"}
+    own = {"ci.github.client", "ci.github.requests"}
     for module in own:
         assert ours_in(module) - own <= {name for name in in_package("ci") if name not in EDGES} | RECORD_PARTS
-    assert not reached_from("ci.github")[1] & {"sqlalchemy", "psycopg", "alembic"}
+    assert not reached_from("ci.github.client")[1] & {"sqlalchemy", "psycopg", "alembic"}
 
 
 @pytest.mark.parametrize("module", sorted(ALERT_CHANNELS))
@@ -225,8 +225,14 @@ def test_what_tells_people_knows_nothing_of_the_database(module: str) -> None:
     "module",
     [
         *(name for name in in_package("dashboard") if name.startswith("dashboard.charts.")),
-        *("dashboard.comparison", "dashboard.filters", "dashboard.rights", "dashboard.triaged", "dashboard.wording"),
-        *("dashboard.kernel_tables", "dashboard.run_tables", "dashboard.spending", "dashboard.profile_trace"),
+        *(
+            "dashboard.comparison",
+            "dashboard.filters",
+            "dashboard.access.rights",
+            "dashboard.triaged",
+            "dashboard.wording",
+        ),
+        *("dashboard.tables.kernel", "dashboard.tables.run", "dashboard.spending", "dashboard.profile_trace"),
     ],
 )
 def test_figures_and_comparisons_know_neither_streamlit_nor_the_database(module: str) -> None:

@@ -13,8 +13,8 @@ from api.caching import respond
 from api.documents import NOT_MODIFIED, PROBLEMS
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.state import state_of
-from db.access import AuditEntry
-from db.audit import list_entries
+from db.access.audit import list_entries
+from db.access.values import AuditEntry
 
 router = APIRouter(tags=["audit"])
 

@@ -19,10 +19,10 @@ from api.problems import not_found
 from api.state import state_of
 from ci.gate import exit_code
 from ci.pull_request import judge_pull_request
-from ci.report import to_markdown
-from db.comparing import find_runs_to_compare
-from db.judging import read_run_state
+from ci.report.comment import to_markdown
+from db.judged.judging import read_run_state
 from db.queries import load_record
+from db.reading.comparing import find_runs_to_compare
 
 router = APIRouter(tags=["comparison"])
 

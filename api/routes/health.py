@@ -16,7 +16,7 @@ from api.documents import PROBLEMS
 from api.problems import unavailable
 from api.state import state_of
 from db.errors import StoreError
-from db.migrate import ensure_current
+from db.server.migrate import ensure_current
 
 _RETRY_S = 10
 

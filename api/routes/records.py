@@ -18,8 +18,8 @@ from api.shape import check_shape
 from api.state import State, state_of
 from collector.record import RunRecord
 from db.artefacts import list_artefacts
-from db.ingest import ingest_record
-from db.judging import ask_for_judgement, read_run_state
+from db.judged.judging import ask_for_judgement, read_run_state
+from db.storing.ingest import ingest_record
 
 router = APIRouter(tags=["records"])
 

@@ -16,9 +16,9 @@ from api.documents import NOT_MODIFIED, PROBLEMS
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import not_found
 from api.state import state_of
-from db.access import TriageState
+from db.access.values import TriageState
+from db.judged.triage import read_triage, set_triage
 from db.queries import list_regressions
-from db.triage import read_triage, set_triage
 from db.values import Regression, RegressionState
 
 router = APIRouter(tags=["regressions"])

@@ -18,7 +18,7 @@ from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import ProblemError
 from api.seeing import no_run, seen_run
 from api.state import state_of
-from db.judging import RunState, ask_for_judgement
+from db.judged.judging import RunState, ask_for_judgement
 from db.quarantine import release_run
 from db.queries import list_runs, load_record, run_detail
 from db.values import RunDetail, RunSummary

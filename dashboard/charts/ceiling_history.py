@@ -14,7 +14,7 @@ from collector.machine import Ceiling
 from dashboard.charts.clock_time import on_axis, zone_name
 from dashboard.charts.style import GREY, MARGIN, style_of
 from dashboard.quantities import rate_text
-from db.fleet_values import FleetRun
+from db.reading.fleet_values import FleetRun
 
 
 def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:

@@ -8,7 +8,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from ci.movement import Movement
+from ci.trends.movement import Movement
 from dashboard.charts.style import GREY, MARGIN, ORANGE, SKY_BLUE
 from dashboard.wording import movement_text, shortened
 

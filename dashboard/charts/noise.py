@@ -7,7 +7,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from ci.noise_floor import DETECTABLE_AT, CaseNoise
+from ci.pairs.noise_floor import DETECTABLE_AT, CaseNoise
 from dashboard.charts.style import GREY, MARGIN, style_of
 from dashboard.wording import shortened
 

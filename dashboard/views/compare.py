@@ -17,10 +17,10 @@ from dashboard.comparison import ComparedCase, Shown, compare_runs, why_not_comp
 from dashboard.export import to_csv, to_markdown, to_parquet
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.sides import By, run_for, runs_by, title_of
-from dashboard.table import NO_VALUE, show_table
+from dashboard.tables.table import NO_VALUE, show_table
 from dashboard.wording import VERDICT_MARKS, code_span, commit_text, outcome_text, percent
 from dashboard.zone import reader_zone, written
-from db.fleet_values import FleetRun
+from db.reading.fleet_values import FleetRun
 from db.values import CommitRef, MeasuredCase, RunDetail
 
 _EVERY_KERNEL = "all"

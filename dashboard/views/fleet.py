@@ -24,8 +24,8 @@ from dashboard.spending import (
     money_of,
     runner_table,
 )
-from dashboard.table import show_table
-from db.fleet_values import FleetRun, KernelCost
+from dashboard.tables.table import show_table
+from db.reading.fleet_values import FleetRun, KernelCost
 from roofwatch.settings import load_settings
 
 # runs that are added up, the newest

@@ -15,7 +15,7 @@ from dashboard import data
 from dashboard.charts.autotune import MAX_ROWS, autotune_figure
 from dashboard.charts.roofline import place, roofline_figure
 from dashboard.frame import View, open_view, say_how_to_begin
-from dashboard.kernel_tables import (
+from dashboard.tables.kernel import (
     accuracy_table,
     best_table,
     counters_table,
@@ -26,10 +26,10 @@ from dashboard.kernel_tables import (
     static_help,
     static_table,
 )
-from dashboard.table import show_table
+from dashboard.tables.table import show_table
 from dashboard.wording import code_span, commit_text
 from dashboard.zone import reader_zone, written
-from db.fleet_values import FleetRun
+from db.reading.fleet_values import FleetRun
 from db.values import Series
 
 _RUNS_OFFERED = 300

@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 import streamlit as st
 
-from ci.movement import Movement, movements
+from ci.trends.movement import Movement, movements
 from dashboard import data
 from dashboard.charts.heat_map import heat_map_figure
 from dashboard.frame import View, open_view, say_how_to_begin
-from dashboard.health_panel import show_false_alarms, show_gaps, show_runners
-from dashboard.regression_rows import show_others, show_row
-from dashboard.table import show_table
+from dashboard.panels.health import show_false_alarms, show_gaps, show_runners
+from dashboard.tables.regression import show_others, show_row
+from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged, most_urgent_first
 from dashboard.wording import movement_text
-from db.coverage_values import RunnerStanding
+from db.reading.coverage_values import RunnerStanding
 from db.values import Regression
 
 _ROWS_AT_FIRST = 20

@@ -9,12 +9,12 @@ import pandas as pd
 import streamlit as st
 
 from dashboard import data
-from dashboard.bisection_panel import show_bisection
-from dashboard.evidence_panel import show_evidence
 from dashboard.frame import View, open_view
-from dashboard.regression_rows import kernel_markdown, marks_of, trend_of
-from dashboard.table import show_table
-from dashboard.triage_panel import show_trail, show_triage
+from dashboard.panels.bisection import show_bisection
+from dashboard.panels.evidence import show_evidence
+from dashboard.panels.triage import show_trail, show_triage
+from dashboard.tables.regression import kernel_markdown, marks_of, trend_of
+from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged, most_urgent_first
 from dashboard.wording import (
     VERDICT_MARKS,

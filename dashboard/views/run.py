@@ -19,12 +19,12 @@ from dashboard.charts.spent_time import spent_time_figure
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.profile_trace import activities_of
 from dashboard.quantities import duration_text, energy_text
-from dashboard.run_tables import artefacts_table, ceilings_table, environment_table, failures_of
-from dashboard.table import show_table
+from dashboard.tables.run import artefacts_table, ceilings_table, environment_table, failures_of
+from dashboard.tables.table import show_table
 from dashboard.wording import code_span, commit_text, outcome_text, shortened
 from dashboard.zone import reader_zone, written
 from db.artefacts import StoredArtefact
-from db.fleet_values import FleetRun
+from db.reading.fleet_values import FleetRun
 
 _RUNS_OFFERED = 100
 # of a file that is offered to take away: it is held in the server's memory

@@ -14,7 +14,7 @@ from dashboard.charts.ceiling_history import ceiling_history_figure
 from dashboard.charts.noise import MAX_ROWS, noise_figure
 from dashboard.charts.runner_history import runner_history_figure
 from dashboard.frame import View, open_view, say_how_to_begin
-from dashboard.runner_tables import (
+from dashboard.tables.runner import (
     by_runner_class,
     ceilings_table,
     classes_table,
@@ -23,10 +23,10 @@ from dashboard.runner_tables import (
     moves_table,
     noise_table,
 )
-from dashboard.table import show_table
+from dashboard.tables.table import show_table
 from dashboard.wording import natural_order
 from dashboard.zone import reader_zone
-from db.fleet_values import FleetRun
+from db.reading.fleet_values import FleetRun
 
 _RUNS_READ = 300
 # of each runner's newest runs the measurements are counted: more says nothing of its present health

@@ -16,7 +16,7 @@ from dashboard import data
 from dashboard.charts.trend import Scale, series_names, trend_figure
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.setting_changes import setting_changes
-from dashboard.table import show_table
+from dashboard.tables.table import show_table
 from dashboard.thinning import MOST_POINTS
 from dashboard.wording import VERDICT_MARKS, change_text, code_span, natural_order, outcome_text, transition_text
 from db.values import CommitRef, Regression, Series, SeriesKey

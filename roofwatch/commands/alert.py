@@ -30,9 +30,9 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     """
     from datetime import UTC, datetime
 
-    from ci.alert_delivery import deliver_waiting
-    from ci.alerting import raise_alerts
-    from db.alert_values import DeliveryState
+    from ci.alerts.delivery import deliver_waiting
+    from ci.alerts.looking import raise_alerts
+    from db.alerts.values import DeliveryState
     from roofwatch.alert_tables import alerts_table, deliveries_table
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
@@ -68,9 +68,9 @@ def list_(
     """Show the alerts that are not over, and the messages that have not been sent."""
     from sqlalchemy.orm import Session
 
-    from db.alert_values import AlertState, DeliveryState
-    from db.alerts import list_alerts
-    from db.outbox import list_deliveries
+    from db.alerts.outbox import list_deliveries
+    from db.alerts.standing import list_alerts
+    from db.alerts.values import AlertState, DeliveryState
     from roofwatch.alert_tables import alerts_table, deliveries_table
     from roofwatch.arguments import open_configured_store
     from roofwatch.terminal import print_json, print_note, print_table
@@ -103,7 +103,7 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     from sqlalchemy.orm import Session
 
-    from ci.alerting import look
+    from ci.alerts.looking import look
     from db.queries import list_projects
     from roofwatch.alert_tables import firings_table
     from roofwatch.alerting import read_alerts
@@ -135,7 +135,7 @@ def try_channel(
     """Send one message through a channel, which says that it is a test."""
     from uuid import uuid4
 
-    from ci.alert_sending import SendError
+    from ci.alerts.sending import SendError
     from ci.errors import AlertError
     from roofwatch.alerting import read_alerts, trial_notice
     from roofwatch.settings import load_settings
@@ -168,9 +168,9 @@ def acknowledge_(
     from uuid import UUID
 
     from ci.errors import AlertError
-    from db.alerts import acknowledge
-    from roofwatch.access import ACTOR
+    from db.alerts.standing import acknowledge
     from roofwatch.arguments import open_configured_store
+    from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 
     try:

@@ -49,7 +49,7 @@ def add(
     from collector.errors import RecordError
     from collector.keeping.redaction import Redaction, parse_kept
     from collector.record import RunRecord
-    from roofwatch.artefacts import name_artefacts
+    from roofwatch.store.artefacts import name_artefacts
     from roofwatch.terminal import print_json, print_note
 
     if kind is not None and kind not in set(ArtefactKind):
@@ -67,7 +67,7 @@ def add(
 def list_(run: RunId, *, url: ServerUrl = None, as_json: AsJson = False) -> None:
     """List the files that a run's record names."""
     from roofwatch import tables
-    from roofwatch.artefacts import source_of_artefacts
+    from roofwatch.store.artefacts import source_of_artefacts
     from roofwatch.terminal import print_json, print_note, print_table
 
     with source_of_artefacts(url) as source:
@@ -92,7 +92,7 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Write the files of a run into a folder, each checked against the record's sha256; no other is replaced."""
-    from roofwatch.artefacts import fetch_artefacts, source_of_artefacts
+    from roofwatch.store.artefacts import fetch_artefacts, source_of_artefacts
     from roofwatch.terminal import print_json, print_note
 
     with source_of_artefacts(url) as source:

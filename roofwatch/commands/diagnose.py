@@ -45,7 +45,7 @@ def diagnose(
     from collector.record import RunRecord
     from collector.run import collect_run
     from roofwatch.arguments import run_plan, suite_at
-    from roofwatch.diagnosing import diagnose_record, exit_status, plan_for, to_json, told
+    from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, told
     from roofwatch.terminal import print_json, print_note, printable, progress
 
     if record is not None:

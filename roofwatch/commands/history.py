@@ -78,13 +78,13 @@ def bisect(
     Exit status 0: one commit is named. 1: a range is, or the ends do not differ, or it stayed open. 2: it could not be
     done. With --next, 0 also where nothing waits.
     """
-    from ci.bisect import SearchPlan
+    from ci.bisection.search import SearchPlan
     from collector.nursery import Nursery
     from roofwatch.arguments import configured_url, run_plan, suite_at
-    from roofwatch.bisect_job import BisectJob
-    from roofwatch.bisect_plan import BisectPlan
-    from roofwatch.bisect_report import as_json_document, exit_status, sentences, table
-    from roofwatch.series_name import parse_series
+    from roofwatch.bisection.job import BisectJob
+    from roofwatch.bisection.plan import BisectPlan
+    from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
+    from roofwatch.bisection.series_name import parse_series
     from roofwatch.settings import load_settings
     from roofwatch.terminal import fail, print_json, print_note, print_table
 
@@ -176,8 +176,8 @@ def backfill(
     """
     from collector.nursery import Nursery
     from roofwatch.arguments import run_plan, suite_at
-    from roofwatch.backfill_job import BackfillJob
-    from roofwatch.backfill_report import as_json_document, order_table, sentences
+    from roofwatch.backfill.job import BackfillJob
+    from roofwatch.backfill.report import as_json_document, order_table, sentences
     from roofwatch.terminal import print_json, print_note, print_table
 
     plan = run_plan(

@@ -131,8 +131,8 @@ def audit(
     """
     from datetime import UTC, datetime
 
-    from ci.toolchain import judge_upgrades, judge_whole_way
-    from ci.toolchain_report import audit_to_markdown
+    from ci.static.toolchain import judge_upgrades, judge_whole_way
+    from ci.static.toolchain_report import audit_to_markdown
     from roofwatch import auditing
     from roofwatch.terminal import print_json, print_note, print_table, progress
 
@@ -183,6 +183,6 @@ def capture(
 
     Without a GPU its kernels run in Triton's interpreter. The exit status is the program's.
     """
-    from roofwatch.capturing import capture_signatures
+    from roofwatch.measuring.capturing import capture_signatures
 
     raise typer.Exit(capture_signatures(command, output))

@@ -35,7 +35,7 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from collector.worker import Worker
     from roofwatch import tables
     from roofwatch.arguments import suite_source
-    from roofwatch.listing import summary
+    from roofwatch.measuring.listing import summary
     from roofwatch.terminal import print_json, print_table
 
     with Nursery() as nursery, Worker(nursery, suite_source(path)) as worker:
@@ -85,7 +85,7 @@ def check(
     from collector.checking.check_run import CheckPlan, check_suite
     from collector.nursery import Nursery
     from roofwatch import tables
-    from roofwatch.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
+    from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
     from roofwatch.terminal import print_json, print_note, print_table, progress
 
     asked = check_target(target)
@@ -162,14 +162,14 @@ def run(
     from collector.run import collect_run
     from collector.skipped_kernel import SkippedKernel
     from roofwatch import tables
-    from roofwatch.affected import find_affected
     from roofwatch.arguments import run_plan, suite_at
-    from roofwatch.device_summary import device_summary
-    from roofwatch.launch_table import launches
+    from roofwatch.measuring.affected import find_affected
+    from roofwatch.measuring.device_summary import device_summary
+    from roofwatch.measuring.launch_table import launches
+    from roofwatch.measuring.spreading import spread
+    from roofwatch.measuring.unfinished import finished_record, kept
     from roofwatch.records import RECORD_SUFFIX, failed_results, time_spent
-    from roofwatch.spreading import spread
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
-    from roofwatch.unfinished import finished_record, kept
 
     plan = run_plan(
         kernels=kernel,

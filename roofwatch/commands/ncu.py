@@ -66,8 +66,8 @@ def ncu(
     from collector.run import Progress
     from collector.worker import Worker
     from roofwatch.arguments import suite_at, suite_source
-    from roofwatch.counting import exit_status, name_report, select_calls, to_json, with_counters
-    from roofwatch.counting_tables import tables
+    from roofwatch.profiles.counting import exit_status, name_report, select_calls, to_json, with_counters
+    from roofwatch.profiles.counting_tables import tables
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 
     executable = find_ncu()

@@ -79,14 +79,14 @@ def ab(
     from ci.pull_request import PullRequestJudgement, judge_pull_request
     from collector.record import RunRecord
     from collector.skipped_kernel import SkippedKernel
-    from roofwatch.affected import find_affected
     from roofwatch.arguments import run_plan
-    from roofwatch.calibrating import read_noise_floor
-    from roofwatch.device_summary import device_summary
-    from roofwatch.pairing import PairPlan, measure_revisions
+    from roofwatch.measuring.affected import find_affected
+    from roofwatch.measuring.calibrating import read_noise_floor
+    from roofwatch.measuring.device_summary import device_summary
+    from roofwatch.measuring.pairing import PairPlan, measure_revisions
+    from roofwatch.measuring.undecided import needs_more
     from roofwatch.static_gate import baseline_for_suite
     from roofwatch.terminal import print_error, print_json, print_note
-    from roofwatch.undecided import needs_more
 
     accepted = baseline_for_suite(path, baseline)
     floor = read_noise_floor(noise_floor)
@@ -166,10 +166,10 @@ def calibrate(
     from ci.thresholds import Thresholds
     from roofwatch import tables
     from roofwatch.arguments import run_plan
-    from roofwatch.calibrating import noise_of, summary
-    from roofwatch.pairing import PairPlan, measure_revisions
+    from roofwatch.measuring.calibrating import noise_of, summary
+    from roofwatch.measuring.pairing import PairPlan, measure_revisions
+    from roofwatch.measuring.undecided import is_floor_unknown
     from roofwatch.terminal import json_text, print_json, print_note, print_table, write_text
-    from roofwatch.undecided import is_floor_unknown
 
     plan = run_plan(
         kernels=kernel,

@@ -42,11 +42,11 @@ def post(
     """
     import os
 
-    from ci import check_run
     from ci.errors import GitHubError
-    from ci.sticky_comment import is_name
+    from ci.github import check_run
+    from ci.github.sticky_comment import is_name
     from roofwatch import posting
-    from roofwatch.calibrating import read_noise_floor
+    from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.terminal import print_json, print_note, write_text
 
     if not is_name(name):
@@ -93,10 +93,10 @@ def command(
     """
     import os
 
-    from ci.commanding import carry_out
-    from ci.comment_command import asked_in
     from ci.errors import GitHubError
-    from ci.sticky_comment import is_name
+    from ci.github.commanding import carry_out
+    from ci.github.comment_command import asked_in
+    from ci.github.sticky_comment import is_name
     from roofwatch import posting
     from roofwatch.terminal import print_json, print_note
 

@@ -56,13 +56,13 @@ def profile(
     from collector.keeping.redaction import Redaction, parse_kept
     from collector.profiling import Window, profile_program
     from collector.record import RunRecord
-    from roofwatch.artefacts import name_artefacts
-    from roofwatch.profile_tables import print_report
-    from roofwatch.profiling import folder_for, report_of
+    from roofwatch.profiles.profiling import folder_for, report_of
+    from roofwatch.profiles.tables import print_report
+    from roofwatch.store.artefacts import name_artefacts
     from roofwatch.terminal import console, print_json, write_text
 
     if html is not None:
-        import roofwatch.profile_figure  # noqa: F401  what it needs is missed before the program runs, not after it
+        import roofwatch.profiles.figure  # noqa: F401  what it needs is missed before the program runs, not after it
     known = None if record is None else RunRecord.read(record)
     folder = output or folder_for(command)
     window = Window(
@@ -79,7 +79,7 @@ def profile(
     )
     report = report_of(capture, folder)
     if html is not None:
-        from roofwatch.profile_figure import to_html
+        from roofwatch.profiles.figure import to_html
 
         write_text(html, to_html(report))
     if record is not None and known is not None:

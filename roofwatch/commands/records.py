@@ -24,7 +24,7 @@ def read(
 ) -> None:
     """Print what is in a profiler's file: a torch.profiler trace, or one of Nsight Compute or Nsight Systems."""
     from collector.profiles.recognise import read_profile
-    from roofwatch.reading import tables
+    from roofwatch.profiles.reading import tables
     from roofwatch.terminal import print_json, print_table
 
     profile = read_profile(file)
@@ -46,12 +46,12 @@ def ingest(
 ) -> None:
     """Store records, once each however often they are given, and judge the projects that they belong to."""
     from ci.judge import judge_project
-    from db.ingest import ingest_record
+    from db.storing.ingest import ingest_record
     from db.values import OnConflict
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
-    from roofwatch.artefacts import store_artefacts
     from roofwatch.records import read_record_files
+    from roofwatch.store.artefacts import store_artefacts
     from roofwatch.terminal import print_error, print_json, print_note, print_table
 
     found = read_record_files(files)  # all of them before the first is stored: a bad file stops the command early
@@ -97,8 +97,8 @@ def push(
     that did not lie beside it. 2: one is left for later.
     """
     from collector.keeping.artefact_folder import ArtefactFolder
-    from roofwatch.pushing import exit_status, sender_and_spool, summary
     from roofwatch.records import read_record_files
+    from roofwatch.store.pushing import exit_status, sender_and_spool, summary
     from roofwatch.terminal import print_json, print_note
 
     sender, waiting = sender_and_spool(url, spool)
@@ -125,7 +125,7 @@ def compare(
     from ci.gate import exit_code
     from ci.pull_request import judge_pull_request
     from collector.record import RunRecord
-    from roofwatch.calibrating import read_noise_floor
+    from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.terminal import print_json
 
@@ -159,13 +159,13 @@ def report(
 ) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
     from ci.gate import exit_code
-    from ci.junit import to_junit
     from ci.pull_request import judge_pull_request
-    from ci.report import to_markdown
-    from ci.sarif import to_sarif
+    from ci.report.comment import to_markdown
+    from ci.report.junit import to_junit
+    from ci.report.sarif import to_sarif
     from collector.record import RunRecord
     from roofwatch import __version__
-    from roofwatch.calibrating import read_noise_floor
+    from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.terminal import print_note, write_text
 

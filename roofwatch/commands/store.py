@@ -20,8 +20,8 @@ Days = Annotated[int | None, typer.Option(min=1, help="Days to keep them. Left o
 @db_app.command("upgrade")
 def upgrade() -> None:
     """Bring the schema of the database up to date."""
-    from db.migrate import head_revision
-    from db.migrate import upgrade as upgrade_schema
+    from db.server.migrate import head_revision
+    from db.server.migrate import upgrade as upgrade_schema
     from roofwatch.arguments import open_configured_server
     from roofwatch.terminal import print_note
 
@@ -33,7 +33,7 @@ def upgrade() -> None:
 @db_app.command("status")
 def status(*, as_json: AsJson = False) -> None:
     """Show where the database is, its schema, and what it holds."""
-    from db.status import read_status
+    from db.server.status import read_status
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.terminal import print_json, print_table
@@ -62,7 +62,7 @@ def prune(
     on which nobody has settled.
     """
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store_keeping import prune_store, pruned_table
+    from roofwatch.store.keeping import prune_store, pruned_table
     from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine:
@@ -88,7 +88,7 @@ def export(
 ) -> None:
     """Write every record and what people did into one file, as lines of JSON in zstd. Tokens are not in it."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store_keeping import counts_line, export_store
+    from roofwatch.store.keeping import counts_line, export_store
     from roofwatch.terminal import print_json, print_note
 
     with open_configured_store() as engine:
@@ -114,7 +114,7 @@ def import_(
     Exit status 1: a run is stored here with other content, which was kept.
     """
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store_keeping import counts_line, import_store
+    from roofwatch.store.keeping import counts_line, import_store
     from roofwatch.terminal import print_error, print_json, print_note
 
     with open_configured_store() as engine:
@@ -135,7 +135,7 @@ def backup(
 ) -> None:
     """Write the whole database into one file with Postgres' pg_dump, tokens' hashes included."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store_keeping import back_up
+    from roofwatch.store.keeping import back_up
     from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:
@@ -156,10 +156,10 @@ def restore(
 
     Exit status 1: what was restored is not whole; the database is as it was.
     """
-    from db.backup import restore_backup
-    from roofwatch.access import ACTOR
+    from db.keeping.backup import restore_backup
     from roofwatch.arguments import open_configured_server
-    from roofwatch.store_keeping import print_problems, verified_line
+    from roofwatch.store.access import ACTOR
+    from roofwatch.store.keeping import print_problems, verified_line
     from roofwatch.terminal import print_note
 
     def show(step: str) -> None:
@@ -184,7 +184,7 @@ def verify(*, as_json: AsJson = False) -> None:
     Exit status 1: something is not; it is named.
     """
     from roofwatch.arguments import open_configured_server
-    from roofwatch.store_keeping import print_problems, verified_line, verify_with_progress
+    from roofwatch.store.keeping import print_problems, verified_line, verify_with_progress
     from roofwatch.terminal import print_json, print_note
 
     with open_configured_server() as engine:
@@ -208,9 +208,9 @@ def grant_reader(
     """
     import os
 
-    from db.readers import grant_reader as grant
-    from roofwatch.access import ACTOR
+    from db.server.readers import grant_reader as grant
     from roofwatch.arguments import open_configured_store
+    from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:

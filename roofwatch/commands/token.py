@@ -40,8 +40,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a token and show it, this once: only its hash is stored."""
-    from roofwatch.access import create_project_token
     from roofwatch.arguments import open_configured_store
+    from roofwatch.store.access import create_project_token
     from roofwatch.terminal import print_json, print_note
 
     with open_configured_store() as engine:
@@ -75,10 +75,10 @@ def list_(
     """Show tokens, never their secrets, and the repositories that are trusted."""
     from sqlalchemy.orm import Session
 
-    from db.tokens import list_tokens
-    from db.trust import list_trusted
-    from roofwatch.access import repositories_table, tokens_table
+    from db.access.tokens import list_tokens
+    from db.access.trust import list_trusted
     from roofwatch.arguments import open_configured_store
+    from roofwatch.store.access import repositories_table, tokens_table
     from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine, Session(engine) as session:
@@ -97,9 +97,9 @@ def revoke(token_id: Annotated[str, typer.Argument(help="The id, as list shows i
     """End a token at once."""
     from datetime import UTC, datetime
 
-    from db.tokens import revoke_token
-    from roofwatch.access import ACTOR
+    from db.access.tokens import revoke_token
     from roofwatch.arguments import open_configured_store
+    from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:
@@ -122,9 +122,9 @@ def trust(
     ] = None,
 ) -> None:
     """Let a repository's GitHub Actions send records of a project without a stored token."""
-    from db.trust import trust_repository
-    from roofwatch.access import ACTOR, check_project
+    from db.access.trust import trust_repository
     from roofwatch.arguments import open_configured_store
+    from roofwatch.store.access import ACTOR, check_project
     from roofwatch.terminal import print_note
 
     refs = ref or ["refs/heads/*"]
@@ -137,9 +137,9 @@ def trust(
 @token_app.command("distrust")
 def distrust(repository: Repository, *, project: ProjectName) -> None:
     """Take that back."""
-    from db.trust import distrust_repository
-    from roofwatch.access import ACTOR
+    from db.access.trust import distrust_repository
     from roofwatch.arguments import open_configured_store
+    from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Engine
 
-from ci.history import PairRequest, unconfirmed
 from ci.judge import judge_project
 from ci.pull_request import PullRequestJudgement, judge_pull_request
+from ci.trends.history import PairRequest, unconfirmed
 from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt, suite_at_revision
@@ -20,7 +20,7 @@ from collector.run import collect_run, measure_pair
 from collector.sampling import SamplingPlan
 from collector.selection import Subject
 from collector.suite_run import RunPlan
-from db.ingest import ingest_record
+from db.storing.ingest import ingest_record
 from db.values import Regression
 from roofwatch.demo.folder import DemoFolder
 from roofwatch.demo.scenario import BENCHMARK_FILE, MadeCommit

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
-from ci.report import to_markdown
+from ci.report.comment import to_markdown
 from collector.nursery import Nursery
 from db.projects import delete_project
-from db.session import open_store
+from db.server.session import open_store
 from roofwatch.demo.folder import DemoFolder, claimed
 from roofwatch.demo.measuring import PROJECT, Measuring
 from roofwatch.demo.outcome import CommitOutcome, outcomes, outcomes_table

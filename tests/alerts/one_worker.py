@@ -14,10 +14,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, create_engine, event
 
-from ci.alert_delivery import deliver_waiting
-from ci.alert_sending import Sender
-from ci.alert_text import Notice
-from ci.alerting import raise_alerts
+from ci.alerts.delivery import deliver_waiting
+from ci.alerts.looking import raise_alerts
+from ci.alerts.sending import Sender
+from ci.alerts.text import Notice
 from roofwatch.alerting import read_alerts
 from roofwatch.settings import Settings
 from tests.builders import NOON

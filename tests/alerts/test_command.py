@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 
 from api.alerting import Alerts
 from api.app import create_app
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
+from db.judged.judgements import replace_regressions
+from db.storing.ingest import ingest_record
 from roofwatch.alerting import read_alerts
 from roofwatch.cli import main
 from roofwatch.settings import Settings

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from ci.alert_delivery import deliver_waiting
-from ci.alerting import raise_alerts
-from db.alert_values import DeliveryState
-from db.alerts import list_alerts
-from db.outbox import list_deliveries
+from ci.alerts.delivery import deliver_waiting
+from ci.alerts.looking import raise_alerts
+from db.alerts.outbox import list_deliveries
+from db.alerts.standing import list_alerts
+from db.alerts.values import DeliveryState
 from roofwatch.alerting import ConfiguredAlerts, read_alerts
 from roofwatch.settings import Settings
 from tests.alerts.receivers import Hook, Mailbox

@@ -10,21 +10,21 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from ci.alert_channels import Secrets, open_channel
-from ci.alert_delivery import deliver_waiting
-from ci.alert_retry import MAX_ATTEMPTS
-from ci.alert_rules import AlertRules, parse_rules
-from ci.alert_sending import Sender
-from ci.alert_text import Notice
-from ci.alerting import AlertPlan, raise_alerts
+from ci.alerts.channels import Secrets, open_channel
+from ci.alerts.delivery import deliver_waiting
+from ci.alerts.looking import AlertPlan, raise_alerts
+from ci.alerts.retry import MAX_ATTEMPTS
+from ci.alerts.rules import AlertRules, parse_rules
+from ci.alerts.sending import Sender
+from ci.alerts.text import Notice
 from ci.errors import AlertError
-from db.access import TriageState
-from db.alert_models import AlertRow, DeliveryRow
-from db.alert_values import AlertState, Delivery, DeliveryState
-from db.alerts import acknowledge, list_alerts
-from db.judgements import replace_regressions
-from db.outbox import claim_next, list_deliveries
-from db.triage import read_triage
+from db.access.values import TriageState
+from db.alerts.outbox import claim_next, list_deliveries
+from db.alerts.standing import acknowledge, list_alerts
+from db.alerts.values import AlertState, Delivery, DeliveryState
+from db.judged.judgements import replace_regressions
+from db.judged.triage import read_triage
+from db.tables.alerts import AlertRow, DeliveryRow
 from tests.alerts.receivers import Hook, Mailbox
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
 from tests.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn

@@ -7,16 +7,16 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from api.judging import judge_waiting
-from ci.alert_channels import Secrets, open_channel
-from ci.alert_delivery import deliver_waiting
-from ci.alert_rules import parse_rules
-from ci.alerting import AlertPlan, raise_alerts
-from db.access import TriageState
-from db.bisection import list_bisections
-from db.bisections import BisectionState
-from db.ingest import ingest_record
-from db.judging import ask_for_judgement
-from db.triage import read_triage
+from ci.alerts.channels import Secrets, open_channel
+from ci.alerts.delivery import deliver_waiting
+from ci.alerts.looking import AlertPlan, raise_alerts
+from ci.alerts.rules import parse_rules
+from db.access.values import TriageState
+from db.bisections.store import list_bisections
+from db.bisections.values import BisectionState
+from db.judged.judging import ask_for_judgement
+from db.judged.triage import read_triage
+from db.storing.ingest import ingest_record
 from db.values import Verdict
 from tests.alerts.receivers import Hook, Mailbox
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of

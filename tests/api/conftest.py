@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.limits import Limits
-from db.access import NewToken, Scope
-from db.tokens import create_token
+from db.access.tokens import create_token
+from db.access.values import NewToken, Scope
 from tests.builders import PROJECT
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

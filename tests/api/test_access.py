@@ -13,12 +13,12 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from api.limits import Limits
-from db.access import Scope
+from db.access.tokens import revoke_token
+from db.access.values import Scope
 from db.artefacts import store_artefact
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
-from db.tokens import revoke_token
-from db.triage import regression_id
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id
+from db.storing.ingest import ingest_record
 from tests.api.conftest import NOW, MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
 

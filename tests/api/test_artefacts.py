@@ -15,7 +15,7 @@ from collector.keeping.artefact_folder import ArtefactFolder
 from collector.keeping.sending import HttpSender
 from collector.keeping.spool import Spool
 from collector.record import RunRecord
-from db.access import Scope
+from db.access.values import Scope
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.api.serving import served
 from tests.builders import make_artefact, make_record

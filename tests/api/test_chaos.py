@@ -8,8 +8,8 @@ from sqlalchemy import Engine, delete
 from bench.chaos import VICTIMS, run_chaos
 from bench.ledger import Tally, check_count, check_record
 from db.artefacts import store_artefact
-from db.ingest import ingest_record
-from db.models import RunRow
+from db.storing.ingest import ingest_record
+from db.tables.records import RunRow
 from tests.builders import make_artefact, make_measurement, make_record
 
 

@@ -27,8 +27,8 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from db.artefacts import store_artefact
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
+from db.judged.judgements import replace_regressions
+from db.storing.ingest import ingest_record
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import (
     PROJECT,

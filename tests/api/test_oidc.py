@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from api.oidc import Workflows
-from db.trust import distrust_repository, trust_repository
+from db.access.trust import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
 

@@ -13,13 +13,13 @@ from starlette.testclient import TestClient
 
 from api.judging import judge_waiting
 from collector.record import RunRecord
-from db.aged_parts import Part
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
-from db.judging import ask_for_judgement, list_waiting
+from db.judged.judgements import replace_regressions
+from db.judged.judging import ask_for_judgement, list_waiting
+from db.judged.triage import regression_id
+from db.keeping.aged_parts import Part
+from db.keeping.retention import prune
 from db.queries import list_regressions, list_series_keys, read_series
-from db.retention import prune
-from db.triage import regression_id
+from db.storing.ingest import ingest_record
 from tests.builders import (
     CASE_ID,
     PROJECT,
@@ -120,7 +120,7 @@ def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine)
 
 
 def test_a_wish_that_comes_while_a_project_is_judged_is_kept(store: Engine) -> None:
-    from db.judging import note_judgement
+    from db.judged.judging import note_judgement
 
     ingest_record(store, make_record())
     ask_for_judgement(store, PROJECT)

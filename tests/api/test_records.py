@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 
 from api.limits import Limits
 from collector.record import RunRecord
-from db.access import Scope
+from db.access.values import Scope
 from db.queries import list_commits, list_pairs, list_projects, list_runs, load_record, read_series
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.builders import CASE_ID, PROJECT, make_case, make_commit, make_measurement, make_pair_of_records, make_record

@@ -19,10 +19,10 @@ from sqlalchemy.orm import Session
 from api.limits import Limits
 from collector.keeping.sending import HttpSender
 from collector.keeping.spool import Backoff, Spool
-from db.access import Scope
+from db.access.values import Scope
 from db.errors import StoreError
 from db.queries import list_runs
-from roofwatch.access import create_project_token
+from roofwatch.store.access import create_project_token
 from tests.api.conftest import MakeToken
 from tests.api.gate import Gate
 from tests.api.serving import served

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ci.diagnose import diagnose
-from ci.evidence import Evidence, evidence_of
-from ci.finding import Diagnosis, Finding
+from ci.diagnosis.diagnose import diagnose
+from ci.diagnosis.evidence import Evidence, evidence_of
+from ci.diagnosis.finding import Diagnosis, Finding
 from collector.device_state import DeviceState
 from collector.machine import Ceiling, Environment
 from collector.measurement import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci.alert_rules import OwnersOfKernels
+from ci.alerts.rules import OwnersOfKernels
 from ci.codeowners import MAX_BYTES, parse_codeowners
 from ci.owners import Ownership
 

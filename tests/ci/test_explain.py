@@ -9,7 +9,7 @@ import pytest
 
 from ci.compare import compare
 from ci.explain import Around, CodeMove, explain, explain_outcome
-from ci.suspects import Odds, cause_of, combine, weigh
+from ci.trends.suspects import Odds, cause_of, combine, weigh
 from db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point

@@ -4,7 +4,7 @@ import pytest
 
 from ci.gate import exit_code
 from ci.pull_request import judge_pull_request
-from ci.report import to_markdown
+from ci.report.comment import to_markdown
 from tests.ci.situations import SITUATIONS
 
 EXIT_CODES = {

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from ci.group import ALL_KERNELS, group_findings
-from ci.history import unconfirmed
-from ci.suspects import Odds, weigh
 from ci.thresholds import Thresholds
-from ci.trend_finding import Status, TrendFinding, Window
+from ci.trends.history import unconfirmed
+from ci.trends.suspects import Odds, weigh
+from ci.trends.trend_finding import Status, TrendFinding, Window
 from db.values import Cause, Regression, RegressionState, SeriesKey, Verdict
 from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_series_key
 from tests.ci.values import SOFTMAX, SWIGLU

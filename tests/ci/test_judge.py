@@ -5,14 +5,14 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from ci import judge
-from ci.history import judge_history
 from ci.judge import JUDGED_METRICS, judge_project
+from ci.trends.history import judge_history
 from collector.device_state import DeviceState
 from collector.measurement import Measurement
 from collector.part import Outcome
 from db.errors import StoreError
-from db.ingest import ingest_record
 from db.queries import list_pairs, list_regressions, read_series
+from db.storing.ingest import ingest_record
 from db.values import Cause, Verdict
 from tests.builders import (
     PROJECT,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ci.group import ALL_KERNELS
-from ci.history import judge_history
+from ci.trends.history import judge_history
 from db.values import Cause, Series
 from tests.ci.planted import PlantedHistory, plant, score
 

@@ -5,7 +5,7 @@ import pytest
 from ci.gate import exit_code
 from ci.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
 from ci.reason import Reason
-from ci.static_compare import StaticJudgement
+from ci.static.comparison import StaticJudgement
 from collector.measurement import CacheState, Measurement, Timer
 from collector.part import Outcome
 from collector.record import Pairing, Side

@@ -26,7 +26,7 @@ from collector.selection import Subject
 from collector.suite_run import RunPlan, SuiteRun
 from collector.suite_source import SuiteSource
 from collector.workers import Workers
-from roofwatch.unfinished import finished_record
+from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch
 

@@ -15,7 +15,7 @@ from collector.part import Outcome
 from collector.record import Pairing, RunRecord, Side
 from collector.results import Counters, ProfilerFinding
 from collector.source_line import SourceLine
-from db.ingest import ingest_record
+from db.storing.ingest import ingest_record
 from tests.builders import (
     PROJECT,
     make_accuracy,

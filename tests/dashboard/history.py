@@ -10,8 +10,8 @@ from collector.case_record import CaseRecord
 from collector.measurement import Measurement
 from collector.part import Outcome
 from collector.record import RunRecord
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
+from db.judged.judgements import replace_regressions
+from db.storing.ingest import ingest_record
 from db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
 from tests.builders import (
     PROJECT,

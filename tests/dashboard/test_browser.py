@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import create_engine
 
-from db import migrate
-from db.access import TriageState
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
-from db.triage import regression_id, set_triage
+from db.access.values import TriageState
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id, set_triage
+from db.server import migrate
+from db.storing.ingest import ingest_record
 from db.values import Cause, Suspect
 from tests.builders import (
     make_change_point,

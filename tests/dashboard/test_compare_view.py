@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from collector.measurement import Measurement
-from db.ingest import ingest_record
+from db.storing.ingest import ingest_record
 from tests.builders import make_commit, make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.test_views import choice, table, texts

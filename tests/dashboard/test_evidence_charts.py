@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from ci.movement import Movement
+from ci.trends.movement import Movement
 from collector.part import Outcome
 from dashboard.charts.distribution import distribution_figure
 from dashboard.charts.heat_map import heat_map_figure

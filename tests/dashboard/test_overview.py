@@ -8,10 +8,10 @@ from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
 from collector.part import Outcome
-from db.access import TriageState
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
-from db.triage import regression_id, set_triage
+from db.access.values import TriageState
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id, set_triage
+from db.storing.ingest import ingest_record
 from db.values import Cause, Regression, Suspect
 from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_regression
 from tests.dashboard.conftest import OpenView

@@ -14,11 +14,11 @@ from collector.artefact import Artefact, ArtefactKind
 from collector.record import RunRecord
 from collector.results import Counters
 from db.artefacts import store_artefact
-from db.bisection import request_bisection
-from db.bisections import BisectionRange
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
-from db.triage import regression_id
+from db.bisections.store import request_bisection
+from db.bisections.values import BisectionRange
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id
+from db.storing.ingest import ingest_record
 from db.values import Regression
 from tests.builders import (
     CASE_ID,

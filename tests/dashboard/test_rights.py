@@ -8,12 +8,12 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
 from dashboard import data
+from dashboard.access.provider import sign_in_secrets
+from dashboard.access.rights import NotAllowedError, Person, may_triage, person_of
 from dashboard.errors import DashboardError
-from dashboard.provider import sign_in_secrets
-from dashboard.rights import NotAllowedError, Person, may_triage, person_of
-from db.access import TriageState
-from db.audit import list_entries
-from db.triage import StaleTriageError, regression_id
+from db.access.audit import list_entries
+from db.access.values import TriageState
+from db.judged.triage import StaleTriageError, regression_id
 from roofwatch.settings import Settings, load_settings
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything

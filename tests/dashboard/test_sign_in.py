@@ -13,10 +13,10 @@ from playwright.sync_api import Browser, expect
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
-from db import migrate
-from db.access import TriageState
-from db.audit import list_entries
-from db.triage import read_triage, regression_id
+from db.access.audit import list_entries
+from db.access.values import TriageState
+from db.judged.triage import read_triage, regression_id
+from db.server import migrate
 from db.values import Regression
 from tests.builders import PROJECT
 from tests.dashboard.browsing import Watched, launched, new_context, watch

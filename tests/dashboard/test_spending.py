@@ -10,7 +10,7 @@ from dashboard.spending import (
     price_of,
     runner_table,
 )
-from db.fleet_values import KernelCost
+from db.reading.fleet_values import KernelCost
 from tests.builders import make_commit_ref, make_environment
 from tests.dashboard.gpu_history import gpu
 from tests.dashboard.test_runner_figures import make_fleet_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from db.ingest import ingest_record
+from db.storing.ingest import ingest_record
 from tests.builders import make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import COMMIT_COUNT, RMS_NORM, RMS_NORM_BWD, store_history

@@ -7,8 +7,8 @@ from sqlalchemy import URL, Engine, create_engine, text
 from streamlit.testing.v1 import AppTest
 
 from collector.part import Outcome
-from db.ingest import ingest_record
-from db.judgements import replace_regressions
+from db.judged.judgements import replace_regressions
+from db.storing.ingest import ingest_record
 from tests.builders import (
     PROJECT,
     make_commit,

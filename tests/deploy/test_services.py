@@ -16,8 +16,8 @@ import pytest
 from psycopg import sql
 from sqlalchemy import URL, make_url
 
-from db.migrate import current_revision, head_revision
-from db.session import open_server
+from db.server.migrate import current_revision, head_revision
+from db.server.session import open_server
 from tests.deploy.compose import ROOT, read_services, substitute
 
 SERVICES = read_services()

@@ -1,8 +1,8 @@
 """docs/diagnose.md against the code that it describes."""
 
-from ci.diagnose import RULES
-from ci.finding import Limit
-from roofwatch.diagnosing import Diagnosed, to_json, told
+from ci.diagnosis.diagnose import RULES
+from ci.diagnosis.finding import Limit
+from roofwatch.profiles.diagnosing import Diagnosed, to_json, told
 from tests.ci.ailments import AILMENTS, diagnosed, evidence
 from tests.docs.markdown import ROOT, fences, table_under
 

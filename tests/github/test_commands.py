@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from ci.check_run import BEGUN
-from ci.commanding import carry_out
-from ci.comment_command import PREFIX, Asked, Command, CommandError, Verb, WrittenComment, asked_in, parse_command
 from ci.errors import GitHubError
-from ci.github_event import Job, RunOrder, surroundings_of
-from ci.posting import post_check_run
+from ci.github.check_run import BEGUN
+from ci.github.commanding import carry_out
+from ci.github.comment_command import (
+    PREFIX,
+    Asked,
+    Command,
+    CommandError,
+    Verb,
+    WrittenComment,
+    asked_in,
+    parse_command,
+)
+from ci.github.event import Job, RunOrder, surroundings_of
+from ci.github.posting import post_check_run
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, sha_of
 from tests.ci.situations import HOSTILE, SITUATIONS

@@ -5,11 +5,11 @@ import logging
 import pytest
 
 from ci.errors import GitHubError
-from ci.github import GitHubRepository
-from ci.github_event import RunOrder
-from ci.posting import Done, post_comment
-from ci.report import COMMENT_MARKER
-from ci.sticky_comment import body_of
+from ci.github.client import GitHubRepository
+from ci.github.event import RunOrder
+from ci.github.posting import Done, post_comment
+from ci.github.sticky_comment import body_of
+from ci.report.comment import COMMENT_MARKER
 from tests.github.stand_in import REPOSITORY, TOKEN, Answer, Failing, GitHubStandIn
 
 BODY = body_of(f"{COMMENT_MARKER}\nslower\n", "roofwatch", RunOrder(10, 1))

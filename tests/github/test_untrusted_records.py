@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ci.check_run import Conclusion
-from ci.github_event import Job, RunOrder
+from ci.github.check_run import Conclusion
+from ci.github.event import Job, RunOrder
 from collector.record import RunRecord
 from roofwatch.posting import Report, post, report_on
 from tests.builders import make_commit, sha_of

@@ -13,8 +13,8 @@ from collector.artefact import Artefact, ArtefactKind
 from collector.record import RunRecord
 from dashboard import data
 from db.artefacts import store_artefact
-from db.fleet_values import FleetRun
-from db.ingest import ingest_record
+from db.reading.fleet_values import FleetRun
+from db.storing.ingest import ingest_record
 from tests.builders import (
     make_record,
     sha_of,

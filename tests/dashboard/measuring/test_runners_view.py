@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine
 
 from collector.record import RunRecord
-from db.ingest import ingest_record
+from db.storing.ingest import ingest_record
 from tests.builders import (
     make_environment,
     make_record,

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from collector.part import Outcome
 from collector.record import RunRecord
 from dashboard import data
-from db.ingest import ingest_record
+from db.storing.ingest import ingest_record
 from tests.builders import (
     make_case,
     make_commit,

@@ -1,0 +1,297 @@
+"""The tables of a pull-request comment, each with its rows in order of relevance. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+
+from ci.compare import Comparison
+from ci.pull_request import CaseJudgement, PullRequestJudgement, SideResult
+from ci.reason import Reason
+from ci.report.evidence_sections import counter_section, flip_section, limit_section, skipped_section
+from ci.report.markdown import Section, code
+from ci.report.static_sections import static_changes, static_evidence
+from collector.metrics import metric
+from db.values import Verdict
+
+_ERROR_FACTOR = 2.0
+"""An error that grew or shrank by less, within its tolerance, is rounding."""
+_VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
+
+REASON_WORDS = {
+    Reason.NOISE: "the noise reaches over the threshold; more blocks may decide",
+    Reason.TOO_FEW_BLOCKS: "fewer than three blocks",
+    Reason.MULTIPLICITY: "beyond the threshold, as some of so many comparisons are by chance",
+    Reason.NOT_COMPARABLE: "not comparable",
+    Reason.NOT_PAIRED: "not measured in one job",
+    Reason.SAME_MACHINE_CODE: "the machine code is the same: host, clock or configuration moved, not the kernel",
+    Reason.THROTTLED: "the device was held back, or shared",
+    Reason.HOST_BOUND: "the host was slower than the device",
+    Reason.CLOCK_MOVED: "the clock moved, the cycles did not",
+    Reason.REMOVED_CASE: "in the base only",
+    Reason.WRONG_RESULT: "wrong result",
+    Reason.FAILED: "fails",
+    Reason.FIXED: "works again",
+}
+
+
+def changes(judgement: PullRequestJudgement) -> list[Section]:
+    """What to look at, the gravest first; none where nothing changed."""
+    sections = [
+        _failure_section(judgement),
+        _time_section(judgement),
+        flip_section(judgement),
+        *static_changes(judgement),
+        _accuracy_section(judgement),
+    ]
+    return [section for section in sections if section.rows]
+
+
+def _failure_section(judgement: PullRequestJudgement) -> Section:
+    cases = [case for case in judgement.cases if case.reason in {Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED}]
+    return Section(
+        "Results",
+        ("verdict", "case", "implementation", "base", "head", "error, base → head", "message"),
+        [
+            (
+                _verdict(case.verdict),
+                code(case.case_id),
+                code(case.implementation),
+                _outcome(case.base),
+                _outcome(case.head),
+                _error_change(case),
+                _message(case),
+            )
+            for case in worst_first(cases)
+        ],
+    )
+
+
+def _outcome(side: SideResult | None) -> str:
+    if side is None:
+        return "–"
+    return str(side.failure or side.measured or side.accuracy)
+
+
+def _message(case: CaseJudgement) -> str:
+    if case.detail is not None:
+        return case.detail.quoted(code)
+    side = case.base if case.reason is Reason.FIXED else case.head
+    return code(side.message) if side is not None and side.message else ""
+
+
+def _time_section(judgement: PullRequestJudgement) -> Section:
+    moved = [case for case in judgement.cases if case.reason is Reason.BEYOND_THRESHOLD]
+    return Section(
+        "Time",
+        ("verdict", "case", "implementation", "base → head", "change (95 % interval)", "of the roof"),
+        [(_verdict(case.verdict), *_time_cells(case)) for case in worst_first(moved)],
+    )
+
+
+def _time_cells(case: CaseJudgement) -> tuple[str, ...]:
+    comparison = case.comparison
+    if comparison is None:
+        return code(case.case_id), code(case.implementation), "", "", ""
+    format_ns = metric("median_ns").format
+    return (
+        code(case.case_id),
+        code(case.implementation),
+        f"{format_ns(comparison.base_ns)} → {format_ns(comparison.head_ns)}",
+        _change(comparison),
+        _roof(case),
+    )
+
+
+def _change(comparison: Comparison) -> str:
+    if not all(math.isfinite(end) for end in comparison.relative_interval):
+        return f"{comparison.relative_change:+.1%}"
+    low, high = comparison.relative_interval
+    return f"**{comparison.relative_change:+.1%}** ({low:+.1%} to {high:+.1%})"
+
+
+def _roof(case: CaseJudgement) -> str:
+    if case.base is None or case.head is None or case.base.utilisation is None or case.head.utilisation is None:
+        return ""
+    share = metric("utilisation").format
+    bound = f" ({case.head.bound})" if case.head.bound else ""
+    return f"{share(case.base.utilisation)} → {share(case.head.utilisation)}{bound}"
+
+
+def _accuracy_section(judgement: PullRequestJudgement) -> Section:
+    moved = [
+        case
+        for case in judgement.cases
+        if case.reason not in {Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED} and abs(_error_factor(case)) > 0
+    ]
+    return Section(
+        "Accuracy, within its tolerance",
+        ("case", "implementation", "error, base → head"),
+        [
+            (code(case.case_id), code(case.implementation), _error_change(case))
+            for case in sorted(moved, key=lambda case: -_error_factor(case))
+        ],
+    )
+
+
+def _error_factor(case: CaseJudgement) -> float:
+    """Logarithm of how much the error grew; 0 where it moved too little to tell, or was not compared."""
+    if case.base is None or case.head is None or not case.base.rmse_ratio or not case.head.rmse_ratio:
+        return 0.0
+    factor = math.log(case.head.rmse_ratio) - math.log(case.base.rmse_ratio)
+    return factor if abs(factor) >= math.log(_ERROR_FACTOR) else 0.0
+
+
+def _error_change(case: CaseJudgement) -> str:
+    sides = [side.rmse_ratio if side is not None else None for side in (case.base, case.head)]
+    if sides == [None, None]:
+        return ""
+    old, new = ("–" if value is None else metric("rmse_ratio").format(value) for value in sides)
+    tensor = case.head.worst_tensor if case.head is not None else None
+    return f"{old} → {new}" + (f" ({code(tensor)})" if tensor else "")
+
+
+# --- what is folded
+
+
+def background(judgement: PullRequestJudgement) -> list[Section]:
+    """What explains or completes the verdict, folded."""
+    undecided = [
+        case
+        for case in judgement.cases
+        if case.verdict is Verdict.INCONCLUSIVE and case.reason not in {Reason.NEW_CASE, Reason.REMOVED_CASE}
+    ]
+    known = [case for case in judgement.cases if case.reason is Reason.ALREADY_FAILING]
+    new = [case for case in judgement.cases if case.reason is Reason.NEW_CASE]
+    sections = [
+        static_evidence(judgement),
+        Section(
+            f"{len(undecided)} undecided",
+            ("why", "case", "implementation", "base → head", "change (95 % interval)", "of the roof"),
+            [(_why(case), *_time_cells(case)) for case in worst_first(undecided)],
+            is_folded=True,
+        ),
+        Section(
+            f"{len(known)} failing before and after: not this change's doing",
+            ("case", "implementation", "base", "head", "message"),
+            [
+                (
+                    code(case.case_id),
+                    code(case.implementation),
+                    _outcome(case.base),
+                    _outcome(case.head),
+                    _message(case),
+                )
+                for case in known
+            ],
+            is_folded=True,
+        ),
+        Section(
+            f"{len(new)} new, with nothing to compare to yet",
+            ("case", "implementation", "time", "error"),
+            [(code(case.case_id), code(case.implementation), *_new_cells(case.head)) for case in new],
+            is_folded=True,
+        ),
+        limit_section(judgement),
+        counter_section(judgement),
+        _left_out_section(judgement),
+        skipped_section(judgement),
+        _environment_section(judgement),
+    ]
+    return [section for section in sections if section.rows]
+
+
+def _left_out_section(judgement: PullRequestJudgement) -> Section:
+    cases = [case for case in judgement.cases if case.left_out]
+    count = sum(len(case.left_out) for case in cases)
+    return Section(
+        f"{count_of(count, 'block pair')} left out: the device was held back, or shared",
+        ("case", "implementation", "pair", "base", "head"),
+        [
+            (
+                code(case.case_id),
+                code(case.implementation),
+                str(pair.position + 1),
+                *(code(", ".join(reasons)) if reasons else "–" for reasons in (pair.base, pair.head)),
+            )
+            for case in cases
+            for pair in case.left_out
+        ],
+        is_folded=True,
+    )
+
+
+def _why(case: CaseJudgement) -> str:
+    if case.detail is not None:
+        return case.detail.quoted(code)
+    if case.reason is Reason.NOISE and case.comparison is not None and case.comparison.more_blocks is not None:
+        return f"the noise reaches over the threshold; {case.comparison.more_blocks} more blocks may decide"
+    return REASON_WORDS[case.reason]
+
+
+def _new_cells(side: SideResult | None) -> tuple[str, str]:
+    if side is None:
+        return "", ""
+    time = "" if side.median_ns is None else metric("median_ns").format(side.median_ns)
+    return time, "" if side.rmse_ratio is None else metric("rmse_ratio").format(side.rmse_ratio)
+
+
+def _environment_section(judgement: PullRequestJudgement) -> Section:
+    base, head = judgement.base_environment, judgement.head_environment
+    names = (
+        ("runner class", "runner_class"),
+        ("driver", "driver_version"),
+        ("operating system", "os"),
+        ("Python", "python_version"),
+        ("torch", "torch_version"),
+        ("triton", "triton_version"),
+        ("CUDA", "cuda_version"),
+    )
+    rows = []
+    for title, name in names:
+        there, here = getattr(base, name), getattr(head, name)
+        if there is not None or here is not None:
+            rows.append((title, *("–" if value is None else code(str(value)) for value in (there, here))))
+    return Section("Environment and noise", ("", "base", "head"), rows, is_folded=True, text=_noise(judgement))
+
+
+def _noise(judgement: PullRequestJudgement) -> str:
+    change = judgement.thresholds.relative_change
+    if not judgement.is_paired:
+        return f"Practical threshold ±{change:.0%}. The records are no pair, so the noise between them is not known."
+    halves = []
+    for case in judgement.cases:
+        if case.comparison is not None and math.isfinite(case.comparison.log_interval[1]):
+            low, high = case.comparison.log_interval
+            halves.append((high - low) / 2)
+    if not halves:
+        return f"Practical threshold ±{change:.0%}; no interval was measured."
+    blocks = [case.comparison.block_count for case in judgement.cases if case.comparison is not None]
+    block_range = " to ".join(dict.fromkeys([str(min(blocks)), str(max(blocks))]))
+    return (
+        f"Practical threshold ±{change:.0%}; a verdict needs the whole 95 % interval beyond it, and at most "
+        f"{judgement.thresholds.false_discovery_rate:.0%} of the moves told are expected to be false. Over "
+        f"{count_of(len(halves), 'comparison')} of {block_range} blocks a side, "
+        f"the interval is typically ±{math.expm1(statistics.median(halves)):.1%}, at its widest "
+        f"±{math.expm1(max(halves)):.1%}."
+    )
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f"**{verdict}**" if verdict is Verdict.REGRESSED else str(verdict)
+
+
+def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
+    """Regressed ones first, wrong results before slowdowns, large moves before small ones."""
+
+    def weight(case: CaseJudgement) -> tuple[int, bool, float, str, str]:
+        size = 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
+        is_wrong = case.reason is Reason.WRONG_RESULT
+        return _VERDICT_ORDER.index(case.verdict), not is_wrong, -size, case.case_id, case.implementation
+
+    return sorted(cases, key=weight)
+
+
+def count_of(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,357 @@
+"""Judge a series value by value: small state in, small state out. Pure; online.
+
+Each new value is weighed in the currency of `ci.detect`: what the last few values cost at the level the series had,
+less what they cost at the best new level. The noise that sets the costs is learnt from what the series did before
+(`ci.series.noise`), and a spell no longer than its bursts is none of its levels (`ci.series.bursts`). Nothing is
+computed over the whole series, and a state holds at most 128 numbers.
+
+Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976; Lai 1995), here under a
+learnt, bounded density in place of the normal one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from ci.series.bursts import Bursts
+from ci.series.levels import fit_levels
+from ci.series.noise import (
+    MAD_TO_DEVIATION,
+    MIN_FOR_SHAPE,
+    OUTLIER,
+    Noise,
+    Values,
+    bins_of,
+    estimate_noise,
+    median,
+    prior_noise,
+    stickiness_of_differences,
+    tick_of,
+)
+
+_MAX_VALUES = 64
+"""Of a level that are remembered."""
+_MAX_RESIDUALS = 96
+"""Distances from earlier levels that are remembered: what the noise is learnt from."""
+_LEARNING = 30
+"""Values before the first judgement, which the offline method cuts into levels."""
+_WINDOW = 24
+"""Values over which a step is looked for: one that does not show in so many is left to the offline method."""
+_GUARD = 12
+"""Newest values that say nothing of the present level and its noise, because they may belong to the next one."""
+_MIN_LEVEL = 8
+"""Values that a level needs before a step away from it can be seen."""
+_MIN_NEW = 5
+"""Values that a new level needs: what ends sooner is a burst, before the series has shown how long its bursts are."""
+_ACCEPTED = 20
+"""Values after which a new level is no burst that may yet end."""
+_BLOCK = 8
+"""Values between two looks at the noise."""
+_THRESHOLD = 8.0 + 2 * math.log(_WINDOW)
+"""Twice the log likelihood ratio that a step takes: the penalty of the offline method over the window."""
+_UNKNOWN = 60.0
+"""Values that count as much as all known ones in saying how dependent the noise may be: of 30 values it is taken for
+three times, of 120 for one and a half times as variable as if it were independent."""
+_RETURN_THRESHOLD = 8.0
+"""The same to be back at the level before: no place is looked for, and bursts end."""
+_BURST_RATE = 1.2e-3
+"""False alarms per value that bursts alone may cause; what they do not reach the threshold with, they do not cause."""
+_MIN_FOR_AUTOCORRELATION = 30
+"""Half of what the offline method asks for: here the residuals hold no step that could pass for autocorrelation."""
+_SLOPE_ERRORS = 4.0
+"""Standard errors a drift must have to be believed."""
+
+
+@dataclass(frozen=True)
+class OnlineState:
+    """All that is known of a series, small enough to store beside it."""
+
+    min_relative_change: float = 0.03
+    seen: int = 0
+    """Values so far, gaps included: the position of the next one."""
+    unit: float = 0.0
+    """What values are divided by where one of the first was 0 or below; 0 where logarithms are judged."""
+    values: tuple[float, ...] = ()
+    """Newest values of the present level, in time order."""
+    positions: tuple[int, ...] = ()
+    """Where they stand in the series."""
+    earlier: tuple[float, ...] = ()
+    """Newest values of the level before, as long as the present one may be a burst."""
+    residuals: tuple[float, ...] = ()
+    """Distances of earlier values from their level, on the scale they are judged on; none while learning."""
+
+    def to_json(self) -> str:
+        """As a JSON object; `from_json` reads it back equal."""
+        return json.dumps(asdict(self), allow_nan=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> OnlineState:
+        """Read what `to_json` wrote."""
+        stored = json.loads(text)
+        return cls(
+            min_relative_change=stored["min_relative_change"],
+            seen=stored["seen"],
+            unit=stored["unit"],
+            values=tuple(stored["values"]),
+            positions=tuple(stored["positions"]),
+            earlier=tuple(stored["earlier"]),
+            residuals=tuple(stored["residuals"]),
+        )
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A new level, as far as it can be seen from the values up to now."""
+
+    index: int
+    """Position of its first value."""
+    before: float
+    after: float
+    count_after: int
+    """Values of the new level that were needed to see it."""
+    is_return: bool
+    """Whether the series is back at the level before the last alarm, which was a burst then."""
+
+
+def start(*, min_relative_change: float = 0.03) -> OnlineState:
+    """A series of which nothing is known.
+
+    Raises:
+        ValueError: `min_relative_change` is not above 0.
+    """
+    if not min_relative_change > 0:
+        raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
+    return OnlineState(min_relative_change=min_relative_change)
+
+
+def update(state: OnlineState, value: float) -> tuple[OnlineState, Alarm | None]:
+    """Take in the next value of a series.
+
+    Args:
+        state: As the value before left it, or as `start` gave it.
+        value: What is not finite is a gap: it keeps its position and says nothing. So does what is 0 or below in a
+            series whose first values were above.
+
+    Returns:
+        The state from now on, and the new level if one has just come into sight.
+    """
+    is_learning = not state.residuals
+    if not math.isfinite(value) or (value <= 0 and not state.unit and not is_learning):
+        return replace(state, seen=state.seen + 1), None
+    state = replace(
+        state,
+        seen=state.seen + 1,
+        values=(*state.values, float(value)),
+        positions=(*state.positions, state.seen),
+    )
+    if is_learning:
+        return (_end_learning(state) if len(state.values) >= _LEARNING else state), None
+    scaled = _scaled(state.values, state.unit)
+    step = _find_step(state, scaled)
+    if step is not None:
+        alarm = Alarm(
+            index=state.positions[-step.length],
+            before=float(np.median(state.values[: -step.length])),
+            after=float(np.median(state.values[-step.length :])),
+            count_after=step.length,
+            is_return=step.is_return,
+        )
+        return (_end_burst if step.is_return else _begin_level)(state, step.length), alarm
+    if state.earlier and len(state.values) >= _ACCEPTED + _GUARD:
+        residuals = _remembered(state.residuals, _scaled(state.earlier, state.unit))
+        return replace(state, earlier=(), residuals=residuals), None
+    return (_forget(state, scaled) if len(state.values) > _MAX_VALUES else state), None
+
+
+def _scaled(values: tuple[float, ...], unit: float) -> Values:
+    """The values on the scale they are judged on."""
+    raw = np.array(values)
+    return raw / unit if unit else np.log(raw)
+
+
+def _floor(state: OnlineState) -> float:
+    """Smallest noise believed: a third of the smallest step that is told."""
+    return math.log1p(state.min_relative_change) / 3
+
+
+def _end_learning(state: OnlineState) -> OnlineState:
+    raw = np.array(state.values)
+    unit = 0.0 if raw.min() > 0 else float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
+    scaled = _scaled(state.values, unit)
+    fit = fit_levels(scaled, floor=_floor(state), min_segment=3)
+    begins = fit.starts[-1] if fit.starts else 0
+    return replace(
+        state,
+        unit=unit,
+        values=state.values[begins:],
+        positions=state.positions[begins:],
+        residuals=tuple((scaled - fit.fitted())[:begins].tolist()) or (0.0,),
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    length: int
+    """Values of the new level."""
+    is_return: bool
+
+
+def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
+    """The step that the newest values show, if they show one."""
+    count = len(scaled)
+    least = _MIN_NEW if state.earlier else _MIN_LEVEL
+    window, guard = min(_WINDOW, count - least), min(_GUARD, count - least)
+    if window < 2:
+        return None
+    settled = scaled[: count - guard]
+    known = _known_residuals(state, settled)
+    noise = _learn(known, _floor(state))
+    tail = scaled[count - window :]
+    level = _level_ahead(settled, noise, count)[count - window :]
+    # the present level is known from so many values only, which blurs a step away from it as much as the new one's do
+    gains = _gains(tail, level, noise) * len(settled) / (len(settled) + np.arange(1, window + 1))
+    # and the noise from so many: Student's t in place of the normal
+    gains = len(known) * np.log1p(np.maximum(gains, 0.0) / len(known))
+    length = int(gains.argmax()) + 1
+    gain, reached, left = float(gains[length - 1]), median(tail[window - length :]), float(level[-1])
+    if state.earlier:
+        before = median(_scaled(state.earlier, state.unit))
+        if length >= 2 and gain >= _RETURN_THRESHOLD and abs(reached - before) < abs(left - before) / 2:
+            return _Step(length, is_return=True)
+    is_significant = gain >= _THRESHOLD * _most_inflation(noise, len(known)) and count - length >= _MIN_LEVEL
+    is_relevant = abs(reached - left) >= math.log1p(state.min_relative_change)
+    if not is_significant or not is_relevant or length < _values_needed(np.array(known), reached - left, noise):
+        return None
+    return _Step(length, is_return=False)
+
+
+def _known_residuals(state: OnlineState, settled: Values) -> tuple[float, ...]:
+    """What the noise is learnt from. It stays for a block of values, so that it need not be learnt anew for each."""
+    if state.earlier:
+        return (*_residuals(_scaled(state.earlier, state.unit)), *state.residuals)
+    return (*state.residuals, *_residuals(settled[: max(len(settled) - state.seen % _BLOCK, 0)]))
+
+
+def _most_inflation(noise: Noise, count: int) -> float:
+    """How much more the evidence may vary than independent values would: as learnt, or while little is known, more."""
+    return max(noise.inflation, 1 + _UNKNOWN / count)
+
+
+def _values_needed(known: Values, step: float, noise: Noise) -> float:
+    """Values of a new level that bursts explain less often than is promised. Only those bursts count which went the
+    same way and at least half as far.
+    """
+    reached = known * math.copysign(1.0, step)
+    bursts = Bursts.of(reached > max(OUTLIER * noise.deviation, abs(step) / 2))
+    return max(bursts.longest_at_rate(len(known), _BURST_RATE), _MIN_NEW)
+
+
+def _residuals(settled: Values) -> list[float]:
+    return (settled - median(settled)).tolist() if len(settled) else []
+
+
+def _remembered(residuals: tuple[float, ...], settled: Values) -> tuple[float, ...]:
+    return (*residuals, *_residuals(settled))[-_MAX_RESIDUALS:]
+
+
+@lru_cache(maxsize=4096)
+def _learn(residuals: tuple[float, ...], floor: float) -> Noise:
+    known = np.array(residuals)
+    if len(known) < MIN_FOR_SHAPE // 2:
+        return prior_noise(max(MAD_TO_DEVIATION * median(np.abs(known)), floor) if len(known) else floor)
+    stickiness = stickiness_of_differences(known, least=_MIN_FOR_AUTOCORRELATION)
+    nothing = np.zeros(len(known), dtype=bool)
+    noise = estimate_noise(known, [], nothing, is_sticky=stickiness > 0, floor=floor, tick=tick_of(known))
+    if not noise.autocorrelation:
+        return noise
+    # the upper end of what so many values allow: too little of it raises false alarms, too much only waits
+    error = math.sqrt((1 - noise.autocorrelation**2) / len(known))
+    return replace(noise, autocorrelation=min(noise.autocorrelation + error, 0.95))
+
+
+def _level_ahead(settled: Values, noise: Noise, count: int) -> Values:
+    """The level, at each of `count` positions of which `settled` are the first: level, or drifting on if it drifts."""
+    middle = median(settled)
+    if len(settled) < 2 * _GUARD:
+        return np.full(count, middle)
+    times = np.arange(count) - (len(settled) - 1) / 2
+    limit = OUTLIER * noise.deviation
+    rest = np.minimum(np.maximum(settled - middle, -limit), limit)
+    power = len(settled) * (len(settled) ** 2 - 1) / 12
+    slope = float(times[: len(settled)] @ rest) / power
+    error = noise.deviation * math.sqrt(noise.mean_inflation / power)
+    drift = slope * times if abs(slope) > _SLOPE_ERRORS * error else 0.0
+    return middle + drift * np.ones(count)
+
+
+def _gains(tail: Values, level: Values, noise: Noise) -> Values:
+    """By how much the newest 1, 2, ... values are better explained by the best new level than by the present one."""
+    old = _costs((tail - level) / noise.deviation, noise)
+    candidates = tail[-_GUARD:]
+    # a new level is where some of its values are
+    offsets = (tail[:, None] - candidates) / noise.deviation
+    new = _costs(offsets, noise)
+    first = noise.costs[bins_of(offsets)]
+    ahead_old = np.cumsum(old[::-1])
+    ahead_new = np.cumsum(new[::-1], axis=0)
+    # the first value of a level owes nothing to the one before it
+    ahead_new += (first - new)[::-1]
+    gains: Values = ahead_old - ahead_new.min(axis=1)
+    return gains
+
+
+def _costs(distances: Values, noise: Noise) -> Values:
+    """Of each value given the one before it, along the first axis."""
+    costs = noise.costs[bins_of(distances)]
+    if noise.autocorrelation:
+        assert noise.innovation_costs is not None
+        wider = noise.deviation / noise.innovation
+        told = np.minimum(np.maximum(distances[:-1], -OUTLIER), OUTLIER) * noise.autocorrelation
+        costs[1:] = noise.innovation_costs[bins_of((distances[1:] - told) * wider)] - 2 * math.log(wider)
+    elif noise.stickiness < 0:
+        is_outlier = np.abs(distances) > OUTLIER
+        costs[1:] += noise.stickiness * (is_outlier[1:] & is_outlier[:-1])
+    return costs
+
+
+def _begin_level(state: OnlineState, length: int) -> OnlineState:
+    residuals = state.residuals
+    if state.earlier:
+        residuals = _remembered(residuals, _scaled(state.earlier, state.unit))
+    return replace(
+        state,
+        values=state.values[-length:],
+        positions=state.positions[-length:],
+        earlier=state.values[:-length],
+        residuals=residuals,
+    )
+
+
+def _end_burst(state: OnlineState, length: int) -> OnlineState:
+    """Back where it was: the values in between lie far from that level, which is learnt of them."""
+    burst = _scaled(state.values[:-length], state.unit) - median(_scaled(state.earlier, state.unit))
+    kept = state.earlier[-(_MAX_VALUES - length) :]
+    # places of the values before the burst no longer matter: no step will be looked for among them
+    return replace(
+        state,
+        values=(*kept, *state.values[-length:]),
+        positions=(*([state.positions[0]] * len(kept)), *state.positions[-length:]),
+        earlier=(),
+        residuals=(*state.residuals, *burst.tolist())[-_MAX_RESIDUALS:],
+    )
+
+
+def _forget(state: OnlineState, scaled: Values) -> OnlineState:
+    """Of a level that has gone on for long, the oldest values are kept as noise alone."""
+    settled = scaled[: len(scaled) - _GUARD]
+    return replace(
+        state,
+        values=state.values[_BLOCK:],
+        positions=state.positions[_BLOCK:],
+        residuals=(*state.residuals, *_residuals(settled)[:_BLOCK])[-_MAX_RESIDUALS:],
+    )

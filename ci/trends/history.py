@@ -1,0 +1,148 @@
+"""A project's history: series of values over commits to regressions. Pure.
+
+What is judged, and by which rule (docs/analysis.md argues each):
+
+- times: steps of the median time per commit (`ci.trends.time_steps`); the other measured metrics are the same numbers
+  divided by constants and are not judged twice;
+- outcomes of accuracy checks and of measurements: what worked at the commit before and fails now, or the reverse
+  (`ci.trends.outcome_changes`);
+- compiled facts: between neighbouring commits, exact. Only what a thread keeps in device memory, and whether a block
+  fits at all, decides (`ci.trends.compiled_changes`).
+
+What they find is put together by cause (`ci.group`), what may call somebody is chosen (`ci.trends.false_alarms`), and
+what is back where it was is noted (`ci.trends.recovery`). A step of a time is a suspicion until the two commits around
+it have been measured again, base against head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+from ci.group import ALL_KERNELS, group_with_findings
+from ci.pairs.pair_evidence import PairEvidence
+from ci.thresholds import Thresholds
+from ci.trends.compiled_changes import CompiledHistory
+from ci.trends.false_alarms import choose_alerts
+from ci.trends.outcome_changes import OUTCOME_METRICS, outcome_findings
+from ci.trends.recovery import note_recoveries
+from ci.trends.time_steps import TimeSteps
+from ci.trends.trend_finding import TrendFinding
+from db.values import CommitRef, Pair, Regression, RegressionState, Series, SeriesKey, SeriesPoint
+
+
+@dataclass(frozen=True, order=True)
+class PairRequest:
+    """What to measure base against head, to confirm or refute a step."""
+
+    base: CommitRef
+    head: CommitRef
+    case_id: str
+    implementation: str
+    runner_class: str
+
+
+@dataclass
+class Gathered:
+    """What series tell, before it is put together; of any number of them, a part at a time."""
+
+    findings: list[TrendFinding] = field(default_factory=list)
+    time_series: list[SeriesKey] = field(default_factory=list)
+    """Series of times that were judged, moved or not."""
+    series_by_night: Counter[date] = field(default_factory=Counter)
+    """How many of them were measured in each night."""
+
+    def add(self, other: Gathered) -> None:
+        self.findings += other.findings
+        self.time_series += other.time_series
+        self.series_by_night.update(other.series_by_night)
+
+
+def judge_history(
+    series: Iterable[Series], pairs: Sequence[Pair] = (), *, thresholds: Thresholds | None = None
+) -> list[Regression]:
+    """Find what got worse or better, at which commit, how sure that is, and what may have caused it.
+
+    Args:
+        series: Of any metrics; those that are not judged are left aside.
+        pairs: Paired measurements of neighbouring commits. A step is confirmed if the pair of its commits agrees, and
+            dismissed if the pair rules it out; where the step may as well lie one commit away, that pair counts too
+            and the regression moves to it.
+        thresholds: What is worth telling; the defaults if left out.
+
+    Returns:
+        Regressions and improvements, worst first; dismissed ones last.
+    """
+    limits = thresholds or Thresholds()
+    return put_together(gather(series, PairEvidence(pairs, limits), limits), limits)
+
+
+def gather(series: Iterable[Series], evidence: PairEvidence, thresholds: Thresholds) -> Gathered:
+    """What each of some series tells.
+
+    Args:
+        series: All series of some cases: what one tells is held against the others of its case.
+        evidence: Of paired measurements.
+        thresholds: What is worth telling.
+    """
+    given = list(series)
+    compiled = CompiledHistory(given)
+    gathered = Gathered(findings=list(compiled.findings()))
+    for one in given:
+        if one.key.metric not in OUTCOME_METRICS:
+            continue
+        by_commit = points_by_commit(one.points)
+        gathered.findings.extend(outcome_findings(one, by_commit))
+        if one.key.metric == "median_ns":
+            steps = TimeSteps(one.key, by_commit, thresholds)
+            gathered.time_series.append(one.key)
+            gathered.series_by_night.update(steps.nights)
+            gathered.findings.extend(steps.findings(evidence, compiled))
+    return gathered
+
+
+def put_together(gathered: Gathered, thresholds: Thresholds) -> list[Regression]:
+    """Regressions of all that was gathered, worst first."""
+    grouped = group_with_findings(gathered.findings, time_series=gathered.time_series, thresholds=thresholds)
+    chosen = choose_alerts(grouped, series_by_night=gathered.series_by_night, rate=thresholds.false_discovery_rate)
+    return note_recoveries(chosen, thresholds)
+
+
+def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:
+    """What to measure again, the largest step first, slower or faster: every step of an open regression that nothing
+    has confirmed.
+
+    Of an environment event only the largest step of each kernel: if those are not there, none is.
+    """
+    sizes: dict[PairRequest, float] = {}
+    for regression in regressions:
+        if regression.state is not RegressionState.OPEN or regression.is_confirmed:
+            continue
+        seen_kernels: set[str] = set()
+        for change in regression.change_points:
+            key = change.series
+            if key.metric != "median_ns" or change.is_gradual or not change.before or not change.after:
+                continue
+            if regression.kernel == ALL_KERNELS and key.kernel in seen_kernels:
+                continue
+            seen_kernels.add(key.kernel)
+            request = PairRequest(
+                base=change.previous_commit,
+                head=change.commit,
+                case_id=key.case_id,
+                implementation=key.implementation,
+                runner_class=key.runner_class,
+            )
+            sizes[request] = max(sizes.get(request, 0.0), abs(math.log(change.after / change.before)))
+    return sorted(sizes, key=lambda request: -sizes[request])
+
+
+def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[SeriesPoint]]:
+    """Points of each commit, commits in the order of the branch."""
+    grouped: dict[CommitRef, list[SeriesPoint]] = defaultdict(list)
+    for point in points:
+        grouped[point.commit].append(point)
+    return dict(sorted(grouped.items()))

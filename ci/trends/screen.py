@@ -1,0 +1,49 @@
+"""Which series of times moved at all: most never do, and need no more than this look. Pure.
+
+The look is the very one that `ci.trends.time_steps` takes, at the same values: what is left aside here would tell
+nothing there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci.thresholds import Thresholds
+from ci.trends.slow_drift import find_slow_drift
+from ci.trends.time_steps import QUARTILES_TO_ERROR, find_steps
+from db.values import TimeColumns
+
+
+def has_moved(columns: TimeColumns, thresholds: Thresholds) -> bool:
+    """Whether the series steps anywhere, or drifts."""
+    values, errors = _by_commit(columns)
+    if find_steps(values, errors, thresholds):
+        return True
+    return find_slow_drift(values, _first_days(columns).tolist(), thresholds) is not None
+
+
+def nights_of(columns: TimeColumns) -> NDArray[np.datetime64]:
+    """When commits were first measured, each night once."""
+    return np.unique(_first_days(columns))
+
+
+def _by_commit(columns: TimeColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Median of a commit's runs, and its standard error as a fraction; shapes [commits]."""
+    squares = (QUARTILES_TO_ERROR * columns.relative_spreads) ** 2 / columns.block_counts
+    starts = _starts(columns.places)
+    if len(starts) == len(columns.places):
+        return columns.medians_ns, np.sqrt(squares)
+    counts = np.diff([*starts, len(columns.places)])
+    medians = np.array([np.median(own) for own in np.split(columns.medians_ns, starts[1:])])
+    return medians, np.sqrt(np.add.reduceat(squares, starts)) / counts
+
+
+def _first_days(columns: TimeColumns) -> NDArray[np.datetime64]:
+    starts = _starts(columns.places)
+    return np.minimum.reduceat(columns.days, starts) if len(starts) else columns.days
+
+
+def _starts(places: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Where another commit begins."""
+    return np.flatnonzero(np.diff(places, prepend=-1))

@@ -1,0 +1,97 @@
+"""Slow drift of the times of a history: what no step shows, told with its start and its rate. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci.explain import NEAR_RUNS, explain_drift
+from ci.series.drift import Drift, find_drift
+from ci.thresholds import Thresholds
+from ci.trends.trend_finding import Status, TrendFinding, Window
+from collector.metrics import metric
+from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
+
+_WEEK_DAYS = 7.0
+_PARTS = 5
+"""A drift of which no two fifths of the series differ by half of it is none: a quick look that spares most series."""
+
+
+def find_slow_drift(
+    values: Sequence[float] | NDArray[np.float64], nights: Sequence[date], thresholds: Thresholds
+) -> Drift | None:
+    """Find a drift that lasts until now; its rate is per week, or per commit where all were measured in one week.
+
+    Args:
+        values: Times, a commit each, above 0.
+        nights: When each was first measured.
+        thresholds: What is worth telling.
+    """
+    if len(values) < 2 * _PARTS or not _may_drift(np.asarray(values), thresholds.drift_relative_change):
+        return None
+    weeks = _weeks(nights)
+    return find_drift(values, weeks, min_relative_change=thresholds.drift_relative_change)
+
+
+def drift_finding(
+    key: SeriesKey,
+    drift: Drift,
+    values: Sequence[float],
+    commits: Sequence[CommitRef],
+    points: Sequence[Sequence[SeriesPoint]],
+    nights: Sequence[date],
+) -> TrendFinding:
+    """Tell a drift as a change that begins at the commit after the last one of the old level."""
+    start = min(drift.start, len(commits) - 2)
+    before = float(np.median(values[: start + 1]))
+    after = before * (1 + drift.relative_change)
+    per = "a week" if _weeks(nights) is not None else "a commit"
+    change = ChangePoint(
+        series=key,
+        commit=commits[start + 1],
+        previous_commit=commits[start],
+        verdict=Verdict.REGRESSED if after > before else Verdict.IMPROVED,
+        before=before,
+        after=after,
+        evidence=(
+            f"median time drifts by {drift.rate:+.2%} {per} since then, {metric('median_ns').format(before)} to "
+            f"{metric('median_ns').format(after)} ({drift.relative_change:+.1%}), {len(commits) - start - 1} commits"
+        ),
+        is_gradual=True,
+    )
+    # the start is known to about a tenth of what has drifted since
+    slack = max(1, (len(commits) - start) // 10)
+    first, last = max(1, start + 1 - slack), min(len(commits) - 1, start + 1 + slack)
+    window = Window(
+        min(commits[first - 1].first_parent_count + 1, commits[last].first_parent_count),
+        commits[last].first_parent_count,
+    )
+    return TrendFinding(
+        change=change,
+        status=Status.UNCONFIRMED,
+        suspects=explain_drift(
+            [point for run in points[max(0, start - NEAR_RUNS) : start + 1] for point in run],
+            [point for run in points[-NEAR_RUNS:] for point in run],
+            math.log1p(drift.relative_change),
+        ),
+        window=window,
+        reach=window,
+        # an e-value: Ville's bound holds however often one looks
+        p_value=math.exp(-drift.likelihood_ratio / 2),
+        night=nights[-1],
+    )
+
+
+def _may_drift(values: NDArray[np.float64], min_relative_change: float) -> bool:
+    parts = [float(np.median(part)) for part in np.array_split(values, _PARTS)]
+    return min(parts) > 0 and max(parts) / min(parts) > 1 + min_relative_change / 2
+
+
+def _weeks(nights: Sequence[date]) -> NDArray[np.float64] | None:
+    """Weeks since the first night; None where they do not span one."""
+    days = np.asarray(nights, dtype="datetime64[D]").astype(np.float64)
+    return (days - days[0]) / _WEEK_DAYS if days[-1] - days[0] >= _WEEK_DAYS else None

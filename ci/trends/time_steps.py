@@ -1,0 +1,185 @@
+"""Steps of the times of a history, each with what it was held against. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci import detect
+from ci.compare import Comparison
+from ci.explain import NEAR_RUNS, Around, CodeMove, explain
+from ci.pairs.pair_evidence import PairEvidence, in_words, look_again
+from ci.series.chance import chances_of_steps
+from ci.series.drift import find_ratchets
+from ci.thresholds import Thresholds
+from ci.trends.compiled_changes import CompiledHistory
+from ci.trends.slow_drift import drift_finding, find_slow_drift
+from ci.trends.trend_finding import Status, TrendFinding, Window, window_of
+from collector.metrics import metric
+from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
+
+QUARTILES_TO_ERROR = 1.2533 / 1.349
+"""Standard error of a median, in distances between the quartiles, of one value: 1.2533 σ, and the quartiles of a normal
+distribution lie 1.349 σ apart."""
+
+Points = Mapping[CommitRef, Sequence[SeriesPoint]]
+
+
+class TimeSteps:
+    """One series of times: its values, where they step, and whether they drift."""
+
+    def __init__(self, key: SeriesKey, by_commit: Points, thresholds: Thresholds) -> None:
+        self._key = key
+        self._points = {
+            commit: timed
+            for commit, points in by_commit.items()
+            if (timed := [point for point in points if point.value is not None])
+        }
+        self._commits = list(self._points)
+        self._values = [
+            statistics.median(point.value for point in points if point.value is not None)
+            for points in self._points.values()
+        ]
+        self._nights = [_night(points) for points in self._points.values()]
+        self._steps = find_steps(self._values, relative_errors(self._points), thresholds)
+        # a drift has no steps once it is taken off; where there are any, they are the plainer explanation
+        self._drift = None if self._steps else find_slow_drift(self._values, self._nights, thresholds)
+        self._ratchets = {
+            ratchet.worse_at: ratchet
+            for ratchet in find_ratchets(self._steps, min_relative_change=thresholds.drift_relative_change)
+        }
+
+    @property
+    def nights(self) -> set[date]:
+        """When a commit was first measured, in UTC."""
+        return set(self._nights)
+
+    def findings(self, evidence: PairEvidence, compiled: CompiledHistory) -> Iterator[TrendFinding]:
+        """Every step, and the drift."""
+        for step, chance in zip(self._steps, chances_of_steps(self._values, self._steps), strict=True):
+            yield self._finding(step, chance, evidence, compiled)
+        if self._drift is not None:
+            points = list(self._points.values())
+            yield drift_finding(self._key, self._drift, self._values, self._commits, points, self._nights)
+
+    def _finding(
+        self, step: detect.ChangePoint, chance: float, evidence: PairEvidence, compiled: CompiledHistory
+    ) -> TrendFinding:
+        verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
+        index, status, comparison = look_again(self._key, self._commits, step, verdict, evidence)
+        commit, previous = self._commits[index], self._commits[index - 1]
+        code = compiled.move(self._key, previous, commit, verdict)
+        change = ChangePoint(
+            series=self._key,
+            commit=commit,
+            previous_commit=previous,
+            verdict=verdict,
+            before=step.before,
+            after=step.after,
+            evidence=_sentence(step, comparison, code) + self._never_came_back(step),
+        )
+        log_change = math.log(step.after / step.before)
+        around = Around(
+            before=self._runs(range(max(0, index - NEAR_RUNS), index))[-NEAR_RUNS:],
+            after=self._runs(range(index, min(len(self._commits), index + NEAR_RUNS)))[:NEAR_RUNS],
+            log_change=log_change,
+            candidates=frozenset(self._commits[place] for place in step.candidates),
+            code=code,
+            paired=comparison if status is Status.CONFIRMED else None,
+        )
+        window, reach = self._window(step, change, status)
+        return TrendFinding(
+            change=change,
+            status=status,
+            suspects=explain(around),
+            window=window,
+            reach=reach,
+            log_error=abs(log_change) / step.standard_errors if step.standard_errors > 0 else 0.0,
+            p_value=chance,
+            night=self._nights[index],
+        )
+
+    def _never_came_back(self, step: detect.ChangePoint) -> str:
+        ratchet = self._ratchets.get(step.index)
+        if ratchet is None:
+            return ""
+        return (
+            f"; a fix at {self._commits[ratchet.better_at].short_sha} brought it back to "
+            f"{metric('median_ns').format(ratchet.after)} only: {ratchet.kept_share:.0%} of the change is still there"
+        )
+
+    def _runs(self, places: range) -> list[SeriesPoint]:
+        return [point for place in places for point in self._points[self._commits[place]]]
+
+    def _window(self, step: detect.ChangePoint, change: ChangePoint, status: Status) -> tuple[Window, Window]:
+        if status is Status.CONFIRMED:
+            return window_of(change), window_of(change)
+        first, last = min(step.candidates), max(step.candidates)
+        return self._between(first, last), self._between(max(1, first - 1), min(len(self._commits) - 1, last + 1))
+
+    def _between(self, first: int, last: int) -> Window:
+        """Places after the last commit that surely has the old level, to the one that surely has the new."""
+        end = self._commits[last].first_parent_count
+        return Window(min(self._commits[first - 1].first_parent_count + 1, end), end)
+
+
+def find_steps(
+    values: Sequence[float] | NDArray[np.float64],
+    errors: Sequence[float] | NDArray[np.float64],
+    thresholds: Thresholds,
+) -> list[detect.ChangePoint]:
+    """Steps of a time.
+
+    Args:
+        values: Medians, a commit each.
+        errors: Their standard errors as a fraction; NaN where they are not known.
+        thresholds: What is worth telling.
+    """
+    return detect.find_change_points(
+        values, min_relative_change=thresholds.trend_relative_change, relative_errors=errors
+    )
+
+
+def relative_errors(by_commit: Points) -> list[float]:
+    """Standard error of each commit's time as a fraction of it; NaN where its runs do not say.
+
+    Samples of a block agree with each other more than with the next block's, so the blocks are counted, not the
+    samples. Runs of one commit add up.
+    """
+    return [_relative_error(points) for points in by_commit.values()]
+
+
+def _relative_error(points: Sequence[SeriesPoint]) -> float:
+    squares = []
+    for point in points:
+        if point.value is None or point.low is None or point.high is None or not point.block_count:
+            return math.nan
+        error = QUARTILES_TO_ERROR * (point.high - point.low) / point.value
+        squares.append(error**2 / point.block_count)
+    return math.sqrt(sum(squares)) / len(squares)
+
+
+def _night(points: Sequence[SeriesPoint]) -> date:
+    return min(point.measured_at for point in points).astimezone(UTC).date()
+
+
+def _sentence(step: detect.ChangePoint, comparison: Comparison | None, code: CodeMove | None) -> str:
+    sentence = (
+        f"median time {metric('median_ns').format(step.before)} to {metric('median_ns').format(step.after)} "
+        f"({step.after / step.before - 1:+.1%}), {step.count_before} commits before and {step.count_after} after, "
+        f"{step.standard_errors:.1f} standard errors"
+    )
+    if comparison is not None:
+        sentence += f"; measured again side by side: {in_words(comparison)}"
+    if code is not None:
+        sentence += (
+            f"; machine code changed on {code.changed_targets} of {code.known_targets} targets"
+            if code.changed_targets
+            else f"; machine code unchanged on all {code.known_targets} targets"
+        )
+    return sentence

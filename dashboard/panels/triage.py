@@ -1,0 +1,121 @@
+"""What people decided about a regression, and the form by which those who may decide do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from uuid import UUID
+
+import pandas as pd
+import streamlit as st
+
+from dashboard import data
+from dashboard.access.rights import NotAllowedError, may_triage
+from dashboard.access.sign_in import person_here
+from dashboard.tables.table import show_table
+from dashboard.triaged import Triaged
+from dashboard.wording import TRIAGE_MARKS, code_span, shortened
+from dashboard.zone import written
+from db.access.values import AuditEntry, TriageState
+from db.judged.triage import StaleTriageError
+from roofwatch.settings import load_settings
+
+_MEANING = {
+    TriageState.NEW: "nobody has decided",
+    TriageState.ACKNOWLEDGED: "somebody is at it",
+    TriageState.EXPECTED: "it is real and stays: the price of something",
+    TriageState.FIXED: "it is mended",
+    TriageState.INVALID: "it is none",
+}
+_LONGEST_REASON = 500
+_STATE, _REASON, _OUTCOME = "triage:state", "triage:reason", "triage:outcome"
+
+
+def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
+    """How it stands, and a form for those who may decide; others are told why there is none."""
+    _show_state(one, zone)
+    _show_outcome()
+    settings = load_settings()
+    if settings.sign_in_issuer is None:
+        st.caption("Read only here: nobody can sign in to this dashboard. `roofwatch api` takes decisions too.")
+        return
+    person = person_here()
+    if person is None:
+        st.caption("Sign in to decide.")
+        return
+    if not may_triage(person, project, settings.triagers):
+        st.caption(f"{code_span(person.shown_as)} may read, but is not among those who decide here.")
+        return
+    _show_form(project, one)
+
+
+def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
+    """Who decided what, newest first."""
+    if not entries:
+        st.text("Nobody has decided anything about it yet.")
+        return
+    show_table(
+        pd.DataFrame(
+            {
+                "when": [written(entry.at, zone) for entry in entries],
+                "who": [entry.person or "" for entry in entries],
+                "from": [entry.before or "" for entry in entries],
+                "to": [entry.after or "" for entry in entries],
+                "reason": [entry.reason or "" for entry in entries],
+                "let in as": [entry.actor for entry in entries],
+            }
+        )
+    )
+
+
+def _show_state(one: Triaged, zone: tzinfo) -> None:
+    decided, mark = one.triage, TRIAGE_MARKS[one.triage.state]
+    st.markdown(f":{mark.badge_colour}-badge[{mark.text}] {_MEANING[decided.state]}")
+    if decided.person and decided.changed_at:
+        st.text(f"{shortened(decided.person)}, {written(decided.changed_at, zone)}\n{decided.reason or ''}")
+
+
+def _show_form(project: str, one: Triaged) -> None:
+    regression_id, seen = one.triage.regression_id, one.triage.state
+    offered = [state for state in TriageState if state is not seen]
+    # what somebody began to write about one regression is not about another
+    state_key, reason_key = f"{_STATE}:{regression_id}:{seen}", f"{_REASON}:{regression_id}:{seen}"
+    with st.form(f"triage:{regression_id}", border=True):
+        first = offered.index(TriageState.ACKNOWLEDGED) if TriageState.ACKNOWLEDGED in offered else 0
+        st.radio(
+            "Decide",
+            offered,
+            index=first,
+            key=state_key,
+            format_func=lambda state: TRIAGE_MARKS[state].text,
+            captions=[_MEANING[state] for state in offered],
+        )
+        st.text_input("Why", key=reason_key, max_chars=_LONGEST_REASON)
+        st.form_submit_button(
+            "Decide", type="primary", on_click=_decide, args=(project, regression_id, seen, state_key, reason_key)
+        )
+
+
+def _decide(project: str, regression_id: UUID, seen: TriageState, state_key: str, reason_key: str) -> None:
+    """Runs before the view is drawn again, with the state that the person saw when the form was drawn."""
+    reason = str(st.session_state[reason_key]).strip()
+    person = person_here()
+    if person is None:
+        _remember("Sign in again: you are signed out.")
+    elif not reason:
+        _remember("Say why: the reason is kept with the decision.")
+    else:
+        try:
+            data.decide(project, regression_id, st.session_state[state_key], seen=seen, person=person, reason=reason)
+        except (NotAllowedError, StaleTriageError) as error:
+            _remember(f"Nothing was decided: {code_span(str(error))}")
+
+
+def _remember(what: str) -> None:
+    st.session_state[_OUTCOME] = what
+
+
+def _show_outcome() -> None:
+    outcome = st.session_state.pop(_OUTCOME, None)
+    if outcome is not None:
+        st.warning(outcome, icon=":material/error:")

@@ -1,0 +1,218 @@
+"""Regressions: what `ci` judged of a project, kept for those who look. Derived, so replaced whole."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy.orm import Session, aliased
+
+from db.errors import StoreError
+from db.judged.triage import follow_regressions
+from db.tables.records import CaseRow, ChangePointRow, CommitRow, ProjectRow, RegressionRow
+from db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
+
+
+def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:
+    """Put these in the place of everything that was judged of the project before, in one transaction. What was decided
+    about them follows (`db.judged.triage`).
+
+    Raises:
+        StoreError: the project, or a commit or case that a regression names, has never been ingested; or two of
+            them are the same regression.
+    """
+    _check(project, regressions)
+    with Session(engine) as session, session.begin():
+        # two judgements at once follow each other; ingest goes on meanwhile
+        lock = select(ProjectRow.id).where(ProjectRow.name == project).with_for_update(key_share=True)
+        project_id = session.scalar(lock)
+        if project_id is None:
+            raise StoreError(f"project {project!r}: not in this database; ingest a record of it first")
+        commit_ids = _ids(session, project, project_id, CommitRow.sha, CommitRow, _shas(regressions))
+        case_ids = _ids(session, project, project_id, CaseRow.name, CaseRow, _case_names(regressions))
+        of_project = select(CommitRow.id).where(CommitRow.project_id == project_id)
+        session.execute(delete(RegressionRow).where(RegressionRow.commit_id.in_(of_project)))
+        follow_regressions(session, project_id, regressions)
+        if not regressions:
+            return
+        rows = [
+            {
+                "commit_id": commit_ids[regression.commit.sha],
+                "kernel": regression.kernel,
+                "verdict": regression.verdict.value,
+                "cause": regression.cause.value,
+                "summary": regression.summary,
+                "state": regression.state.value,
+                "is_confirmed": regression.is_confirmed,
+                "suspects": [asdict(suspect) for suspect in regression.suspects],
+                "family": regression.family,
+                "typical_change": regression.typical_change,
+                "change_spread": regression.change_spread,
+                "is_alert": regression.is_alert,
+                "recovered_commit_id": None
+                if regression.recovered_at is None
+                else commit_ids[regression.recovered_at.sha],
+            }
+            for regression in regressions
+        ]
+        inserting = insert(RegressionRow).returning(RegressionRow.id, sort_by_parameter_order=True)
+        regression_ids = session.scalars(inserting, rows).all()
+        points = [
+            _change_point_row(regression_id, position, point, commit_ids, case_ids)
+            for regression_id, regression in zip(regression_ids, regressions, strict=True)
+            for position, point in enumerate(regression.change_points)
+        ]
+        if points:
+            session.execute(insert(ChangePointRow), points)
+
+
+def list_regressions(
+    session: Session, project: str, states: Collection[RegressionState] | None = None
+) -> list[Regression]:
+    """What was judged of a project, of the newest commit first, then by kernel and verdict; of some states only
+    where they are given.
+    """
+    recovery = aliased(CommitRow)
+    query = (
+        select(RegressionRow, CommitRow, recovery)
+        .join(CommitRow, CommitRow.id == RegressionRow.commit_id)
+        .outerjoin(recovery, recovery.id == RegressionRow.recovered_commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .where(ProjectRow.name == project)
+        .order_by(CommitRow.first_parent_count.desc(), CommitRow.sha, RegressionRow.kernel, RegressionRow.verdict)
+    )
+    if states is not None:
+        query = query.where(RegressionRow.state.in_([state.value for state in states]))
+    rows = session.execute(query).all()
+    points = _change_points(session, project, [regression.id for regression, *_ in rows])
+    return [
+        Regression(
+            project=project,
+            commit=commit.to_ref(),
+            kernel=regression.kernel,
+            verdict=Verdict(regression.verdict),
+            cause=Cause(regression.cause),
+            summary=regression.summary,
+            change_points=tuple(points[regression.id]),
+            state=RegressionState(regression.state),
+            is_confirmed=regression.is_confirmed,
+            suspects=tuple(
+                Suspect(Cause(suspect["cause"]), suspect["weight"], suspect["sentence"])
+                for suspect in regression.suspects
+            ),
+            family=regression.family,
+            typical_change=regression.typical_change,
+            change_spread=regression.change_spread,
+            is_alert=regression.is_alert,
+            recovered_at=None if recovered is None else recovered.to_ref(),
+        )
+        for regression, commit, recovered in rows
+    ]
+
+
+def _check(project: str, regressions: Sequence[Regression]) -> None:
+    for regression in regressions:
+        named = {regression.project, *(point.series.project for point in regression.change_points)}
+        if named != {project}:
+            raise StoreError(
+                f"regression of {regression.kernel} at {regression.commit.short_sha}: it speaks of project "
+                f"{', '.join(sorted(named))}, not only of {project}; judge each project by itself"
+            )
+    for key, count in Counter(regression.key for regression in regressions).items():
+        if count > 1:
+            _, sha, kernel, verdict = key
+            raise StoreError(
+                f"{count} regressions of {kernel} at {sha[:8]} are {verdict}; group them into one before storing"
+            )
+
+
+def _shas(regressions: Sequence[Regression]) -> set[str]:
+    commits = [regression.commit for regression in regressions]
+    commits += [regression.recovered_at for regression in regressions if regression.recovered_at is not None]
+    for regression in regressions:
+        for point in regression.change_points:
+            commits += [point.commit, point.previous_commit]
+    return {commit.sha for commit in commits}
+
+
+def _case_names(regressions: Sequence[Regression]) -> set[str]:
+    return {point.series.case_id for regression in regressions for point in regression.change_points}
+
+
+def _ids(
+    session: Session, project: str, project_id: int, name: Any, table: type[CommitRow | CaseRow], names: set[str]
+) -> dict[str, int]:
+    """Row ids by name; every name must be there."""
+    query = select(name, table.id).where(table.project_id == project_id, name.in_(names))
+    ids: dict[str, int] = dict(session.execute(query).all())
+    missing = names - ids.keys()
+    if missing:
+        raise StoreError(
+            f"{table.__tablename__} {min(missing)}: not in project {project!r}; ingest a record of it first"
+        )
+    return ids
+
+
+def _change_point_row(
+    regression_id: int, position: int, point: ChangePoint, commit_ids: dict[str, int], case_ids: dict[str, int]
+) -> dict[str, Any]:
+    return {
+        "regression_id": regression_id,
+        "position": position,
+        "commit_id": commit_ids[point.commit.sha],
+        "previous_commit_id": commit_ids[point.previous_commit.sha],
+        "case_id": case_ids[point.series.case_id],
+        "implementation": point.series.implementation,
+        "metric": point.series.metric,
+        "runner_class": point.series.runner_class,
+        "function": point.series.function,
+        "target": point.series.target,
+        "tensor": point.series.tensor,
+        "verdict": point.verdict.value,
+        "before": point.before,
+        "after": point.after,
+        "evidence": point.evidence,
+        "is_gradual": point.is_gradual,
+    }
+
+
+def _change_points(
+    session: Session, project: str, regression_ids: Sequence[int]
+) -> defaultdict[int, list[ChangePoint]]:
+    commit, previous = aliased(CommitRow), aliased(CommitRow)
+    query = (
+        select(ChangePointRow, CaseRow.name, commit, previous)
+        .join(CaseRow, CaseRow.id == ChangePointRow.case_id)
+        .join(commit, commit.id == ChangePointRow.commit_id)
+        .join(previous, previous.id == ChangePointRow.previous_commit_id)
+        .where(ChangePointRow.regression_id.in_(regression_ids))
+        .order_by(ChangePointRow.regression_id, ChangePointRow.position)
+    )
+    points = defaultdict(list)
+    for row, case_id, commit_row, previous_row in session.execute(query):
+        key = SeriesKey(
+            project=project,
+            case_id=case_id,
+            implementation=row.implementation,
+            metric=row.metric,
+            runner_class=row.runner_class,
+            function=row.function,
+            target=row.target,
+            tensor=row.tensor,
+        )
+        points[row.regression_id].append(
+            ChangePoint(
+                series=key,
+                commit=commit_row.to_ref(),
+                previous_commit=previous_row.to_ref(),
+                verdict=Verdict(row.verdict),
+                before=row.before,
+                after=row.after,
+                evidence=row.evidence,
+                is_gradual=row.is_gradual,
+            )
+        )
+    return points

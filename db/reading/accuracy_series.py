@@ -1,0 +1,101 @@
+"""Series of how far results lie from the reference."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import Select, and_, func, select
+from sqlalchemy.orm import Session
+
+from collector.metrics import Layer
+from collector.part import Outcome
+from db.reading.series_filter import SeriesFilter, is_first_of_layer
+from db.reading.series_runs import SeriesRun
+from db.tables.records import AccuracyRow, CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow, TensorErrorRow
+from db.values import SeriesKey, SeriesPoint
+
+
+def accuracy_points(
+    session: Session, wanted: SeriesFilter, runs: Mapping[int, SeriesRun]
+) -> Iterator[tuple[SeriesKey, SeriesPoint]]:
+    metrics = wanted.metric_keys(Layer.ACCURACY)
+    if not metrics:
+        return
+    columns = [
+        AccuracyRow.run_number,
+        CaseRow.name,
+        AccuracyRow.implementation,
+        AccuracyRow.outcome,
+        AccuracyRow.message,
+    ]
+    errors = [getattr(TensorErrorRow, metric) for metric in metrics]
+    query = _checks([*columns, TensorErrorRow.tensor, *errors], wanted)
+    rows = [row for row in session.execute(query) if row.run_number in runs]
+    tensors = defaultdict(set)
+    for row in rows:
+        if row.tensor is not None:
+            tensors[row.name, row.implementation, runs[row.run_number].runner_class].add(row.tensor)
+    failures = {}
+    for row in rows:
+        run = runs[row.run_number]
+        if row.outcome != Outcome.OK:
+            failures[row.run_number, row.name, row.implementation] = row
+            continue
+        for metric in metrics:
+            yield (
+                _accuracy_key(wanted, row.name, row.implementation, metric, run.runner_class, row.tensor),
+                run.point(row.outcome, row.message, getattr(row, metric)),
+            )
+    for row in failures.values():
+        run = runs[row.run_number]
+        for tensor in tensors.get((row.name, row.implementation, run.runner_class), {""}):
+            for metric in metrics:
+                yield (
+                    _accuracy_key(wanted, row.name, row.implementation, metric, run.runner_class, tensor),
+                    run.point(row.outcome, row.message, None),
+                )
+
+
+def accuracy_keys(session: Session, wanted: SeriesFilter) -> Iterator[SeriesKey]:
+    metrics = wanted.metric_keys(Layer.ACCURACY)
+    if not metrics:
+        return
+    by = (CaseRow.name, AccuracyRow.implementation, EnvironmentRow.runner_class, TensorErrorRow.tensor)
+    ok_count = func.count().filter(AccuracyRow.outcome == Outcome.OK.value).label("ok_count")
+    rows = session.execute(_checks([*by, ok_count], wanted).group_by(*by)).all()
+    compared = {(row.name, row.implementation, row.runner_class) for row in rows if row.tensor is not None}
+    for row in rows:
+        if row.tensor is None and (row.name, row.implementation, row.runner_class) in compared:
+            continue
+        for metric in metrics:
+            if row.ok_count or is_first_of_layer(metric):
+                yield _accuracy_key(wanted, row.name, row.implementation, metric, row.runner_class, row.tensor or "")
+
+
+def _checks(columns: Collection[Any], wanted: SeriesFilter) -> Select[Any]:
+    """Select from checks and their tensors, joined with all that keys and filters need."""
+    return (
+        select(*columns)
+        .select_from(AccuracyRow)
+        .join(CaseRow, CaseRow.id == AccuracyRow.case_id)
+        .join(RunRow, RunRow.number == AccuracyRow.run_number)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, and_(ProjectRow.id == CommitRow.project_id, ProjectRow.id == CaseRow.project_id))
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .outerjoin(
+            TensorErrorRow,
+            (TensorErrorRow.measured_on == AccuracyRow.measured_on)
+            & (TensorErrorRow.run_number == AccuracyRow.run_number)
+            & (TensorErrorRow.case_id == AccuracyRow.case_id)
+            & (TensorErrorRow.implementation == AccuracyRow.implementation),
+        )
+        .where(wanted.runs(), wanted.subject(AccuracyRow.implementation))
+    )
+
+
+def _accuracy_key(
+    wanted: SeriesFilter, case_id: str, implementation: str, metric: str, runner_class: str, tensor: str
+) -> SeriesKey:
+    return SeriesKey(wanted.project, case_id, implementation, metric, runner_class=runner_class, tensor=tensor)

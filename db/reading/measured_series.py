@@ -1,0 +1,181 @@
+"""Series of what was measured. What is the same in all points of a series is read once, then the points by its id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, literal, select
+from sqlalchemy.orm import Session
+
+from collector.metrics import Layer
+from collector.part import Outcome
+from db.reading.conditions import Conditions, conditions_of
+from db.reading.series_filter import SeriesFilter, is_first_of_layer, metric_keys
+from db.reading.series_runs import SeriesRun
+from db.storing.samples import unpack
+from db.tables.records import (
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    MeasurementRow,
+    ProjectRow,
+    RunRow,
+    SampleSetRow,
+    SeriesRow,
+)
+from db.values import SeriesKey, SeriesPoint
+
+_COSTS = {
+    "flop_per_s": CaseVersionRow.flop_count,
+    "memory_bytes_per_s": CaseVersionRow.memory_bytes,
+    "bus_bytes_per_s": CaseVersionRow.bus_bytes,
+}
+"""Metrics that are what a case costs over its time."""
+
+
+def measured_points(
+    session: Session, wanted: SeriesFilter, runs: Mapping[int, SeriesRun]
+) -> Iterator[tuple[SeriesKey, SeriesPoint]]:
+    metrics = wanted.metric_keys(Layer.MEASURED)
+    if not metrics or not runs:
+        return
+    series = {row.id: row for row in session.execute(_series(wanted))}
+    keys = {
+        (series_id, metric): SeriesKey(
+            wanted.project, row.name, row.implementation, metric, runner_class=row.runner_class
+        )
+        for series_id, row in series.items()
+        for metric in metrics
+    }
+    for row in session.execute(_measurements(list(series), wanted)):
+        run = runs.get(row.run_number)
+        if run is None:
+            continue
+        if row.outcome != Outcome.OK:
+            for metric in metrics:
+                yield keys[row.series_id, metric], run.point(row.outcome, row.message, None)
+            continue
+        for metric in metrics:
+            point = _point(run, row, series[row.series_id], metric, wanted)
+            if point is not None:
+                yield keys[row.series_id, metric], point
+
+
+def measured_keys(session: Session, wanted: SeriesFilter) -> Iterator[SeriesKey]:
+    metrics = wanted.metric_keys(Layer.MEASURED)
+    if not metrics:
+        return
+    # for each series a look at whether there is any such measurement, never at all of them
+    values = [_has_value(wanted, metric).label(metric) for metric in metrics]
+    query = _series(wanted).add_columns(*values).where(_has_measurement(wanted, literal(value=True)))
+    found = set()
+    for row in session.execute(query):
+        for metric in metrics:
+            if getattr(row, metric) or is_first_of_layer(metric):
+                found.add(
+                    SeriesKey(wanted.project, row.name, row.implementation, metric, runner_class=row.runner_class)
+                )
+    yield from found
+
+
+def _series(wanted: SeriesFilter) -> Select[*tuple[Any, ...]]:
+    query: Select[*tuple[Any, ...]] = (
+        select(
+            SeriesRow.id,
+            CaseRow.name,
+            SeriesRow.implementation,
+            SeriesRow.runner_class,
+            *(cost.label(f"{metric}_cost") for metric, cost in _COSTS.items()),
+        )
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .where(ProjectRow.name == wanted.project, wanted.subject(SeriesRow.implementation))
+    )
+    if wanted.keys is not None:
+        query = query.where(SeriesRow.runner_class.in_({key.runner_class for key in wanted.keys}))
+    return query
+
+
+def _measurements(series_ids: list[int], wanted: SeriesFilter) -> Select[*tuple[Any, ...]]:
+    table = MeasurementRow
+    query: Select[*tuple[Any, ...]] = select(
+        table.series_id,
+        table.run_number,
+        table.outcome,
+        table.message,
+        table.median_ns,
+        table.q1_ns.label("low_ns"),
+        table.q3_ns.label("high_ns"),
+        table.block_count,
+        table.utilisation,
+        table.joules_per_launch,
+    ).where(table.series_id.in_(series_ids))
+    if wanted.include_conditions:
+        samples = SampleSetRow
+        query = query.add_columns(samples.content).outerjoin(
+            samples,
+            (samples.measured_on == table.measured_on)
+            & (samples.run_number == table.run_number)
+            & (samples.series_id == table.series_id),
+        )
+    return query
+
+
+def _point(run: SeriesRun, row: Row[Any], series: Row[Any], metric: str, wanted: SeriesFilter) -> SeriesPoint | None:
+    """None where the measurement has no such value."""
+    if metric == "median_ns":
+        seen: Conditions | Mapping[str, Any] = {}
+        if wanted.include_conditions and row.content is not None:
+            samples = unpack(row.content)
+            seen = conditions_of(samples.facts, samples.autotuning)
+        return run.point(
+            row.outcome,
+            row.message,
+            row.median_ns,
+            low=row.low_ns,
+            high=row.high_ns,
+            block_count=row.block_count,
+            **seen,
+        )
+    if metric == "joules_per_launch":
+        # counted over whole blocks: no quartiles
+        value = row.joules_per_launch
+        return None if value is None else run.point(row.outcome, row.message, value)
+    value = row.utilisation
+    if metric in _COSTS:
+        cost = getattr(series, f"{metric}_cost")
+        value = cost / row.median_ns * 1e9 if cost else None
+    if value is None:
+        return None
+    # a constant over the time, so its quartiles are those of the time upside down
+    low, high = value * row.median_ns / row.high_ns, value * row.median_ns / row.low_ns
+    return run.point(row.outcome, row.message, value, low=low, high=high)
+
+
+def _has_measurement(wanted: SeriesFilter, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether a series has any measurement like that in the runs that are wanted."""
+    return exists(
+        select(1)
+        .select_from(MeasurementRow)
+        .join(RunRow, RunRow.number == MeasurementRow.run_number)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .where(MeasurementRow.series_id == SeriesRow.id, wanted.runs(), condition)
+        .correlate(SeriesRow, ProjectRow)
+        .offset(0)  # else Postgres makes a join of it, and reads all measurements instead of the first
+    )
+
+
+def _has_value(wanted: SeriesFilter, metric: str) -> ColumnElement[bool]:
+    has_time = _has_measurement(wanted, MeasurementRow.outcome == Outcome.OK.value)
+    if metric == "median_ns":
+        return has_time
+    if metric in _COSTS:
+        return and_(_COSTS[metric] > 0, has_time)
+    flag = SeriesRow.has_utilisation if metric == "utilisation" else SeriesRow.has_energy
+    # only a look where there is something to find: else it would go through the whole series in vain
+    return case((flag, _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))), else_=False)
+
+
+assert {*_COSTS, "median_ns", "joules_per_launch", "utilisation"} == set(metric_keys(Layer.MEASURED))

@@ -1,0 +1,303 @@
+"""Put a stored run together again as the record that it was."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session, undefer
+
+from collector.artefact import Artefact
+from collector.machine import Ceiling, Environment
+from collector.measurement import Measurement
+from collector.part import Outcome
+from collector.record import RunRecord
+from collector.results import Accuracy, Counters, StaticFacts, TensorError
+from db.errors import AgedError, StoreError
+from db.projects import record_name
+from db.storing.measurements import bound_of
+from db.storing.samples import unpack
+from db.tables.artefacts import RunArtefactRow
+from db.tables.records import (
+    AccuracyRow,
+    CaseRow,
+    CaseVersionRow,
+    CeilingRow,
+    CommitRow,
+    CompilationRow,
+    CountersRow,
+    EnvironmentRow,
+    MeasurementRow,
+    ProjectRow,
+    RunRow,
+    SampleSetRow,
+    SeriesRow,
+    StaticFactRow,
+    TensorErrorRow,
+)
+
+_Row = Mapping[str, Any]
+"""One row of a query, by column."""
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A run with the rows that hang on it."""
+
+    run: RunRow
+    commit: CommitRow
+    environment: EnvironmentRow
+    project: str
+    rows: Mapping[str, list[_Row]]
+
+
+def load_record(session: Session, run_id: UUID) -> RunRecord:
+    """The record that was ingested, its times in UTC.
+
+    What its commit says of itself is as the project knows it: the same in every record of the commit.
+
+    Raises:
+        AgedError: its samples are no longer kept.
+        StoreError: no such run.
+    """
+    stored = _read(session, run_id, _PARTS | {"measurements": _measurements()})
+    found = {row["series_id"]: row for row in stored.rows["measurements"]}
+    measurements = [_measurement(stored.run, found[series_id]) for series_id in stored.run.series_ids]
+    return _record(stored, measurements)
+
+
+def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
+    """The rest of a record, where its samples have aged out.
+
+    Raises:
+        StoreError: no such run.
+    """
+    return _record(_read(session, run_id, _PARTS), [])
+
+
+def _read(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]) -> _Stored:
+    """A run with the rows of several queries about it, as JSON has them, in one statement: a page that shows a run
+    waits once.
+    """
+    documents = []
+    for name, query in queries.items():
+        rows = query.correlate(RunRow).subquery(name)
+        documents.append(select(func.json_agg(func.row_to_json(rows.table_valued()))).scalar_subquery())
+    whole = (undefer(RunRow.telemetry), undefer(RunRow.case_version_ids), undefer(RunRow.series_ids))
+    of_run = (
+        select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, *documents)
+        .options(*whole)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(RunRow.run_id == run_id)
+    )
+    found = session.execute(of_run).one_or_none()
+    if found is None:
+        raise StoreError(f"run {run_id}: not in this database; ingest its record file first")
+    run, commit, environment, project, *parts = found
+    return _Stored(
+        run, commit, environment, project, {name: part or [] for name, part in zip(queries, parts, strict=True)}
+    )
+
+
+def _record(of: _Stored, measurements: Sequence[dict[str, Any]]) -> RunRecord:
+    run, commit, rows = of.run, of.commit, of.rows
+    document = {
+        "schema_version": run.schema_version,
+        "run_id": run.run_id,
+        "project": record_name(of.project),
+        "commit": {
+            "sha": commit.sha,
+            "parents": commit.parents,
+            "first_parent_count": commit.first_parent_count,
+            "committed_at": commit.committed_at,
+            "author": commit.author,
+            "subject": commit.subject,
+            "branch": run.branch,
+            "is_dirty": run.is_dirty,
+        },
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "harness_version": run.harness_version,
+        "environment": {name: getattr(of.environment, name) for name in Environment.model_fields},
+        "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
+        "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
+        "cases": _in_order(run.case_version_ids, rows["cases"]),
+        "measurements": measurements,
+        "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
+        "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
+        "counters": [_of_case(Counters, row) for row in rows["counters"]],
+        "telemetry": run.telemetry,
+        "spent_ns": run.spent_ns,
+        "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
+    }
+    for path, value in run.unread_fields.items():
+        if not measurements and path.startswith("measurements."):
+            continue  # of measurements that are left out
+        _put_back(document, RunRecord, path.split("."), value)
+    return RunRecord.model_validate(document)
+
+
+def _cases() -> Select[Any]:
+    return (
+        select(
+            CaseVersionRow.id,
+            CaseRow.name.label("case_id"),
+            CaseRow.kernel,
+            CaseVersionRow.family,
+            CaseRow.shape,
+            CaseRow.dtype,
+            CaseRow.direction,
+            CaseVersionRow.flop_count,
+            CaseVersionRow.memory_bytes,
+            CaseVersionRow.bus_bytes,
+            CaseVersionRow.tags,
+        )
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(CaseVersionRow.id == func.any(RunRow.case_version_ids))
+    )
+
+
+def _in_order(version_ids: Sequence[int], rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    found = {row["id"]: {name: value for name, value in row.items() if name != "id"} for row in rows}
+    return [found[version_id] for version_id in version_ids]
+
+
+def _listed(table: type[CeilingRow | RunArtefactRow]) -> Select[Any]:
+    return select(table.__table__).where(table.run_id == RunRow.run_id).order_by(table.position)
+
+
+def _measurements() -> Select[Any]:
+    samples = SampleSetRow
+    return (
+        select(
+            MeasurementRow.series_id,
+            CaseRow.name.label("case_id"),
+            SeriesRow.implementation,
+            MeasurementRow.outcome,
+            MeasurementRow.message,
+            SeriesRow.timer,
+            SeriesRow.cache,
+            MeasurementRow.is_memory_bound,
+            MeasurementRow.utilisation,
+            func.encode(samples.content, "base64").label("content"),
+        )
+        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .outerjoin(
+            samples,
+            (samples.measured_on == MeasurementRow.measured_on)
+            & (samples.run_number == MeasurementRow.run_number)
+            & (samples.series_id == MeasurementRow.series_id),
+        )
+        .where(*_of_run(MeasurementRow))
+    )
+
+
+def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
+    outcome = MeasurementRow.outcome.type.words[row["outcome"]]
+    fields = _fields(Measurement, row) | {"outcome": outcome}
+    fields["bound"] = bound_of(is_memory_bound=row["is_memory_bound"])
+    if row["content"] is not None:
+        samples = unpack(b64decode(row["content"]))
+        fields |= {
+            "launches_per_sample": samples.launches_per_sample,
+            "memory": samples.memory,
+            "autotuning": samples.autotuning,
+            "blocks": samples.blocks(),
+        }
+    elif outcome == Outcome.OK:
+        raise AgedError(
+            f"run {run.run_id}: its samples are no longer kept, so there is no whole record of it; its record file has "
+            "them, and what was summed up of them is still here"
+        )
+    return fields
+
+
+def _of_run(table: type[MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow]) -> Any:
+    """With the day, so that one partition is opened."""
+    return table.measured_on == RunRow.measured_on, table.run_number == RunRow.number
+
+
+def _tensors() -> Select[Any]:
+    return select(TensorErrorRow.__table__).where(*_of_run(TensorErrorRow)).order_by(TensorErrorRow.position)
+
+
+def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    tensors = defaultdict(list)
+    for row in tensor_rows:
+        tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
+    return [_of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]} for row in rows]
+
+
+def _static_facts() -> Select[Any]:
+    return (
+        select(StaticFactRow.__table__, CompilationRow.compile_ns, CaseRow.name.label("case_name"))
+        .select_from(CompilationRow)
+        .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
+        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .where(*_of_run(CompilationRow))
+        .order_by(CompilationRow.position)
+    )
+
+
+def _results(table: type[AccuracyRow | CountersRow]) -> Select[Any]:
+    return (
+        select(table.__table__, CaseRow.name.label("case_name"))
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .where(*_of_run(table))
+        .order_by(table.position)
+    )
+
+
+_PARTS = {
+    "ceilings": _listed(CeilingRow),
+    "cases": _cases(),
+    "accuracies": _results(AccuracyRow),
+    "tensors": _tensors(),
+    "static_facts": _static_facts(),
+    "counters": _results(CountersRow),
+    "artefacts": _listed(RunArtefactRow),
+}
+"""All of a record but its measurements."""
+
+
+def _of_case(part: type[BaseModel], row: _Row) -> dict[str, Any]:
+    """The same of a result, which calls its case by name."""
+    return _fields(part, row) | {"case_id": row["case_name"]}
+
+
+def _fields(part: type[BaseModel], row: _Row) -> dict[str, Any]:
+    """The columns that are fields of the part."""
+    return {name: row[name] for name in part.model_fields if name in row}
+
+
+def _put_back(document: dict[str, Any], part: type[BaseModel], path: list[str], value: object) -> None:
+    """Walk down the fields that we know; the rest of the path is the name of the one we don't."""
+    name = path[0]
+    below = document.get(name) if name in part.model_fields and len(path) > 1 else None
+    if below is None:
+        document[".".join(path)] = value
+    elif isinstance(below, list):
+        _put_back(below[int(path[1])], _part_of(part, name), path[2:], value)
+    else:
+        _put_back(below, _part_of(part, name), path[1:], value)
+
+
+def _part_of(part: type[BaseModel], name: str) -> type[BaseModel]:
+    """The model that a field holds: itself, optional, or many of it."""
+    waiting = [part.model_fields[name].annotation]
+    while waiting:
+        annotation = waiting.pop()
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        waiting.extend(getattr(annotation, "__args__", ()))
+    raise AssertionError(f"{part.__name__}.{name} holds no model")

@@ -1,0 +1,93 @@
+"""Series: one metric of one thing over the commits of a project. A handful of queries reads any number of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from sqlalchemy.orm import Session
+
+from db.reading.accuracy_series import accuracy_keys, accuracy_points
+from db.reading.measured_series import measured_keys, measured_points
+from db.reading.series_filter import SeriesFilter, is_first_of_layer
+from db.reading.series_runs import read_runs
+from db.reading.static_series import static_keys, static_points
+from db.values import Series, SeriesKey, SeriesPoint
+
+
+def list_series_keys(
+    session: Session,
+    project: str,
+    *,
+    kernel: str | None = None,
+    metric: str | None = None,
+    include_dirty: bool = False,
+    include_pairs: bool = False,
+    include_branches: bool = False,
+) -> list[SeriesKey]:
+    """The keys of the series that `read_series` finds with the same filters, in order."""
+    metrics = None if metric is None else {metric}
+    wanted = SeriesFilter(project, None, kernel, metrics, include_dirty, include_pairs, include_branches)
+    keys = [
+        *measured_keys(session, wanted),
+        *accuracy_keys(session, wanted),
+        *static_keys(session, wanted),
+    ]
+    return sorted(keys)
+
+
+def read_series(
+    session: Session,
+    project: str,
+    *,
+    keys: Collection[SeriesKey] | None = None,
+    kernel: str | None = None,
+    subjects: Collection[tuple[str, str]] | None = None,
+    metrics: Collection[str] | None = None,
+    include_dirty: bool = False,
+    include_pairs: bool = False,
+    include_branches: bool = False,
+    include_conditions: bool = False,
+) -> list[Series]:
+    """Series of a project, in the order of their keys.
+
+    Where a run failed, its point has no value: an accuracy check that failed counts for all of its tensors. A
+    thing that never gave a value has one series, of its layer's first metric.
+
+    Args:
+        session: Of the store.
+        project: Its name.
+        keys: Only these; one that has no points is left out.
+        kernel: Only of this kernel.
+        subjects: Only of these cases, each with an implementation.
+        metrics: Only of these metrics.
+        include_dirty: Also runs of a work tree that differed from its commit.
+        include_pairs: Also runs that are one side of a pair; they measure fewer cases, of commits that may never
+            reach the branch.
+        include_branches: Also runs of other branches than the project's own, which is `main`, `master`, `trunk` or the
+            one with the most runs. A run whose branch is not known counts as its own.
+        include_conditions: Also what was seen of the device during each time, and what the autotuner chose: much to
+            read, so for few series.
+    """
+    wanted = SeriesFilter(
+        project,
+        None if keys is None else frozenset(keys),
+        kernel,
+        None if metrics is None else frozenset(metrics),
+        include_dirty,
+        include_pairs,
+        include_branches,
+        include_conditions,
+        None if subjects is None else frozenset(subjects),
+    )
+    runs = read_runs(session, wanted.runs())
+    points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
+    for read in (measured_points, accuracy_points, static_points):
+        for key, point in read(session, wanted, runs):
+            if wanted.keys is None or key in wanted.keys:
+                points[key].append(point)
+    return [
+        Series(key, tuple(sorted(points[key], key=lambda point: (point.commit, point.measured_at, point.run_id))))
+        for key in sorted(points)
+        if is_first_of_layer(key.metric) or any(point.value is not None for point in points[key])
+    ]

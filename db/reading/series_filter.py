@@ -1,0 +1,67 @@
+"""Which series are asked for, and by which runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, tuple_
+
+from collector.metrics import METRICS, Layer
+from db.reading.series_runs import of_series
+from db.tables.records import CaseRow
+from db.values import SeriesKey
+
+
+@dataclass(frozen=True)
+class SeriesFilter:
+    """None means: whatever it is."""
+
+    project: str
+    keys: frozenset[SeriesKey] | None
+    kernel: str | None
+    metrics: Collection[str] | None
+    include_dirty: bool
+    include_pairs: bool
+    include_branches: bool
+    include_conditions: bool = False
+    subjects: frozenset[tuple[str, str]] | None = None
+
+    def metric_keys(self, layer: Layer) -> list[str]:
+        """The metrics of a layer that are wanted, first one first."""
+        return [
+            key
+            for key in metric_keys(layer)
+            if (self.metrics is None or key in self.metrics)
+            and (self.keys is None or any(series.metric == key for series in self.keys))
+        ]
+
+    def runs(self) -> ColumnElement[bool]:
+        """Condition on runs that are joined with their commit and project."""
+        return of_series(
+            self.project,
+            include_dirty=self.include_dirty,
+            include_pairs=self.include_pairs,
+            include_branches=self.include_branches,
+        )
+
+    def subject(self, implementation: ColumnElement[str] | Any) -> ColumnElement[bool]:
+        """Condition on what is joined with its case and has an implementation."""
+        conditions = []
+        if self.kernel is not None:
+            conditions.append(CaseRow.kernel == self.kernel)
+        if self.subjects is not None:
+            conditions.append(tuple_(CaseRow.name, implementation).in_(self.subjects))
+        if self.keys is not None:
+            conditions.append(CaseRow.name.in_({key.case_id for key in self.keys}))
+            conditions.append(implementation.in_({key.implementation for key in self.keys}))
+        return and_(True, *conditions)
+
+
+def metric_keys(layer: Layer) -> list[str]:
+    return [key for key, metric in METRICS.items() if metric.layer is layer]
+
+
+def is_first_of_layer(metric: str) -> bool:
+    return metric_keys(METRICS[metric].layer)[0] == metric

@@ -1,0 +1,124 @@
+"""The runs that series are made of: which belong to a branch, and what each was measured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from collector.part import Outcome
+from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from db.values import CommitRef, RunSetting, SeriesPoint
+
+_DEFAULT_BRANCHES = ("main", "master", "trunk")
+"""Names that say by themselves that a branch is a project's own; else it is the one with the most runs."""
+_VERSIONS = ("torch_version", "triton_version", "cuda_version", "python_version")
+_MACHINE = (
+    *("os", "cpu_name", "core_count", "thread_count", "device_count"),
+    *("clock_mode", "locked_sm_clock_mhz", "is_persistence_on", "is_ecc_on", "is_mig_on"),
+)
+
+
+@dataclass(frozen=True)
+class SeriesRun:
+    """What all points of one run have in common."""
+
+    run_id: str
+    commit: CommitRef
+    measured_at: datetime
+    runner_class: str
+    setting: RunSetting
+
+    def point(self, outcome: str, message: str | None, value: float | None, **more: Any) -> SeriesPoint:
+        return SeriesPoint(
+            commit=self.commit,
+            run_id=self.run_id,
+            measured_at=self.measured_at,
+            outcome=Outcome(outcome),
+            value=None if value is None else float(value),
+            message=message,
+            setting=self.setting,
+            **more,
+        )
+
+
+def read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, SeriesRun]:
+    """The runs that a condition on runs, commits, environments and projects leaves, by number."""
+    commit_columns = [getattr(CommitRow, field.name) for field in fields(CommitRef)]
+    query = (
+        select(
+            RunRow.number,
+            RunRow.run_id,
+            RunRow.started_at,
+            RunRow.harness_version,
+            RunRow.environment_id,
+            RunRow.commit_id,
+            *commit_columns,
+        )
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(condition)
+    )
+    rows = session.execute(query).all()
+    used = select(EnvironmentRow).where(EnvironmentRow.id.in_({row.environment_id for row in rows}))
+    environments = {environment.id: environment for environment in session.scalars(used)}
+    settings: dict[tuple[int, str], RunSetting] = {}
+    commits: dict[int, CommitRef] = {}
+    runs = {}
+    for number, run_id, started_at, harness_version, environment_id, commit_id, *commit in rows:
+        environment = environments[environment_id]
+        key = environment_id, harness_version
+        if key not in settings:
+            settings[key] = _setting(environment, harness_version)
+        if commit_id not in commits:
+            commits[commit_id] = CommitRef(*commit)
+        runs[number] = SeriesRun(str(run_id), commits[commit_id], started_at, environment.runner_class, settings[key])
+    return runs
+
+
+def of_series(project: str, *, include_dirty: bool, include_pairs: bool, include_branches: bool) -> ColumnElement[bool]:
+    """Condition on runs that are joined with their commit and project.
+
+    A run whose branch is not known, as on a detached HEAD, is taken to be of the default branch: so are those of most
+    CI jobs.
+    """
+    conditions = [ProjectRow.name == project]
+    if not include_dirty:
+        conditions.append(RunRow.is_dirty.is_(False))
+    if not include_pairs:
+        conditions.append(RunRow.pair_id.is_(None))
+    if not include_branches:
+        conditions.append(or_(RunRow.branch.is_(None), RunRow.branch == _default_branch(project)))
+    return and_(*conditions)
+
+
+def _default_branch(project: str) -> ScalarSelect[str | None]:
+    run, commit, own = aliased(RunRow), aliased(CommitRow), aliased(ProjectRow)
+    return (
+        select(run.branch)
+        .join(commit, commit.id == run.commit_id)
+        .join(own, own.id == commit.project_id)
+        .where(own.name == project, run.branch.is_not(None))
+        .group_by(run.branch)
+        .order_by(run.branch.in_(_DEFAULT_BRANCHES).desc(), func.count().desc(), run.branch)
+        .limit(1)
+        .scalar_subquery()
+    )
+
+
+def _setting(environment: EnvironmentRow, harness_version: str) -> RunSetting:
+    versions = {name.removesuffix("_version"): getattr(environment, name) for name in _VERSIONS}
+    toolchain = {name: str(version) for name, version in versions.items() if version is not None}
+    toolchain |= {name: str(value) for name, value in environment.compile_knobs.items()}
+    machine = {name: getattr(environment, name) for name in _MACHINE}
+    return RunSetting(
+        harness_version=harness_version,
+        driver_version=environment.driver_version,
+        compute_capability=environment.compute_capability,
+        toolchain=tuple(sorted(toolchain.items())),
+        machine=tuple((name.replace("_", " "), str(value)) for name, value in machine.items() if value is not None),
+    )

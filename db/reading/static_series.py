@@ -1,0 +1,70 @@
+"""Series of what is known of machine code: the same for all runs that found the same, so there is little to read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import Select, and_, func, select
+from sqlalchemy.orm import Session
+
+from collector.metrics import Layer
+from collector.part import Outcome
+from db.reading.series_filter import SeriesFilter, is_first_of_layer
+from db.reading.series_runs import SeriesRun
+from db.tables.records import CaseRow, CommitRow, CompilationRow, ProjectRow, RunRow, StaticFactRow
+from db.values import SeriesKey, SeriesPoint
+
+
+def static_points(
+    session: Session, wanted: SeriesFilter, runs: Mapping[int, SeriesRun]
+) -> Iterator[tuple[SeriesKey, SeriesPoint]]:
+    metrics = wanted.metric_keys(Layer.STATIC)
+    if not metrics:
+        return
+    table = StaticFactRow
+    columns = [CompilationRow.run_number, CaseRow.name, table.implementation, table.function, table.target]
+    facts = [table.outcome, table.message, table.code_hash, *(getattr(table, metric) for metric in metrics)]
+    for row in session.execute(_facts([*columns, *facts], wanted)):
+        run = runs.get(row.run_number)
+        if run is None:
+            continue
+        for metric in metrics:
+            value = getattr(row, metric)
+            if row.outcome != Outcome.OK or value is not None:
+                key = SeriesKey(
+                    wanted.project, row.name, row.implementation, metric, function=row.function, target=row.target
+                )
+                point_value = value if row.outcome == Outcome.OK else None
+                yield key, run.point(row.outcome, row.message, point_value, code_hash=row.code_hash)
+
+
+def static_keys(session: Session, wanted: SeriesFilter) -> Iterator[SeriesKey]:
+    metrics = wanted.metric_keys(Layer.STATIC)
+    if not metrics:
+        return
+    table = StaticFactRow
+    by = (CaseRow.name, table.implementation, table.function, table.target)
+    ok = table.outcome == Outcome.OK.value
+    counts = [func.count(getattr(table, metric)).filter(ok).label(metric) for metric in metrics]
+    failure_count = func.count().filter(~ok).label("failure_count")
+    for row in session.execute(_facts([*by, *counts, failure_count], wanted).group_by(*by)):
+        for metric in metrics:
+            if getattr(row, metric) or (is_first_of_layer(metric) and row.failure_count):
+                yield SeriesKey(
+                    wanted.project, row.name, row.implementation, metric, function=row.function, target=row.target
+                )
+
+
+def _facts(columns: Collection[Any], wanted: SeriesFilter) -> Select[Any]:
+    """Select from compilations and what they found, joined with all that keys and filters need."""
+    return (
+        select(*columns)
+        .select_from(StaticFactRow)
+        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
+        .join(RunRow, RunRow.number == CompilationRow.run_number)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, and_(ProjectRow.id == CommitRow.project_id, ProjectRow.id == CaseRow.project_id))
+        .where(wanted.runs(), wanted.subject(StaticFactRow.implementation))
+    )

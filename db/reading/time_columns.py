@@ -1,0 +1,158 @@
+"""Series of times as bare columns: enough to see whether anything moved, and many times quicker to read than points.
+
+Postgres puts the values of a series one after the other, in the eight and four bytes that it would send each in, so
+that a series is one row and numpy reads it without a Python object per value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import CTE, Integer, Select, cast, func, literal, select
+from sqlalchemy.dialects.postgresql import BYTEA
+from sqlalchemy.orm import Session
+
+from collector.part import Outcome
+from db.reading.series_runs import of_series
+from db.tables.records import (
+    AccuracyRow,
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    CompilationRow,
+    MeasurementRow,
+    ProjectRow,
+    RunRow,
+    SeriesRow,
+    StaticFactRow,
+)
+from db.values import SeriesKey, TimeColumns
+
+
+def list_case_row_ids(session: Session, project: str) -> list[int]:
+    """Row ids of a project's cases in the order in which they were first stored: neighbours lie together on disk."""
+    query = (
+        select(CaseRow.id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .where(ProjectRow.name == project)
+        .order_by(CaseRow.id)
+    )
+    return list(session.scalars(query))
+
+
+def read_time_columns(
+    session: Session, project: str, row_ids: Sequence[int], *, include_pairs: bool = False
+) -> Iterator[TimeColumns]:
+    """The times of some cases, a series at a time.
+
+    Args:
+        session: Of the store.
+        project: Its name.
+        row_ids: Row ids, as `list_case_row_ids` gives them.
+        include_pairs: Also runs that are one side of a pair.
+    """
+    runs = _numbered_runs(project, include_pairs=include_pairs)
+    known = session.execute(select(runs.c.number, runs.c.place, runs.c.started_at).order_by(runs.c.number)).all()
+    places = np.array([run.place for run in known], dtype=np.int64)
+    days = np.array([run.started_at.astimezone(UTC).replace(tzinfo=None) for run in known], dtype="datetime64[D]")
+    for row in session.execute(_columns(runs, row_ids)):
+        numbers = np.frombuffer(row.numbers or b"", dtype=">i4").astype(np.int64)
+        order = np.argsort(numbers)
+        numbers = numbers[order]
+        yield TimeColumns(
+            key=SeriesKey(project, row.name, row.implementation, "median_ns", runner_class=row.runner_class),
+            places=places[numbers],
+            medians_ns=_floats(row.medians)[order],
+            relative_spreads=_floats(row.spreads)[order],
+            block_counts=np.frombuffer(row.blocks or b"", dtype=">i4").astype(np.int64)[order],
+            days=days[numbers],
+            has_failures=row.failure_count > 0,
+        )
+
+
+def list_restless(session: Session, project: str, row_ids: Sequence[int]) -> set[tuple[str, str]]:
+    """Case and implementation where a check or a compilation failed in any run, or the machine code changed."""
+    runs = of_series(project, include_dirty=False, include_pairs=True, include_branches=False)
+    failed = _of_runs(
+        select(CaseRow.name, AccuracyRow.implementation)
+        .select_from(AccuracyRow)
+        .join(CaseRow, CaseRow.id == AccuracyRow.case_id),
+        AccuracyRow,
+    ).where(runs, AccuracyRow.case_id.in_(row_ids), AccuracyRow.outcome != Outcome.OK.value)
+    code = func.count(func.distinct(func.coalesce(StaticFactRow.code_hash, "")))
+    changed = (
+        _of_runs(
+            select(CaseRow.name, StaticFactRow.implementation)
+            .select_from(StaticFactRow)
+            .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+            .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id),
+            CompilationRow,
+        )
+        .where(runs, StaticFactRow.case_id.in_(row_ids))
+        .group_by(CaseRow.name, StaticFactRow.implementation, StaticFactRow.function, StaticFactRow.target)
+        .having(code > 1)
+    )
+    return {(row[0], row[1]) for query in (failed, changed) for row in session.execute(query)}
+
+
+def _of_runs(query: Select[str, str], table: type[AccuracyRow | CompilationRow]) -> Select[str, str]:
+    return (
+        query.join(RunRow, RunRow.number == table.run_number)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+    )
+
+
+def _numbered_runs(project: str, *, include_pairs: bool) -> CTE:
+    """Runs in the order of the branch and of time, numbered from 0, each with the place of its commit."""
+    along = (CommitRow.first_parent_count, CommitRow.sha)
+    number = func.row_number().over(order_by=(*along, RunRow.started_at, RunRow.run_id)) - 1
+    place = func.dense_rank().over(order_by=along) - 1
+    return (
+        select(
+            RunRow.number.label("run_number"),
+            RunRow.started_at,
+            cast(number, Integer).label("number"),
+            cast(place, Integer).label("place"),
+        )
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .where(of_series(project, include_dirty=False, include_pairs=include_pairs, include_branches=False))
+        .cte("numbered")
+    )
+
+
+def _columns(runs: CTE, row_ids: Sequence[int]) -> Select[Any]:
+    table = MeasurementRow
+    is_ok = table.outcome == Outcome.OK.value
+
+    def joined(value: Any, name: str) -> Any:
+        return func.string_agg(value, literal(b"", BYTEA), type_=BYTEA).filter(is_ok).label(name)
+
+    return (
+        select(
+            CaseRow.name,
+            SeriesRow.implementation,
+            SeriesRow.runner_class,
+            joined(func.int4send(runs.c.number), "numbers"),
+            joined(func.float8send(table.median_ns), "medians"),
+            joined(func.float8send((table.q3_ns - table.q1_ns) / table.median_ns), "spreads"),
+            joined(func.int4send(cast(table.block_count, Integer)), "blocks"),
+            func.count().filter(~is_ok).label("failure_count"),
+        )
+        .select_from(table)
+        .join(runs, runs.c.run_number == table.run_number)
+        .join(SeriesRow, SeriesRow.id == table.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(CaseVersionRow.case_id.in_(row_ids))
+        .group_by(CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class)
+    )
+
+
+def _floats(sent: bytes | None) -> NDArray[np.float64]:
+    return np.frombuffer(sent or b"", dtype=">f8").astype(np.float64)

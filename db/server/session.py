@@ -1,0 +1,132 @@
+"""Open the store: the database that a URL names, or the embedded one of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from db.errors import StoreError
+from db.server import embedded, migrate
+from db.server.ways_out import first_line, way_out_of_failure, way_out_of_refusal
+
+CONNECTIONS = 15
+"""The most that one process has to the server, unless it is told otherwise."""
+
+_CONNECT_TIMEOUT_S = 5
+_POOL_WAIT_S = 10
+_DRIVER = "postgresql+psycopg"
+
+
+@contextmanager
+def open_store(
+    url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
+) -> Iterator[Engine]:
+    """Open the store for the time of a `with` block.
+
+    Args:
+        url: Of a Postgres that somebody runs; its schema must be current.
+        folder: Where the embedded Postgres lives, for when no url is given. It is created, started and brought up to
+            date as needed, and stopped when nobody uses it any more.
+        connections: The most that this process has at once; who needs one more waits for it, not for ever.
+
+    Raises:
+        StoreError: the database cannot be reached, is not up to date, lets this role not do what is asked of it, or was
+            lost inside the block.
+    """
+    with open_server(url, folder=folder, connections=connections) as engine:
+        if url is None:
+            migrate.upgrade(engine)
+        else:
+            migrate.ensure_current(engine)
+        yield engine
+
+
+@contextmanager
+def open_server(
+    url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
+) -> Iterator[Engine]:
+    """Open the store whatever the state of its schema: to upgrade it, or to put another in its place.
+
+    Raises:
+        StoreError: as `open_store`, but for the schema.
+    """
+    if url is not None:
+        with _connected(parse_url(url), connections) as engine:
+            yield engine
+    elif folder is not None:
+        with embedded.start(folder) as server, _connected(server.url, connections) as engine:
+            yield engine
+    else:
+        raise StoreError(
+            "no database: give its URL, postgresql://user:password@host/name, or a folder for the embedded one"
+        )
+
+
+@contextmanager
+def open_sibling(engine: Engine, database: str) -> Iterator[Engine]:
+    """Open another database of the server that an engine is of, whatever the state of its schema.
+
+    Raises:
+        StoreError: as `open_server`.
+    """
+    with _connected(engine.url.set(database=database), CONNECTIONS) as other:
+        yield other
+
+
+def parse_url(url: str) -> URL:
+    """Read a database URL as people and hosting services write it.
+
+    Raises:
+        StoreError: not a Postgres URL; the message leaves out what could be a password.
+    """
+    wanted = "write postgresql://user:password@host:5432/name (a password's special characters %-encoded)"
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise StoreError(f"the database URL cannot be read; {wanted}") from None
+    if parsed.drivername not in {"postgres", "postgresql", _DRIVER}:
+        raise StoreError(f"the database URL starts with {parsed.drivername}://, which is not Postgres; {wanted}")
+    parsed = parsed.set(drivername=_DRIVER)
+    if "connect_timeout" not in parsed.query:
+        parsed = parsed.update_query_dict({"connect_timeout": str(_CONNECT_TIMEOUT_S)})
+    return parsed
+
+
+@contextmanager
+def _connected(url: URL, connections: int) -> Iterator[Engine]:
+    engine = create_engine(
+        url,
+        # a dashboard outlives restarts of the server: each connection is tried before use
+        pool_pre_ping=True,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=_POOL_WAIT_S,
+    )
+    event.listen(engine, "connect", _use_utc)
+    where = f"database {url.database!r} on {url.host}:{url.port or 5432}"
+    try:
+        try:
+            engine.connect().close()
+        except (OperationalError, InterfaceError) as error:
+            raise StoreError(f"{where}: cannot be reached: {first_line(error)}; {way_out_of_refusal(error)}") from None
+        try:
+            yield engine
+        except (DBAPIError, PoolTimeoutError) as error:
+            told = way_out_of_failure(error, connections=connections)
+            if told is None:
+                raise
+            raise StoreError(f"{where}: {told}") from None
+    finally:
+        engine.dispose()
+
+
+def _use_utc(connection: psycopg.Connection, _: object) -> None:
+    """A record's times read back as they were written, wherever the server is."""
+    connection.execute("SET TIME ZONE 'UTC'")
+    connection.commit()

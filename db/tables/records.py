@@ -1,0 +1,49 @@
+"""All tables that hold records and what was judged of them. Columns bear the names of the record's fields; what a
+record lists in order has a `position`.
+
+What many runs share has a row of its own (project, environment, commit, case, series, machine code); everything else
+hangs on its run and goes with it. Constraints are named, so that a migration can speak of them.
+"""
+
+from db.tables.judgements import ChangePointRow, RegressionRow
+from db.tables.results import (
+    AccuracyRow,
+    CompilationRow,
+    CountersRow,
+    MeasurementRow,
+    SampleSetRow,
+    SeriesRow,
+    StaticFactRow,
+    TensorErrorRow,
+)
+from db.tables.runs import (
+    CaseRow,
+    CaseVersionRow,
+    CeilingRow,
+    CommitRow,
+    EnvironmentRow,
+    ProjectRow,
+    RunRow,
+)
+from db.tables.table import Base
+
+__all__ = [
+    "AccuracyRow",
+    "Base",
+    "CaseRow",
+    "CaseVersionRow",
+    "CeilingRow",
+    "ChangePointRow",
+    "CommitRow",
+    "CompilationRow",
+    "CountersRow",
+    "EnvironmentRow",
+    "MeasurementRow",
+    "ProjectRow",
+    "RegressionRow",
+    "RunRow",
+    "SampleSetRow",
+    "SeriesRow",
+    "StaticFactRow",
+    "TensorErrorRow",
+]

@@ -1,0 +1,70 @@
+"""What to bisect, and how."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ci.bisection.search import SearchPlan
+from collector.suite_run import RunPlan
+from roofwatch.measuring.suite_history import sha_of
+
+
+@dataclass(frozen=True)
+class BisectPlan:
+    """What to bisect, and how.
+
+    Args:
+        path: Benchmark file or folder, in a git repository; None for the suite that comes with roofwatch.
+        case_id: Of the series.
+        implementation: Of the series; None for the only one that can be timed here.
+        good: Revision of the good end.
+        bad: Revision of the bad end; the good end must be among its first parents, or theirs.
+        plan: How to measure; what to measure is filled in.
+        output: Folder of bisections; each has one of its own in it.
+        search: When to stop.
+        threshold: Ends that differ by less, as a fraction, do not differ.
+        budget_s: Seconds to measure; None for as many as it takes.
+        is_resumed: Go on with what is there.
+        is_discarded: Forget it.
+    """
+
+    path: Path | None
+    case_id: str
+    implementation: str | None
+    good: str
+    bad: str
+    plan: RunPlan
+    output: Path
+    search: SearchPlan
+    threshold: float
+    budget_s: float | None = None
+    is_resumed: bool = False
+    is_discarded: bool = False
+
+    @property
+    def series(self) -> str:
+        return self.case_id if self.implementation is None else f"{self.case_id}/{self.implementation}"
+
+
+def folder_of(asked: BisectPlan) -> Path:
+    """Where a bisection is kept: the same for the same ends, series and suite."""
+    good, bad = sha_of(asked.path, asked.good), sha_of(asked.path, asked.bad)
+    named = "\n".join(
+        ["" if asked.path is None else str(asked.path.resolve()), asked.case_id, asked.implementation or ""]
+    )
+    return asked.output / f"{good[:12]}-{bad[:12]}-{hashlib.sha256(named.encode()).hexdigest()[:8]}"
+
+
+def what_was_asked(asked: BisectPlan) -> dict[str, object]:
+    """What must be equal for a bisection to go on, as JSON has it."""
+    plan = asked.plan
+    return {
+        "device": plan.device,
+        "threads": plan.thread_count,
+        "timer": None if plan.timer is None else plan.timer.value,
+        "cache": None if plan.cache is None else plan.cache.value,
+        "threshold": asked.threshold,
+        "error_rate": asked.search.error_rate,
+    }

@@ -1,0 +1,57 @@
+"""The noise floor of a runner: from a commit's comparison with itself, from a file, and in sentences."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from ci.pairs.looks import ERROR_RATE
+from ci.pairs.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
+from ci.pull_request import judge_pull_request
+from ci.thresholds import Thresholds
+from collector.record import RunRecord
+
+
+def noise_of(base: RunRecord, head: RunRecord, thresholds: Thresholds) -> NoiseFloor:
+    """The noise floor of a pair whose sides are one commit, as the pair's own judgement shows it."""
+    judged = judge_pull_request(base, head, thresholds)
+    comparisons = {
+        (case.case_id, case.implementation): case.comparison for case in judged.cases if case.comparison is not None
+    }
+    return noise_floor_of(head, comparisons, threshold=thresholds.relative_change)
+
+
+def read_noise_floor(file: Path | None) -> NoiseFloor | None:
+    """The noise floor in a file; None for None.
+
+    Raises:
+        NoiseFloorError: it cannot be read, or holds something else.
+    """
+    if file is None:
+        return None
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise NoiseFloorError(f"{file}: cannot be read: {error.strerror}") from None
+    try:
+        return NoiseFloor.parse(content)
+    except NoiseFloorError as error:
+        raise NoiseFloorError(f"{file}: {error}") from None
+
+
+def summary(noise: NoiseFloor) -> Iterator[str]:
+    """What the floor means, line by line."""
+    if not noise.cases:
+        yield "nothing was timed, so nothing is known about the noise of this runner"
+        return
+    floors = [case.noise_floor for case in noise.cases]
+    yield (
+        f"noise floor of {len(floors)} cases on {noise.runner_class}: median {statistics.median(floors):.2%}, "
+        f"worst {max(floors):.2%}; with this floor a change must exceed {FLOOR_FACTOR:g} times that of its case"
+    )
+    significant = sum(case.is_significant for case in noise.cases)
+    yield (
+        f"false alarms: {sum(case.is_false_alarm for case in noise.cases)} of {len(floors)} cases; {significant} "
+        f"intervals leave out no change, at most {ERROR_RATE * len(floors):.1f} are expected to"
+    )

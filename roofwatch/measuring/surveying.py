@@ -1,0 +1,128 @@
+"""What the kernels of a suite are made from at each commit of a range, found out without measuring anything."""
+
+from __future__ import annotations
+
+import ast
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.errors import GitError, SuiteError
+from collector.git import run_git
+from collector.machine_code.static_lane import compile_suite
+from collector.machine_code.static_store import digest_of
+from collector.nursery import Nursery
+from collector.part import Outcome
+from collector.protocol import DescribeSources, SuiteInfo
+from collector.run import OnProgress, Progress
+from collector.suite_run import RunPlan
+from collector.suite_source import SuiteSource
+from collector.worker import Worker
+from roofwatch.measuring.affected import may_be_read_by_all
+from roofwatch.measuring.suite_history import repository_of, suite_then
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A suite at one commit."""
+
+    info: SuiteInfo | None
+    """None where it cannot be loaded."""
+    sources: dict[str, str]
+    """By kernel, a digest of all that it may use."""
+    trouble: str = ""
+    """Why it cannot be loaded."""
+
+
+def survey(path: Path | None, shas: Sequence[str], nursery: Nursery, on_progress: OnProgress) -> list[Surveyed]:
+    """Load a suite as it was at each of some commits; not again where a commit changes comments and documents alone.
+
+    Args:
+        path: Of the suite in the user's work tree; None for the suite that comes with roofwatch.
+        shas: Of the commits, each after its parent.
+        nursery: Forks the workers that load it.
+        on_progress: Called after every commit.
+    """
+    found: list[Surveyed] = []
+    for number, sha in enumerate(shas):
+        if number and not _changes_code(path, shas[number - 1], sha):
+            found.append(found[-1])
+        else:
+            found.append(_surveyed(path, sha, nursery))
+        on_progress(Progress(number + 1, len(shas), f"looked at {sha[:12]}"))
+    return found
+
+
+def _surveyed(path: Path | None, sha: str, nursery: Nursery) -> Surveyed:
+    with tempfile.TemporaryDirectory(prefix="roofwatch-survey-") as folder:
+        try:
+            with suite_then(path, sha, Path(folder) / "suite") as suite:
+                return _loaded(path, sha, suite.source, nursery)
+        except SuiteError as error:
+            return Surveyed(None, {}, str(error).replace(f"{folder}/suite/", ""))
+
+
+def machine_code_digest(path: Path | None, sha: str, plan: RunPlan) -> str | None:
+    """A digest of what a suite compiles to at a commit, and how it is launched; None where something does not compile,
+    or nothing does.
+
+    Args:
+        path: Of the suite in the user's work tree; None for the suite that comes with roofwatch.
+        sha: Of the commit.
+        plan: What to compile, and for which target.
+    """
+    with tempfile.TemporaryDirectory(prefix="roofwatch-survey-") as folder:
+        try:
+            with suite_then(path, sha, Path(folder) / "suite") as suite:
+                facts = compile_suite(suite.source, plan)
+        except SuiteError:
+            return None
+    if not facts or any(fact.outcome is not Outcome.OK for fact in facts):
+        return None
+    return digest_of(
+        sorted((each.case_id, each.implementation, each.function, each.target, str(each.code_hash)) for each in facts),
+        sorted(str(sorted(each.configuration.items())) for each in facts),
+    )
+
+
+def _loaded(path: Path | None, sha: str, source: SuiteSource, nursery: Nursery) -> Surveyed:
+    with Worker(nursery, source, device="cpu", is_watched=True) as worker:
+        info = worker.start()
+        found = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
+    if found is None:
+        return Surveyed(info, {})
+    beside = digest_of(_files_beside(path, sha, may_be_read_by_all))
+    return Surveyed(info, {kernel: digest_of(closure, beside) for kernel, closure in found.closures.items()})
+
+
+def _changes_code(path: Path | None, before: str, sha: str) -> bool:
+    """Whether a commit changes more than documents, and comments and the layout of Python."""
+    repository = repository_of(path)
+    listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--end-of-options", before, sha, "--")
+    for file in filter(None, listed.split("\0")):
+        if may_be_read_by_all(file):
+            return True
+        if file.endswith(".py") and _parsed(repository, before, file) != _parsed(repository, sha, file):
+            return True
+    return False
+
+
+def _parsed(repository: Path, sha: str, file: str) -> str:
+    """What Python makes of a file; its text where it makes nothing."""
+    try:
+        text = run_git(repository, "cat-file", "blob", f"{sha}:{file}")
+    except (GitError, UnicodeDecodeError):
+        return f"not to be read at {sha}"
+    try:
+        return ast.dump(ast.parse(text))
+    except (SyntaxError, ValueError):
+        return text
+
+
+def _files_beside(path: Path | None, sha: str, counts: Callable[[str], bool]) -> Sequence[str]:
+    """Each file of the commit that counts, with the hash of its content."""
+    listed = run_git(repository_of(path), "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", sha)
+    return [line for line in listed.split("\0") if line and counts(line.partition("\t")[2])]

@@ -1,0 +1,54 @@
+"""A file of rules is read whole, or refused with the place that is wrong and nothing secret."""
+
+import pytest
+
+from ci.alerts.rules import parse_rules
+from ci.errors import AlertError
+
+CHANNEL = '[channels]\nchat = { kind = "apprise", url_env = "CHAT" }\n'
+RULE = '[[rules]]\nname = "slower"\nkind = "regression"\nchannels = ["chat"]\n'
+
+
+def test_a_file_with_every_kind_of_rule_is_read() -> None:
+    rules = parse_rules(
+        CHANNEL
+        + RULE
+        + '[[rules]]\nname = "floor"\nkind = "floor"\nchannels = ["chat"]\nmetric = "flop_per_s"\nfloor = 1e12\n'
+        + '[[rules]]\nname = "roof"\nkind = "utilisation"\nchannels = ["chat"]\nobjective = 0.7\n'
+        + '[[rules]]\nname = "error"\nkind = "accuracy"\nchannels = ["chat"]\ngrown_by = 0.5\n'
+        + '[[rules]]\nname = "silent"\nkind = "silence"\nchannels = ["chat"]\nafter_hours = 48\n'
+        + '[[owners]]\nkernels = ["flash_*"]\nowners = ["@example/attention"]\n'
+    )
+
+    assert [rule.kind for rule in rules.rules] == ["regression", "floor", "utilisation", "accuracy", "silence"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[rules", "not TOML"),
+        (RULE, r"rule 'slower': there is no channel 'chat'; there is: none"),
+        (CHANNEL + RULE + RULE, "two rules are called 'slower'"),
+        (
+            CHANNEL + RULE + "min_relative_change = -1\n",
+            r"rules\[1\]\.min_relative_change: .*greater than or equal to 0",
+        ),
+        (CHANNEL + RULE + "colour = 1\n", r"rules\[1\]\.colour: Extra inputs are not permitted"),
+        (CHANNEL + RULE.replace("regression", "mood"), r"rules\[1\]: .*'regression'"),
+        (CHANNEL + RULE + "escalate_after_hours = 4\n", "escalate_after_hours and escalate_to go together"),
+        ('[channels]\nx = { kind = "webhook" }\n', r"channels\.x: say where its address is, in url_env or in url_file"),
+        ('[channels]\nx = { kind = "pigeon" }\n', r"channels\.x: .*'github'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(AlertError, match=said):
+        parse_rules(text)
+
+
+def test_an_address_in_the_file_itself_is_refused_without_being_shown() -> None:
+    secret = "https://hooks.example.com/T0KEN"
+
+    with pytest.raises(AlertError, match=r"channels\.x\.url: Extra inputs") as caught:
+        parse_rules(f'[channels]\nx = {{ kind = "webhook", url = "{secret}" }}\n')
+
+    assert "T0KEN" not in str(caught.value)

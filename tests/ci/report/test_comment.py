@@ -1,0 +1,79 @@
+"""The comment, one golden file per situation.
+
+After a meant change: `ROOFWATCH_UPDATE_GOLDEN=1 python -m pytest tests/ci/report/test_comment.py`, and read the
+difference.
+"""
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ci.pull_request import judge_pull_request
+from ci.report.comment import COMMENT_MARKER, to_markdown
+from tests.ci.situations import SITUATIONS
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@cache
+def comment(situation: str) -> str:
+    return to_markdown(judge_pull_request(*SITUATIONS[situation]()))
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_the_comment_is_the_golden_one(situation: str) -> None:
+    written = comment(situation)
+
+    path = GOLDEN / f"{situation}.md"
+    if os.environ.get("ROOFWATCH_UPDATE_GOLDEN"):
+        path.write_text(written)
+    assert written == path.read_text()
+
+
+def test_every_golden_file_has_its_situation() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.md")} == set(SITUATIONS)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_every_comment_starts_with_the_marker_once_and_can_be_posted(situation: str) -> None:
+    written = comment(situation)
+
+    assert written.startswith(COMMENT_MARKER + "\n")
+    assert len(re.sub(r"`[^`\n]*`", "", written).split(COMMENT_MARKER)) == 2
+    assert len(written) < 65_536
+    assert len(written.encode()) < 65_536
+
+
+@pytest.mark.parametrize("situation", ["all_well", "no_base_cases"])
+def test_where_nothing_changed_the_comment_is_one_line(situation: str) -> None:
+    assert comment(situation).count("\n") == 2
+
+
+def test_outside_of_code_spans_a_hostile_record_leaves_no_trace() -> None:
+    outside = re.sub(r"`[^`\n]*`", "", comment("hostile_names"))
+
+    for trace in ("@", "#1", "evil", "script", "](", "&", "</td>", "\u202e"):
+        assert trace not in outside
+    assert outside.count("<details>") == outside.count("</details>")
+
+
+def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
+    for situation in SITUATIONS:
+        columns = 0
+        for line in comment(situation).splitlines():
+            is_row = line.startswith("| ")
+            columns = (columns or line.count("|")) if is_row else 0
+            assert not is_row or line.count("|") == columns, line
+
+
+def test_a_cut_comment_keeps_the_worst_and_counts_what_it_left_out() -> None:
+    written = comment("huge")
+
+    rows = [line for line in written.splitlines() if line.startswith("| **regressed**")]
+    cut = sum(int(count) for count in re.findall(r"_(\d+) more rows? cut", written))
+    assert rows[0].split("`")[1].startswith("rms_norm/n_rows=4999,")
+    assert len(rows) + cut >= 5_300
+    assert written.count("<details>") == written.count("</details>")

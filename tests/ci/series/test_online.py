@@ -1,0 +1,148 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bench.detector_series import NOISES
+from bench.detectors import OnlineDetector
+from ci.detect import find_change_points
+from ci.series.online import Alarm, OnlineState, start, update
+
+Values = NDArray[np.float64]
+
+
+def fed(values: Values, *, smallest: float = 0.005) -> list[tuple[int, Alarm]]:
+    """Alarms with the number of values seen when each was raised."""
+    state = start(min_relative_change=smallest)
+    alarms = []
+    for seen, value in enumerate(values, start=1):
+        state, alarm = update(state, value)
+        if alarm is not None:
+            alarms.append((seen, alarm))
+    return alarms
+
+
+def series(seed: int, *, count: int = 140, factor: float = 1.0, at: int = 90, kind: str = "normal") -> Values:
+    logs = 0.01 * NOISES[kind](count, np.random.default_rng(seed))
+    logs[at:] += math.log(factor)
+    return np.asarray(1_000 * np.exp(logs))
+
+
+def test_a_step_of_six_noise_widths_is_told_within_five_values() -> None:
+    told = [fed(series(seed, factor=1.06)) for seed in range(40)]
+
+    quick = [any(abs(alarm.index - 90) <= 2 and seen <= 95 for seen, alarm in alarms) for alarms in told]
+    assert sum(quick) >= 34
+
+
+def test_quiet_noise_raises_fewer_than_one_false_alarm_in_500_values() -> None:
+    values = [series(seed, count=300, kind=kind) for kind in ("normal", "skewed", "outliers") for seed in range(10)]
+
+    assert sum(len(fed(one)) for one in values) <= len(values) * 300 / 500
+
+
+def test_bursts_are_alarms_only_until_the_series_has_shown_some() -> None:
+    values = series(3, count=260)
+    for begin in (70, 110, 150, 190):
+        values[begin : begin + 6] *= 1.3
+
+    alarms = [alarm for _, alarm in fed(values)]
+
+    assert any(alarm.is_return and 70 < alarm.index <= 80 for alarm in alarms)
+    assert not [alarm for alarm in alarms if 145 <= alarm.index <= 200]
+
+
+def test_an_alarm_says_both_levels_and_what_it_took_to_see_them() -> None:
+    ((seen, alarm),) = fed(series(1, factor=1.2))
+
+    assert alarm.index == 90
+    assert alarm.before == pytest.approx(1_000, rel=0.01)
+    assert alarm.after == pytest.approx(1_200, rel=0.01)
+    assert alarm.count_after == seen - 90
+    assert not alarm.is_return
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.2, 0.9])
+def test_offline_and_online_name_the_same_step_in_the_end(factor: float) -> None:
+    agreed = 0
+    for seed in range(30):
+        values = series(seed, factor=factor)
+        offline = [change.index for change in find_change_points(values, min_relative_change=0.005)]
+        online = [alarm.index for _, alarm in fed(values)]
+        agreed += len(offline) == len(online) == 1 and abs(offline[0] - online[0]) <= 2
+
+    assert agreed >= 27
+
+
+def test_a_state_that_was_stored_goes_on_as_if_it_never_had_been() -> None:
+    values = series(2, count=200, factor=1.1)
+    values[50:56] *= 1.4
+    kept = stored = start(min_relative_change=0.005)
+    for value in values:
+        kept, expected = update(kept, value)
+        stored, alarm = update(OnlineState.from_json(stored.to_json()), value)
+        assert alarm == expected
+        assert stored == kept
+
+
+def test_a_state_stays_small_however_long_the_series() -> None:
+    state = start()
+    for value in series(0, count=2_000, factor=1.3, at=1_000):
+        state, _ = update(state, value)
+
+    assert len(state.values) + len(state.earlier) + len(state.residuals) <= 64 + 64 + 96
+    assert len(state.to_json()) < 8_000
+
+
+def test_asking_with_every_prefix_gives_what_feeding_gives() -> None:
+    values = series(4, factor=1.2)
+    detector = OnlineDetector()
+
+    asked = [detector(values[:count]) for count in range(30, len(values) + 1)]
+
+    assert asked[-1] == [(alarm.index, 1) for _, alarm in fed(values)]
+    assert detector(values[:50]) == []  # another series: it starts anew
+
+
+@given(
+    values=st.lists(
+        st.one_of(st.floats(), st.integers(-5, 5), st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf])), max_size=90
+    )
+)
+def test_no_value_is_refused(values: list[float]) -> None:
+    for seen, alarm in fed(np.array(values, dtype=float)):
+        assert 0 < alarm.index < seen
+
+
+@given(value=st.floats(1e-6, 1e6), gaps=st.sets(st.integers(0, 79), max_size=40))
+def test_a_constant_series_is_never_accused(value: float, gaps: set[int]) -> None:
+    values = np.full(80, value)
+    values[sorted(gaps)] = math.nan
+
+    assert fed(values) == []
+
+
+@given(seed=st.integers(0, 1_000), scale=st.integers(-30, 30))
+def test_scaling_all_values_changes_nothing(seed: int, scale: int) -> None:
+    values = series(seed, factor=1.05, count=110, at=80)
+
+    there = [(seen, alarm.index) for seen, alarm in fed(values)]
+    assert [(seen, alarm.index) for seen, alarm in fed(values * 2.0**scale)] == there
+
+
+def test_gaps_keep_their_positions() -> None:
+    values = series(5, factor=1.3)
+    values[[40, 60, 95]] = math.nan
+
+    ((_, alarm),) = fed(values)
+
+    assert alarm.index == 90
+
+
+@pytest.mark.parametrize("change", [0.0, -0.1, math.nan])
+def test_a_smallest_change_that_is_no_fraction_is_refused(change: float) -> None:
+    with pytest.raises(ValueError, match="fraction above 0"):
+        start(min_relative_change=change)

@@ -1,0 +1,160 @@
+"""The two-way ratchet: what is accepted does not fail again, and what got better is asked to be kept."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ci.gate import exit_code
+from ci.pull_request import judge_pull_request
+from ci.reason import Reason
+from ci.report.comment import to_markdown
+from ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
+from ci.static.comparison import compare_static
+from collector.part import Outcome
+from collector.results import StaticFacts
+from db.values import Verdict
+from tests.builders import make_static_facts
+from tests.ci.values import SOFTMAX, make_records, make_timed
+
+BASE = make_static_facts()
+SPILLS = make_static_facts(code="b", local_bytes=96, instructions={"global_load.128": 4, "barrier": 1})
+ACCEPTED = Baseline().with_accepted([SPILLS], "the tile pays for it")
+
+
+def spilling(local_bytes: int, **fields: Any) -> StaticFacts:
+    return SPILLS.model_copy(update={"local_bytes": local_bytes, **fields})
+
+
+def held(head: StaticFacts, baseline: Baseline = ACCEPTED) -> Held:
+    return hold(baseline, compare_static([BASE], [head]).judged, [head])
+
+
+@pytest.mark.parametrize("local_bytes", [96, 48])
+def test_what_is_accepted_does_not_fail_while_it_is_no_worse(local_bytes: int) -> None:
+    (item,) = held(spilling(local_bytes)).judged
+
+    assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.ACCEPTED)
+    assert str(item.detail) == "accepted: the tile pays for it"
+
+
+def test_what_is_worse_than_accepted_fails_and_says_by_how_much() -> None:
+    (item,) = held(spilling(128)).judged
+
+    assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.SPILLS_MOVED)
+    assert str(item.detail).endswith("worse than what is accepted (local memory per thread 96 B to 128 B)")
+
+
+def test_another_thing_that_got_worse_is_not_covered_by_what_was_accepted() -> None:
+    narrow = spilling(96, instructions={"global_load.32": 16})
+
+    assert held(narrow).judged[0].verdict is Verdict.REGRESSED
+
+
+def test_what_is_better_than_accepted_asks_to_be_kept_and_is() -> None:
+    better = held(spilling(48))
+    tightened = ACCEPTED.tightened(better)
+
+    assert [str(note) for note in better.notes] == [
+        "_rms_norm_kernel for sm_90 is better than what is accepted: tighten the baseline"
+    ]
+    assert held(spilling(48), tightened).better == ()
+    assert held(spilling(96), tightened).judged[0].verdict is Verdict.REGRESSED
+    assert next(iter(tightened.by_place.values())).reason == "the tile pays for it"
+
+
+def test_a_failure_to_compile_can_be_accepted_and_its_end_is_better() -> None:
+    failing = make_static_facts(outcome=Outcome.COMPILE_ERROR)
+    baseline = Baseline().with_accepted([failing], "sm_90 comes later")
+
+    assert held(failing, baseline).judged[0].reason is Reason.ACCEPTED
+    assert len(held(BASE, baseline).better) == 1
+    assert held(failing).judged[0].verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("head", "is_whole", "is_stale"),
+    [
+        (make_static_facts(function="_other"), False, True),
+        (make_static_facts(SOFTMAX), True, True),
+        (make_static_facts(SOFTMAX), False, False),
+        (make_static_facts(SOFTMAX, target="sm_80"), True, False),
+        (make_static_facts("rms_norm/n=1/float32/fwd"), True, False),
+    ],
+    ids=["function", "kernel", "kernel not chosen", "target not compiled", "case of another tag"],
+)
+def test_an_entry_is_stale_where_its_function_or_kernel_is_surely_gone(
+    head: StaticFacts, is_whole: bool, is_stale: bool
+) -> None:
+    found = hold(ACCEPTED, (), [head], is_whole=is_whole)
+
+    assert bool(found.stale) is is_stale
+    assert bool(ACCEPTED.tightened(found).by_place) is not is_stale
+
+
+def test_without_a_base_the_accepted_facts_are_what_is_compared_with() -> None:
+    assert judge_alone(ACCEPTED, [SPILLS, make_static_facts(SOFTMAX, local_bytes=999)]) == ()
+    (item,) = judge_alone(ACCEPTED, [spilling(128)])
+    assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED)
+
+
+def test_the_comment_and_the_gate_know_what_is_accepted() -> None:
+    records = make_records([make_timed(), BASE], [make_timed(), SPILLS])
+
+    judgement = judge_pull_request(*records, baseline=ACCEPTED)
+
+    assert exit_code(judge_pull_request(*records)) == 1
+    assert exit_code(judgement) == 0
+    assert "| accepted | `_rms_norm_kernel` |" in to_markdown(judgement)
+    assert "accepted: `the tile pays for it`" in to_markdown(judgement)
+
+
+# --- the file
+
+
+def test_the_file_reads_well_and_keeps_what_the_rules_look_at() -> None:
+    assert to_toml(ACCEPTED).split("\n\n", 1)[1] == (
+        "version = 1\n\n"
+        "[[accepted]]\n"
+        'case = "rms_norm/n_rows=64,n_cols=128/float32/fwd"\n'
+        'implementation = "triton"\n'
+        'function = "_rms_norm_kernel"\n'
+        'target = "sm_90"\n'
+        'reason = "the tile pays for it"\n'
+        "registers = 32\n"
+        "local_bytes = 96\n"
+        'instructions = { "global_load.128" = 4 }\n'
+    )
+
+
+def test_the_order_in_which_facts_are_accepted_does_not_show() -> None:
+    facts = [SPILLS, make_static_facts(SOFTMAX), make_static_facts(target="gfx942")]
+
+    assert to_toml(Baseline().with_accepted(facts, "r")) == to_toml(Baseline().with_accepted(facts[::-1], "r"))
+
+
+@given(reason=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), share=st.floats(0, 1))
+def test_what_was_written_reads_back_equal(reason: str, share: float) -> None:
+    facts = [make_static_facts(function=reason[:100], theoretical_occupancy=round(share, 6), registers=2**31)]
+    baseline = Baseline().with_accepted([*facts, make_static_facts(outcome=Outcome.UNSUPPORTED)], reason)
+
+    assert parse_baseline(to_toml(baseline), name="f") == baseline
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("version = ", "f: cannot be read as TOML"),
+        ("", "f: version: Field required"),
+        ("version = 2", "f: version: Input should be 1"),
+        ("version = 1\nfoo = 1", "f: foo: Extra inputs"),
+        ("version = 1\n[[accepted]]\ncase = 'c'", "f: accepted.0.implementation: Field required"),
+        (to_toml(ACCEPTED) + to_toml(ACCEPTED).split("version = 1\n")[1], "is accepted twice"),
+        (to_toml(ACCEPTED).replace("= 96", "= -1"), "f: accepted.0.local_bytes: Input should be greater"),
+    ],
+)
+def test_a_text_that_is_no_baseline_is_refused_with_the_place(text: str, words: str) -> None:
+    with pytest.raises(BaselineError, match=r"f: .*|accepted twice") as error:
+        parse_baseline(text, name="f")
+    assert words in str(error.value)

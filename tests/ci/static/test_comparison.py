@@ -1,0 +1,123 @@
+"""Which function is compared with which, and what becomes of it."""
+
+from typing import Any
+
+import pytest
+
+from ci.reason import Reason
+from ci.static.comparison import StaticJudgement, compare_static, is_same_machine_code
+from collector.part import Outcome
+from collector.results import StaticFacts
+from db.values import Cause, Verdict
+from tests.builders import make_static_facts
+
+OLD, NEW = {"triton": "3.6.0"}, {"triton": "3.7.1"}
+
+
+def only(base: list[StaticFacts], head: list[StaticFacts], **fields: Any) -> StaticJudgement:
+    (item,) = compare_static(base, head, **fields).judged
+    return item
+
+
+def test_equal_machine_code_is_the_same_code_and_only_counted() -> None:
+    facts = [make_static_facts(), make_static_facts(target="gfx942")]
+
+    compared = compare_static(facts, facts)
+
+    assert compared.judged == ()
+    assert compared.unchanged_by_target == {"gfx942": 1, "sm_90": 1}
+
+
+def test_two_functions_that_were_both_renamed_are_found_by_their_code() -> None:
+    base = [make_static_facts(function="_a"), make_static_facts(function="_b", code="b")]
+    head = [make_static_facts(function="_y", code="b"), make_static_facts(function="_x")]
+
+    compared = compare_static(base, head)
+
+    assert compared.judged == ()
+    assert compared.unchanged_by_target == {"sm_90": 2}
+
+
+def test_ways_of_compiling_that_swapped_their_numbers_are_the_same_code() -> None:
+    base = [make_static_facts(function="_k"), make_static_facts(function="_k#2", code="b")]
+    head = [make_static_facts(function="_k", code="b"), make_static_facts(function="_k#2")]
+
+    assert compare_static(base, head).judged == ()
+
+
+def test_code_that_changed_with_its_name_is_compared_where_one_is_left_over() -> None:
+    item = only([make_static_facts(function="_old")], [make_static_facts(function="_new", code="b", local_bytes=8)])
+
+    assert (item.function, item.verdict, item.reason) == ("_new", Verdict.REGRESSED, Reason.SPILLS_MOVED)
+
+
+def test_the_same_code_in_another_launch_is_told() -> None:
+    item = only(
+        [make_static_facts(theoretical_occupancy=0.5)],
+        [make_static_facts(theoretical_occupancy=0.25, shared_bytes=65_536)],
+    )
+
+    assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.LAUNCH_MOVED)
+    assert item.is_told
+
+
+def test_a_launch_that_fails_whole_loses_every_function_that_it_had() -> None:
+    base = [make_static_facts(function="_a"), make_static_facts(function="_b", code="b")]
+    failure = make_static_facts(function="triton", outcome=Outcome.COMPILE_ERROR, message="no such dtype")
+
+    lost = compare_static(base, [failure]).judged
+    found = compare_static([failure], base).judged
+
+    assert [(item.function, item.verdict, item.reason) for item in lost] == [
+        ("_a", Verdict.REGRESSED, Reason.TARGET_LOST),
+        ("_b", Verdict.REGRESSED, Reason.TARGET_LOST),
+    ]
+    assert str(lost[0].detail) == "no such dtype"
+    assert {item.reason for item in found} == {Reason.FIXED}
+
+
+def test_a_case_that_only_the_base_has_is_gone_and_no_loss() -> None:
+    compared = compare_static([make_static_facts()], [])
+
+    assert compared.judged == ()
+    assert compared.gone == (("rms_norm/n_rows=64,n_cols=128/float32/fwd", "triton"),)
+
+
+@pytest.mark.parametrize("is_told_by", ["facts", "environment"])
+def test_under_another_toolchain_other_code_says_nothing_and_facts_still_count(is_told_by: str) -> None:
+    old, new = (OLD, NEW) if is_told_by == "facts" else ({}, {})
+    of_all = {} if is_told_by == "facts" else {"base_toolchain": OLD, "head_toolchain": NEW}
+    base = [make_static_facts(toolchain=old)]
+
+    same = only(base, [make_static_facts(code="b", toolchain=new)], **of_all)
+    worse = only(base, [make_static_facts(code="b", local_bytes=8, toolchain=new)], **of_all)
+
+    assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED, Cause.TOOLCHAIN)
+    assert not same.is_told
+    assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_MOVED, Cause.TOOLCHAIN)
+
+
+def test_what_facts_say_of_their_toolchain_comes_before_what_is_said_of_all() -> None:
+    item = only(
+        [make_static_facts(toolchain=OLD)],
+        [make_static_facts(code="b", toolchain=OLD)],
+        base_toolchain={"triton": "1"},
+        head_toolchain={"triton": "2"},
+    )
+
+    assert item.cause is Cause.CODE
+
+
+def test_identical_bytes_are_the_same_code_whoever_compiled_them() -> None:
+    compared = compare_static([make_static_facts(toolchain=OLD)], [make_static_facts(toolchain=NEW)])
+
+    assert compared.unchanged_by_target == {"sm_90": 1}
+
+
+def test_the_code_of_the_device_s_own_target_decides_alone() -> None:
+    base = [make_static_facts(), make_static_facts(target="sm_80")]
+    head = [make_static_facts(), make_static_facts(target="sm_80", code="b")]
+
+    assert is_same_machine_code(base, head, own_target="sm_90")
+    assert not is_same_machine_code(base, head, own_target="sm_100")
+    assert not is_same_machine_code([], [])

@@ -1,0 +1,119 @@
+import pytest
+
+from ci.reason import Reason
+from ci.static.facts import CodeFacts, code_facts, facts_in_words, judge_code, judge_facts, moved_facts
+from db.values import Verdict
+from tests.builders import make_static_facts
+
+BASE = {"registers": 64.0, "spilled_registers": 0.0, "local_bytes": 0.0, "shared_bytes": 1024.0, "code_bytes": 4096.0}
+
+
+@pytest.mark.parametrize("name", ["local_bytes", "spilled_registers"])
+def test_more_memory_per_thread_is_a_regression_and_less_an_improvement(name: str) -> None:
+    worse = BASE | {name: 8.0}
+
+    assert judge_facts(BASE, worse) is Verdict.REGRESSED
+    assert judge_facts(worse, BASE) is Verdict.IMPROVED
+
+
+@pytest.mark.parametrize("name", ["registers", "shared_bytes", "code_bytes"])
+def test_a_resource_alone_is_evidence_and_no_verdict(name: str) -> None:
+    assert judge_facts(BASE, BASE | {name: 1e6}) is Verdict.UNCHANGED
+
+
+def test_where_bytes_and_registers_contradict_each_other_the_bytes_decide() -> None:
+    base = BASE | {"local_bytes": 16.0, "spilled_registers": 4.0}
+    head = BASE | {"local_bytes": 32.0, "spilled_registers": 2.0}
+
+    assert judge_facts(base, head) is Verdict.REGRESSED
+
+
+def test_a_fact_that_one_side_does_not_know_has_not_moved() -> None:
+    assert moved_facts({"local_bytes": 0.0}, {"spilled_registers": 9.0}) == ()
+
+
+def test_what_moved_is_told_with_units_the_decisive_first() -> None:
+    head = BASE | {"registers": 255.0, "local_bytes": 48.0}
+
+    words = facts_in_words(BASE, head)
+
+    assert words == "local memory per thread 0 B to 48 B, registers per thread 64 to 255"
+
+
+# --- spills by their number
+
+
+@pytest.mark.parametrize(
+    ("stores", "verdict"),
+    [(16, Verdict.UNCHANGED), (31, Verdict.UNCHANGED), (32, Verdict.REGRESSED), (8, Verdict.IMPROVED)],
+)
+def test_where_the_bytes_are_equal_twice_as_many_spills_decide(stores: int, verdict: Verdict) -> None:
+    base = BASE | {"local_bytes": 64.0, "spill_store_count": 16.0}
+
+    assert judge_facts(base, base | {"spill_store_count": float(stores)}) is verdict
+
+
+def test_the_first_spill_counts_however_small() -> None:
+    assert judge_facts({"spill_load_count": 0.0}, {"spill_load_count": 1.0}) is Verdict.REGRESSED
+
+
+# --- the rules on code
+
+
+def compiled(*, occupancy: float | None = None, local_bytes: int = 0, **instructions: int) -> CodeFacts:
+    """Facts of a function; `load_128=4` are four loads of 128 bits, `HMMA=2` two such instructions."""
+    names = {"load": "global_load", "store": "global_store", "copy": "async_copy"}
+    counts = {"barrier": 1}
+    for name, count in instructions.items():
+        kind, _, width = name.partition("_")
+        counts[f"{names[kind]}.{width}" if kind in names else f"tensor.{name}"] = count
+    return code_facts(make_static_facts(theoretical_occupancy=occupancy, local_bytes=local_bytes, instructions=counts))
+
+
+FLIPPED = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.UNCHANGED: Verdict.UNCHANGED}
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict", "reason"),
+    [
+        # the same bytes in narrower steps
+        (compiled(load_128=2), compiled(load_32=8), Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED),
+        (compiled(store_128=2), compiled(store_16=16), Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED),
+        (compiled(copy_128=4), compiled(load_16=32), Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED),
+        # less work for each thread
+        (compiled(load_128=2), compiled(load_32=2), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        # a few scalars beside the same vectors
+        (compiled(load_128=2), compiled(load_128=2, load_32=5), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        (compiled(load_128=2), compiled(), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        # lesser tensor cores
+        (compiled(HMMA=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
+        (compiled(HGMMA=8), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
+        (compiled(UTCHMMA=2), compiled(HMMA=64), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
+        (compiled(mfma=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
+        (compiled(HMMA=8), compiled(IMMA=4), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        (compiled(HMMA=8), compiled(HMMA=4), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        # occupancy is a budget, until nothing fits
+        (compiled(occupancy=0.5), compiled(occupancy=0.125), Verdict.UNCHANGED, Reason.CODE_MOVED),
+        (compiled(occupancy=0.5), compiled(occupancy=0.0), Verdict.REGRESSED, Reason.ROOM_MOVED),
+    ],
+)
+def test_each_rule_decides_and_its_opposite_is_an_improvement(
+    base: CodeFacts, head: CodeFacts, verdict: Verdict, reason: Reason
+) -> None:
+    assert judge_code(base, head) == (verdict, reason)
+    assert judge_code(head, base)[0] is FLIPPED[verdict]
+
+
+def test_one_thing_that_got_worse_is_a_regression_whatever_else_got_better() -> None:
+    base = compiled(local_bytes=64, HGMMA=8)
+    head = compiled(local_bytes=0, HMMA=8)
+
+    assert judge_code(base, head) == (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED)
+    assert judge_code(head, base) == (Verdict.REGRESSED, Reason.SPILLS_MOVED)
+
+
+def test_code_that_was_not_disassembled_on_one_side_has_lost_nothing() -> None:
+    unknown = code_facts(make_static_facts())
+
+    assert judge_code(compiled(HMMA=8, load_128=4), unknown) == (Verdict.UNCHANGED, Reason.CODE_MOVED)
+    assert judge_code(unknown, compiled(HMMA=8, load_128=4)) == (Verdict.UNCHANGED, Reason.CODE_MOVED)

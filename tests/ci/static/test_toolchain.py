@@ -1,0 +1,139 @@
+import pytest
+
+from ci.static.toolchain import Build, judge_upgrades, judge_whole_way
+from collector.part import Outcome
+from collector.results import StaticFacts
+from tests.builders import make_static_facts
+
+
+def make_build(triton: str, *facts: StaticFacts) -> Build:
+    return Build(triton, {"torch": "2.13.0"}, facts)
+
+
+def compiled_by(triton: str, *, code: str | None = None, **fields: object) -> StaticFacts:
+    return make_static_facts(code=code or f"code of {triton}", toolchain={"triton": triton}, **fields)  # type: ignore[arg-type]
+
+
+def test_an_upgrade_that_spills_is_worse_and_one_that_stops_is_better() -> None:
+    builds = [
+        make_build("3.6.0", compiled_by("3.6.0")),
+        make_build("3.7.0", compiled_by("3.7.0", local_bytes=64)),
+        make_build("3.8.0", compiled_by("3.8.0", local_bytes=0)),
+    ]
+
+    there, back = judge_upgrades(builds)
+
+    assert [item.head and item.head.local_bytes for item in there.worse] == [64]
+    assert there.better == ()
+    assert back.worse == ()
+    assert len(back.better) == 1
+
+
+def test_a_function_that_compiles_no_more_is_worse() -> None:
+    failed = make_static_facts(outcome=Outcome.COMPILE_ERROR, message="CompilationError: no such builtin")
+
+    (upgrade,) = judge_upgrades([make_build("3.6.0", compiled_by("3.6.0")), make_build("3.7.0", failed)])
+
+    assert [item.head for item in upgrade.worse] == [failed]
+    assert upgrade.head.failed == (failed,)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT])
+def test_what_the_machine_could_not_compile_is_neither_worse_nor_better(outcome: Outcome) -> None:
+    builds = [
+        make_build("3.6.0", compiled_by("3.6.0"), compiled_by("3.6.0", target="gfx942")),
+        make_build("3.7.0", make_static_facts(outcome=outcome), compiled_by("3.7.0", target="gfx942")),
+        make_build("3.8.0", compiled_by("3.8.0"), compiled_by("3.8.0", target="gfx942")),
+    ]
+
+    upgrades = judge_upgrades(builds)
+
+    assert [upgrade.worse + upgrade.better for upgrade in upgrades] == [(), ()]
+    assert [build.is_whole for build in builds] == [True, False, True]
+    assert len(builds[1].failed) == 1
+
+
+def test_the_same_code_and_other_code_with_the_same_worth_are_counted_apart() -> None:
+    before = [compiled_by("3.6.0", function=name, code=name) for name in ("kept", "moved")]
+    after = [
+        compiled_by("3.7.0", function="kept", code="kept"),
+        compiled_by("3.7.0", function="moved", code="new", registers=40),
+    ]
+
+    (upgrade,) = judge_upgrades([make_build("3.6.0", *before), make_build("3.7.0", *after)])
+
+    assert upgrade.counts("sm_90") == {"worse": 0, "better": 0, "other code": 1, "same code": 1}
+    assert upgrade.counts("gfx942") == {"worse": 0, "better": 0, "other code": 0, "same code": 0}
+
+
+def test_occupancy_that_is_lost_comes_before_occupancy_that_is_won() -> None:
+    shares = {"loses": (1.0, 0.5), "wins": (0.5, 1.0), "stays": (0.5, 0.5)}
+    builds = [
+        make_build(
+            triton,
+            *(
+                compiled_by(triton, function=name, theoretical_occupancy=both[side], registers=32 + side)
+                for name, both in shares.items()
+            ),
+        )
+        for side, triton in enumerate(("3.6.0", "3.7.0"))
+    ]
+
+    (upgrade,) = judge_upgrades(builds)
+
+    assert [item.function for item in upgrade.occupancy_moved] == ["loses", "wins"]
+
+
+def test_what_moved_over_all_functions_is_a_geometric_mean_with_its_furthest() -> None:
+    registers = {"doubles": (32, 64), "halves": (64, 32), "grows": (30, 33)}
+    builds = [
+        make_build(
+            triton,
+            *(compiled_by(triton, function=name, registers=both[side]) for name, both in registers.items()),
+        )
+        for side, triton in enumerate(("3.6.0", "3.7.0"))
+    ]
+
+    (upgrade,) = judge_upgrades(builds)
+    (drift,) = upgrade.drifts
+
+    assert (drift.target, drift.fact) == ("sm_90", "registers")
+    assert (drift.more_count, drift.fewer_count, drift.same_count) == (2, 1, 0)
+    assert drift.mean_ratio == pytest.approx(1.1 ** (1 / 3))
+    assert drift.most is not None
+    assert {drift.most.before, drift.most.after} == {32, 64}
+
+
+def test_compile_times_are_compared_over_what_both_versions_timed() -> None:
+    base = make_build(
+        "3.6.0",
+        compiled_by("3.6.0", compile_ns={"ptx": 100, "cubin": 100}),
+        compiled_by("3.6.0", function="only_here", compile_ns={"ptx": 9_999}),
+    )
+    head = make_build("3.7.0", compiled_by("3.7.0", compile_ns={"ptx": 300}))
+    untimed = make_build("3.8.0", compiled_by("3.8.0"))
+
+    first, second = judge_upgrades([base, head, untimed])
+
+    assert first.compile_time_ratio == pytest.approx(1.5)
+    assert second.compile_time_ratio is None
+
+
+def test_the_whole_way_is_judged_where_it_is_more_than_one_upgrade() -> None:
+    builds = [make_build(triton, compiled_by(triton)) for triton in ("3.6.0", "3.7.0", "3.8.0")]
+
+    whole_way = judge_whole_way(builds)
+
+    assert whole_way is not None
+    assert (whole_way.base.triton, whole_way.head.triton) == ("3.6.0", "3.8.0")
+    assert judge_whole_way(builds[:2]) is None
+
+
+def test_the_compilers_of_a_build_are_those_that_its_functions_name() -> None:
+    build = make_build(
+        "3.6.0",
+        make_static_facts(toolchain={"triton": "3.6.0", "ptxas": "12.8"}),
+        make_static_facts(target="sm_100", toolchain={"triton": "3.6.0", "ptxas": "12.9"}),
+    )
+
+    assert build.compilers == {"ptxas": "12.8, 12.9", "triton": "3.6.0"}

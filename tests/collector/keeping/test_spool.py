@@ -1,0 +1,329 @@
+"""Records wait until a server acknowledges them by name, whatever happens meanwhile."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from collector.artefact import Artefact
+from collector.errors import SpoolError
+from collector.keeping.artefact_folder import ArtefactFolder
+from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
+from collector.record import RunRecord
+from tests.builders import make_record
+
+ROOT = Path(__file__).parents[3]
+
+
+def accept(record: RunRecord) -> Answer:
+    return Acknowledged(record.run_id, record.content_hash)
+
+
+def nothing_to_wait_for(_seconds: float) -> None:
+    raise AssertionError("it waited")
+
+
+class Server:
+    """Answers as it is told, then accepts; keeps what it accepted."""
+
+    def __init__(self, *answers: Answer | Callable[[RunRecord], Answer]) -> None:
+        self.answers = list(answers)
+        self.accepted: list[uuid.UUID] = []
+
+    def __call__(self, record: RunRecord) -> Answer:
+        answer = self.answers.pop(0) if self.answers else accept
+        answer = answer(record) if callable(answer) else answer
+        if isinstance(answer, Acknowledged):
+            self.accepted.append(record.run_id)
+        return answer
+
+
+def test_a_record_waits_until_it_is_acknowledged_and_is_then_gone(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    record = make_record()
+    path = spool.submit(record)
+    assert RunRecord.read(path) == record
+
+    delivery = spool.deliver(accept, sleep=nothing_to_wait_for)
+
+    assert delivery.sent == (path.name,)
+    assert (delivery.refused, delivery.left, spool.waiting) == ((), (), [])
+
+
+def test_a_record_put_in_twice_is_one(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    record = make_record()
+    assert spool.submit(record) == spool.submit(record)
+    assert len(spool.waiting) == 1
+
+
+def test_a_server_that_is_away_is_tried_again_with_growing_waits_and_loses_nothing(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.submit(make_record())
+    waits: list[float] = []
+    away = Server(*[Unavailable("no connection")] * 5)
+
+    delivery = spool.deliver(away, backoff=Backoff(attempts=4, longest_s=3.0), sleep=waits.append, draw=lambda: 1.0)
+
+    assert waits == [1.0, 2.0, 3.0]
+    assert [reason for _, reason in delivery.left] == ["no connection"]
+    assert len(spool.waiting) == 1
+    assert len(spool.deliver(away, sleep=waits.append).sent) == 1
+
+
+def test_waits_are_drawn_so_that_many_do_not_come_back_at_once() -> None:
+    backoff = Backoff()
+    assert backoff.wait_s(2, None, lambda: 0.0) == 0.0
+    assert backoff.wait_s(2, None, lambda: 0.5) == 2.0
+    assert backoff.wait_s(5, None, lambda: 0.5) is None
+
+
+@pytest.mark.parametrize(("asked_s", "waited"), [(7.0, [7.5]), (3600.0, [])])
+def test_a_server_that_asks_to_wait_is_left_alone_for_as_long(
+    tmp_path: Path, asked_s: float, waited: list[float]
+) -> None:
+    spool = Spool(tmp_path)
+    for number in range(3):
+        spool.submit(make_record(number))
+    waits: list[float] = []
+    server = Server(Unavailable("too many", retry_after_s=asked_s))
+
+    delivery = spool.deliver(server, sleep=waits.append, draw=lambda: 0.5)
+
+    assert waits == waited
+    assert len(server.accepted) == len(delivery.sent) == (3 if waited else 0)
+    assert len(spool.waiting) == len(delivery.left) == (0 if waited else 3)
+
+
+def test_a_record_that_fails_does_not_hold_the_others(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    records = [make_record(number) for number in range(3)]
+    bad = min(spool.submit(record).name for record in records)
+
+    def fails_on_the_first(record: RunRecord) -> Answer:
+        return Unavailable("HTTP 500") if bad.startswith(str(record.run_id)) else accept(record)
+
+    delivery = spool.deliver(fails_on_the_first, backoff=Backoff(attempts=2), sleep=lambda _: None)
+
+    assert len(delivery.sent) == 2
+    assert [name for name, _ in delivery.left] == [bad]
+
+
+def test_a_record_that_is_refused_is_put_aside_with_the_reason_and_not_sent_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    record = make_record()
+    name = spool.submit(record).name
+
+    delivery = spool.deliver(Server(Refused("HTTP 422: no such project")), sleep=nothing_to_wait_for)
+
+    assert delivery.refused == ((name, "HTTP 422: no such project"),)
+    assert RunRecord.read(tmp_path / "refused" / name) == record
+    assert (tmp_path / "refused" / f"{name}.reason.txt").read_text() == "HTTP 422: no such project\n"
+    assert spool.deliver(Server(Refused("again")), sleep=nothing_to_wait_for).refused == ()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda record: Acknowledged(uuid.uuid4(), record.content_hash),
+        lambda record: Acknowledged(record.run_id, "0" * 64),
+    ],
+    ids=["of another run", "of other content"],
+)
+def test_an_acknowledgement_of_something_else_removes_nothing(
+    tmp_path: Path, answer: Callable[[RunRecord], Answer]
+) -> None:
+    spool = Spool(tmp_path)
+    spool.submit(make_record())
+
+    delivery = spool.deliver(answer, backoff=Backoff(attempts=1), sleep=nothing_to_wait_for)
+
+    assert "acknowledged another record" in delivery.left[0][1]
+    assert len(spool.waiting) == 1
+
+
+def test_a_file_that_is_no_record_is_put_aside_and_the_others_are_sent(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.submit(make_record())
+    (tmp_path / "0.json.gz").write_bytes(b"\x1f\x8bgarbage")
+
+    delivery = spool.deliver(accept, sleep=nothing_to_wait_for)
+
+    assert len(delivery.sent) == 1
+    assert [name for name, _ in delivery.refused] == ["0.json.gz"]
+    assert (tmp_path / "refused" / "0.json.gz").read_bytes() == b"\x1f\x8bgarbage"
+
+
+def test_what_can_never_be_sent_this_way_stays_where_it_is(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.submit(make_record())
+
+    def unknown_token(_record: RunRecord) -> Answer:
+        raise SpoolError("HTTP 401")
+
+    with pytest.raises(SpoolError, match="401"):
+        spool.deliver(unknown_token, sleep=nothing_to_wait_for)
+    assert len(spool.waiting) == 1
+
+
+def test_several_that_deliver_at_once_lose_none_and_send_none_at_the_same_time(tmp_path: Path) -> None:
+    records = [make_record(number) for number in range(12)]
+    for record in records:
+        Spool(tmp_path).submit(record)
+    being_sent: set[uuid.UUID] = set()
+    accepted: list[uuid.UUID] = []
+
+    def send(record: RunRecord) -> Answer:
+        assert record.run_id not in being_sent
+        being_sent.add(record.run_id)
+        accepted.append(record.run_id)
+        being_sent.remove(record.run_id)
+        return accept(record)
+
+    with ThreadPoolExecutor(4) as pool:
+        deliveries = list(pool.map(lambda _: Spool(tmp_path).deliver(send, sleep=nothing_to_wait_for), range(4)))
+
+    assert sorted(accepted) == sorted(record.run_id for record in records)
+    assert sum(len(delivery.sent) for delivery in deliveries) == 12
+    assert Spool(tmp_path).waiting == []
+
+
+KILLED_WHILE = {
+    "it sends": "send = die",
+    "it puts a refused record aside": "send = lambda record: Refused('no'); os.replace = Path.replace = die",
+    "it removes what was acknowledged": "Path.unlink = die",
+    "it puts a record in": "Path.replace = die; spool.submit(RunRecord.read(Path(sys.argv[2])))",
+}
+
+
+@pytest.mark.parametrize("moment", KILLED_WHILE)
+def test_a_process_that_is_killed_leaves_the_record_and_no_lock(tmp_path: Path, moment: str) -> None:
+    record = make_record()
+    Spool(tmp_path).submit(record)
+    other = make_record(1)
+    other.write(tmp_path / "other" / "record.json")
+    script = f"""
+import os, signal, sys
+from pathlib import Path
+from collector.record import RunRecord
+from collector.keeping.spool import Acknowledged, Refused, Spool
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+spool = Spool(Path(sys.argv[1]))
+send = lambda record: Acknowledged(record.run_id, record.content_hash)
+{KILLED_WHILE[moment]}
+spool.deliver(send)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), str(tmp_path / "other" / "record.json")],
+        cwd=ROOT,
+        check=False,
+        env=os.environ.copy(),
+    )
+    assert done.returncode == -signal.SIGKILL
+
+    server = Server()
+    delivery = Spool(tmp_path).deliver(server, sleep=nothing_to_wait_for)
+
+    assert server.accepted == [record.run_id]
+    assert len(delivery.sent) == 1
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "a-file").touch()
+    with pytest.raises(SpoolError, match="cannot be written: Not a directory"):
+        Spool(tmp_path / "a-file" / "spool").submit(make_record())
+
+
+def with_a_file(spool: Spool, folder: Path) -> RunRecord:
+    """A record in the spool that names a file, which lies beside it."""
+    artefacts = ArtefactFolder(folder / "artefacts")
+    (folder / "trace.json").write_bytes(b"a trace")
+    record = make_record(artefacts=[artefacts.add(folder / "trace.json")])
+    spool.submit(record, artefacts)
+    return record
+
+
+def lack_all(record: RunRecord) -> Answer:
+    return Acknowledged(record.run_id, record.content_hash, tuple(one.sha256 for one in record.artefacts))
+
+
+def test_a_record_stays_until_the_server_has_its_files_too(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    record = with_a_file(spool, tmp_path)
+    sent: list[bytes] = []
+
+    def send_artefact(of: RunRecord, artefact: Artefact, file: Path) -> Unavailable | None:
+        assert (of, artefact) == (record, record.artefacts[0])
+        sent.append(file.read_bytes())
+        return Unavailable("HTTP 503") if len(sent) == 1 else None
+
+    first = spool.deliver(lack_all, send_artefact=send_artefact, backoff=Backoff(attempts=1))
+    second = spool.deliver(lack_all, send_artefact=send_artefact, backoff=Backoff(attempts=1))
+
+    assert [reason for _, reason in first.left] == ["HTTP 503"]
+    assert (len(second.sent), second.left, second.incomplete) == (1, (), ())
+    assert sent == [b"a trace"] * 2
+    assert list(spool.folder.iterdir()) == []
+
+
+def test_a_file_that_is_refused_for_good_does_not_hold_its_record(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    with_a_file(spool, tmp_path)
+
+    delivery = spool.deliver(lack_all, send_artefact=lambda *_: Refused("HTTP 413"), sleep=nothing_to_wait_for)
+
+    assert len(delivery.sent) == 1
+    assert [reason for _, reason in delivery.incomplete] == ["trace.json: HTTP 413"]
+    assert list(spool.folder.iterdir()) == []
+
+
+def test_a_record_that_is_put_aside_takes_its_files_along(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    record = with_a_file(spool, tmp_path)
+
+    spool.deliver(Server(Refused("HTTP 422")), sleep=nothing_to_wait_for)
+
+    aside = spool.folder / "refused"
+    assert len(list(aside.glob(f"*.artefacts/{record.artefacts[0].sha256}"))) == 1
+    assert list(spool.folder.iterdir()) == [aside]
+
+
+def test_what_cannot_be_written_whole_leaves_nothing_half_in_the_spool(tmp_path: Path) -> None:
+    make_record().write(tmp_path / "record.json.gz")
+
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path / "spool", tmp_path / "record.json.gz"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.stdout == "refused\n", done.stderr
+    assert Spool(tmp_path / "spool").waiting == []
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from collector.errors import SpoolError
+from collector.keeping.spool import Spool
+from collector.record import RunRecord
+record = RunRecord.read(Path(sys.argv[2]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails instead
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    Spool(Path(sys.argv[1])).submit(record)
+except SpoolError:
+    sys.stdout.write("refused\\n")
+"""

@@ -1,0 +1,130 @@
+"""Where the functions of an implementation stand."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from collector.source_lines import repository_of, source_lines
+from collector.suite import load_suite
+from collector.suite_source import SuiteSource
+
+MODULE = '''
+import functools
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _helper(x):
+    return x * 2
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+@triton.jit
+def _kernel(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, _helper(tl.load(x_ptr + offs, mask=offs < n)), mask=offs < n)
+
+
+@triton.jit
+def _unused_kernel(x_ptr):
+    tl.store(x_ptr, 0)
+
+
+class _Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        _kernel[(1,)](x, x.numel())
+        return x
+
+
+@functools.cache
+def plan():
+    return 1
+
+
+@functools.wraps(plan)
+def wrapped():
+    return plan()
+
+
+def double(
+    x,
+):
+    """Called."""
+    return _Double.apply(x)
+
+
+bound = functools.partial(double, x=1)
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    file = tmp_path / "pkg" / "doubling.py"
+    file.parent.mkdir()
+    file.write_text(MODULE)
+    spec = importlib.util.spec_from_file_location("doubling_of_a_test", file)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "doubling_of_a_test", loaded)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(MODULE.splitlines(), start=1) if line.startswith(text))
+
+
+@pytest.mark.parametrize("name", ["double", "bound"])
+def test_what_is_called_comes_first_then_what_triton_compiles_for_it(
+    module: ModuleType, tmp_path: Path, name: str
+) -> None:
+    found = source_lines("double", "triton", getattr(module, name), tmp_path)
+
+    assert [(each.function, each.line, each.is_jitted) for each in found] == [
+        ("double", line_of("def double"), False),
+        ("_kernel", line_of("def _kernel"), True),
+        ("_helper", line_of("def _helper"), True),
+    ]
+    assert {each.file for each in found} == {"pkg/doubling.py"}
+
+
+def test_what_wraps_a_function_is_not_taken_for_it(module: ModuleType, tmp_path: Path) -> None:
+    (found,) = source_lines("double", "eager", module.wrapped, tmp_path)
+
+    assert (found.function, found.line) == ("plan", line_of("def plan"))
+
+
+def test_outside_of_the_repository_nothing_is_named(module: ModuleType, tmp_path: Path) -> None:
+    import torch
+
+    assert source_lines("double", "triton", module.double, tmp_path / "elsewhere") == ()
+    assert source_lines("double", "triton", module.double, None) == ()
+    assert source_lines("softmax", "eager", torch.softmax, tmp_path) == ()
+
+
+def test_every_implementation_that_comes_with_roofwatch_has_its_line() -> None:
+    source = SuiteSource()
+    repository = Path(__file__).parents[3]
+
+    for spec in load_suite(source):
+        for implementation in spec.implementations.values():
+            found = source_lines(spec.name, implementation.name, implementation.launch, repository)
+            assert found, f"{spec.name} {implementation.name}"
+            assert not found[0].is_jitted
+            assert any(line.is_jitted for line in found) == (implementation.language == "triton"), spec.name
+            for line in found:
+                text = (repository / line.file).read_text().splitlines()[line.line - 1]
+                assert text.lstrip().startswith(f"def {line.function}(")
+
+
+def test_files_are_named_from_the_root_that_the_suite_imports_from(tmp_path: Path) -> None:
+    assert repository_of(SuiteSource(tmp_path / "bench_a.py", (tmp_path / "src", tmp_path))) == tmp_path
+    assert repository_of(SuiteSource(tmp_path / "bench_a.py")) is None

@@ -1,0 +1,66 @@
+"""The choice of a timer, by a worker, and what comes of one that is not there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from collector.errors import TimerError
+from collector.measurement import CacheState, Timer
+from collector.nursery import Nursery
+from collector.protocol import ChooseTiming
+from collector.revision import SuiteAt
+from collector.run import Progress, collect_run
+from collector.sampling import SamplingPlan
+from collector.suite_run import RunPlan
+from collector.suite_source import SuiteSource
+from collector.timers.choice import choose_method
+from collector.timers.method import ChosenMethod, TimingMethod
+from collector.worker import Worker
+from tests.builders import make_commit
+
+GOOD = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_good.py")
+PLAN = RunPlan(kernels=("total",), targets=(), device="cpu", block_count=1, sampling=SamplingPlan(1, 1))
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def test_a_cpu_is_timed_by_its_one_timer() -> None:
+    assert choose_method("cpu") == ChosenMethod(TimingMethod(Timer.PERF_COUNTER, CacheState.HOT))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_timer_that_does_not_work_is_answered_with_why_and_the_way_out() -> None:
+    with pytest.raises(TimerError, match="--timer auto takes what there is"):
+        choose_method("cuda", Timer.CUDA_EVENT)
+    with pytest.raises(TimerError, match=r".+; .+; .+"):  # a reason for each of three
+        choose_method("cuda")
+
+
+def test_a_worker_says_why_it_has_no_such_timer(nursery: Nursery) -> None:
+    with Worker(nursery, GOOD, device="cpu") as worker:
+        worker.start()
+        choice = worker.request(ChooseTiming(timer=Timer.CUPTI), timeout_s=60).timing
+    assert choice is not None
+    assert choice.chosen is None
+    assert "where the timer is perf_counter" in (choice.error or "")
+
+
+def test_a_run_with_a_timer_that_is_not_there_measures_nothing(nursery: Nursery) -> None:
+    plan = RunPlan(device="cpu", targets=(), timer=Timer.CUPTI)
+    with pytest.raises(TimerError, match="--timer cupti"):
+        collect_run(SuiteAt(GOOD, make_commit(), "good"), plan, nursery=nursery)
+
+
+def test_every_measurement_has_the_timer_and_the_cache_of_its_run(nursery: Nursery) -> None:
+    said: list[Progress] = []
+    record = collect_run(SuiteAt(GOOD, make_commit(), "good"), PLAN, said.append, nursery=nursery)
+
+    assert {(each.timer, each.cache) for each in record.measurements} == {(Timer.PERF_COUNTER, CacheState.HOT)}
+    assert {each.blocks[0].stopped_by for each in record.measurements} <= {"precision", "budget"}
+    assert not [now for now in said if now.is_to_stay], "a CPU has no choice to tell of"

@@ -1,0 +1,221 @@
+"""Bisections in the store: asked for once, claimed by one, written while they go on, read back equal."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from db.bisections.store import (
+    Claim,
+    ClaimLostError,
+    begin_bisection,
+    claim_bisection,
+    finish_bisection,
+    list_bisections,
+    note_progress,
+    read_bisection,
+    release_bisection,
+    request_bisection,
+)
+from db.bisections.values import (
+    Answer,
+    Bisection,
+    BisectionCommit,
+    BisectionProgress,
+    BisectionRange,
+    BisectionState,
+    BisectionStep,
+    Standing,
+)
+from db.errors import StoreError
+from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
+
+ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", "eager", sha_of(0), sha_of(4), "H200")
+PROGRESS = BisectionProgress(
+    commits=(
+        BisectionCommit(make_commit_ref(1), 0.0, Standing.SAME, "nothing that it is made from changed"),
+        BisectionCommit(make_commit_ref(2), 0.0, Standing.SKIPPED, "does not import"),
+        BisectionCommit(make_commit_ref(3), 0.99, Standing.MEASURED, "", 3, 0.05),
+        BisectionCommit(make_commit_ref(4), 0.01, Standing.OPEN),
+    ),
+    steps=(
+        BisectionStep(sha_of(4), 8, 0.05, 1.0, "", NOON),
+        BisectionStep(sha_of(2), 0, None, 1.0, "does not import", NOON),
+    ),
+    measurement_count=22,
+)
+ANSWER = Answer(make_commit_ref(3), make_commit_ref(3), 0.99, 0.05, (0.04, 0.06))
+
+
+def ask(store: Engine, asked: BisectionRange = ASKED, *, requested_by: str = "rule: slow") -> UUID:
+    with Session(store) as session, session.begin():
+        return request_bisection(session, asked, requested_by=requested_by)
+
+
+def only(store: Engine) -> Bisection:
+    with Session(store) as session:
+        (found,) = list_bisections(session, PROJECT)
+    return found
+
+
+def claim_of(store: Engine, runner_class: str = "H200") -> Claim:
+    claim = claim_bisection(store, PROJECT, runner_class)
+    assert claim is not None
+    return claim
+
+
+def test_a_request_waits_until_a_runner_takes_it(store: Engine) -> None:
+    bisection_id = ask(store)
+
+    waiting = only(store)
+
+    assert waiting.bisection_id == bisection_id
+    assert waiting.state is BisectionState.REQUESTED
+    assert (waiting.case_id, waiting.implementation) == (ASKED.case_id, ASKED.implementation)
+    assert claim_of(store).bisection_id == bisection_id
+    assert only(store).state is BisectionState.RUNNING
+    assert claim_bisection(store, PROJECT, "H200") is None
+
+
+def test_a_request_that_is_rolled_back_was_never_made(store: Engine) -> None:
+    with Session(store) as session:
+        request_bisection(session, ASKED, requested_by="rule")
+        session.rollback()
+
+    with Session(store) as session:
+        assert list_bisections(session, PROJECT) == []
+
+
+@pytest.mark.parametrize("implementation", ["eager", None])
+def test_asking_twice_for_what_is_not_over_gives_the_same_and_after_its_end_another(
+    store: Engine, implementation: str | None
+) -> None:
+    asked = replace(ASKED, implementation=implementation)
+    first = ask(store, asked)
+
+    assert ask(store, asked, requested_by="somebody else") == first
+    claim = claim_of(store)
+    assert ask(store, asked) == first
+    finish_bisection(store, claim, BisectionState.NO_CHANGE)
+    assert ask(store, asked) != first
+
+
+def test_each_of_many_runners_that_ask_at_once_gets_another_one(store: Engine) -> None:
+    for number in range(5):
+        ask(store, replace(ASKED, bad_sha=sha_of(10 + number)))
+
+    with ThreadPoolExecutor(8) as pool:
+        claims = list(pool.map(lambda _: claim_bisection(store, PROJECT, "H200"), range(8)))
+
+    taken = [claim.bisection_id for claim in claims if claim is not None]
+    assert len(taken) == len(set(taken)) == 5
+
+
+def test_a_runner_takes_what_is_for_its_class_or_any(store: Engine) -> None:
+    ask(store)
+    for_any = ask(store, replace(ASKED, runner_class=None))
+
+    assert claim_of(store, "CPU").bisection_id == for_any
+    assert claim_bisection(store, PROJECT, "CPU") is None
+    assert claim_bisection(store, "another project", "H200") is None
+
+
+def test_what_is_known_so_far_and_how_it_ended_read_back_equal(store: Engine) -> None:
+    bisection_id = ask(store)
+    claim = claim_of(store)
+
+    note_progress(store, claim, PROGRESS)
+    note_progress(store, claim, PROGRESS)
+    finish_bisection(store, claim, BisectionState.FOUND, progress=PROGRESS, answer=ANSWER, note="as expected")
+
+    with Session(store) as session:
+        detail = read_bisection(session, bisection_id)
+    assert detail is not None
+    assert (detail.commits, detail.steps) == (PROGRESS.commits, PROGRESS.steps)
+    assert detail.bisection == only(store)
+    assert detail.bisection.answer == ANSWER
+    assert detail.bisection.state is BisectionState.FOUND
+    assert detail.bisection.state.is_over
+    assert detail.bisection.measurement_count == 22
+    assert detail.bisection.note == "as expected"
+    assert detail.bisection.finished_at is not None
+
+
+def test_a_runner_that_gives_no_sign_of_life_loses_it_to_another_and_cannot_write_any_more(store: Engine) -> None:
+    ask(store)
+    dead = claim_of(store)
+    with store.begin() as connection:
+        connection.execute(text("UPDATE bisection SET leased_until = now() - interval '1 second'"))
+
+    alive = claim_of(store)
+
+    assert alive.bisection_id == dead.bisection_id
+    with pytest.raises(ClaimLostError, match="another runner has taken it over"):
+        note_progress(store, dead, PROGRESS)
+    with pytest.raises(ClaimLostError, match="another runner has taken it over"):
+        finish_bisection(store, dead, BisectionState.FAILED)
+    note_progress(store, alive, PROGRESS)
+    assert only(store).state is BisectionState.RUNNING
+
+
+def test_a_runner_that_is_stopped_gives_it_back_for_the_next(store: Engine) -> None:
+    ask(store)
+    stopped = claim_of(store)
+    note_progress(store, stopped, PROGRESS)
+
+    release_bisection(store, stopped)
+
+    assert only(store).state is BisectionState.REQUESTED
+    assert only(store).measurement_count == 22
+    assert claim_of(store).bisection_id == stopped.bisection_id
+
+
+def test_what_nobody_asked_for_can_be_begun_and_what_runs_elsewhere_cannot(store: Engine) -> None:
+    begin_bisection(store, ASKED, requested_by="command line")
+
+    assert only(store).state is BisectionState.RUNNING
+    with pytest.raises(StoreError, match="another runner is at it"):
+        begin_bisection(store, ASKED, requested_by="command line")
+
+
+def test_one_that_is_not_there_is_none(store: Engine) -> None:
+    with Session(store) as session:
+        assert read_bisection(session, uuid4()) is None
+
+
+IMPOSSIBLE = {
+    "an unknown state": (
+        "UPDATE bisection SET state = 'lost', claim_id = NULL, leased_until = NULL, finished_at = now()",
+        "ck_bisection_state",
+    ),
+    "running by nobody": (
+        "UPDATE bisection SET claim_id = NULL, leased_until = NULL",
+        "ck_bisection_claimed_while_running",
+    ),
+    "a claim without end": ("UPDATE bisection SET leased_until = NULL", "ck_bisection_claim_has_lease"),
+    "over without an end": (
+        "UPDATE bisection SET state = 'failed', claim_id = NULL, leased_until = NULL",
+        "ck_bisection_finished_when_over",
+    ),
+    "found and not said what": (
+        "UPDATE bisection SET state = 'found', claim_id = NULL, leased_until = NULL, finished_at = now()",
+        "ck_bisection_answer_if_found",
+    ),
+    "surer than sure": ("UPDATE bisection_commit SET probability = 1.1", "ck_bisection_commit_probability"),
+    "an unknown standing": ("UPDATE bisection_commit SET standing = 'odd'", "ck_bisection_commit_standing"),
+    "fewer than no pairs": ("UPDATE bisection_step SET pair_count = -1", "ck_bisection_step_pair_count_not_negative"),
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_the_tables_refuse(store: Engine, what: str) -> None:
+    ask(store)
+    note_progress(store, claim_of(store), PROGRESS)
+    statement, constraint = IMPOSSIBLE[what]
+
+    with pytest.raises(IntegrityError, match=constraint), store.begin() as connection:
+        connection.execute(text(statement))

@@ -1,0 +1,44 @@
+"""By what the results of a project can be narrowed."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from db.queries import read_facets
+from db.reading.facet_values import CaseFacet, Facets
+from db.storing.ingest import ingest_record
+from tests.builders import PROJECT, make_case, make_commit, make_environment, make_record
+
+SOFTMAX = "softmax/n=8/float16/fwd"
+
+
+def read(store: Engine, project: str = PROJECT) -> Facets:
+    with Session(store) as session:
+        return read_facets(session, project)
+
+
+def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: Engine) -> None:
+    for number, tags in enumerate((("smoke",), ("smoke", "full"))):
+        case = make_case(SOFTMAX, family=f"family {number}", tags=tags)
+        ingest_record(store, make_record(number, measurements=[], cases=(case,)))
+    assert read(store).cases == (CaseFacet(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full")),)
+
+
+def test_branches_know_the_commits_that_were_measured_under_their_name(store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(commit=make_commit(1, branch="feature")))
+    found = read(store).commits_by_branch
+    assert found == {"main": {make_commit(0).sha}, "feature": {make_commit(1).sha}}
+
+
+def test_runner_classes_are_named_once(store: Engine) -> None:
+    another = make_environment(device_name="Another CPU")
+    for number, environment in enumerate((make_environment(), make_environment(), another)):
+        ingest_record(store, make_record(number, environment=environment))
+    assert read(store).runner_classes == (another.runner_class, make_environment().runner_class)
+
+
+def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
+    ingest_record(store, make_record(project="another/project"))
+    assert read(store) == Facets((), {}, ())

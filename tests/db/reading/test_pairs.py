@@ -1,0 +1,97 @@
+"""Pairs of runs of one job."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from collector.measurement import CacheState, Measurement, Timer
+from collector.part import Outcome
+from collector.record import Pairing, RunRecord, Side
+from db.queries import list_pairs
+from db.storing.ingest import ingest_record
+from db.values import Pair
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    make_commit_ref,
+    make_environment,
+    make_measurement,
+    make_pair_of_records,
+    make_record,
+)
+
+
+def pairs_of(store: Engine, *records: RunRecord) -> list[Pair]:
+    for record in records:
+        ingest_record(store, record)
+    with Session(store) as session:
+        return list_pairs(session, PROJECT)
+
+
+def test_a_pair_has_the_blocks_of_both_sides_in_their_order(store: Engine) -> None:
+    base, head = make_pair_of_records(0, 1, base_median_ns=100, head_median_ns=200, block_count=2)
+    assert base.pairing is not None
+
+    assert pairs_of(store, head, base, make_record(0), make_record(1)) == [
+        Pair(
+            project=PROJECT,
+            pair_id=str(base.pairing.pair_id),
+            base=make_commit_ref(0),
+            head=make_commit_ref(1),
+            case_id=CASE_ID,
+            implementation="eager",
+            runner_class=make_environment().runner_class,
+            base_blocks_ns=((99, 100, 101), (99, 100, 101)),
+            head_blocks_ns=((198, 200, 202), (198, 200, 202)),
+        )
+    ]
+
+
+def test_the_newest_pair_comes_first(store: Engine) -> None:
+    older = make_pair_of_records(0, 1, started_at=NOON)
+    newer = make_pair_of_records(0, 2, started_at=NOON + timedelta(days=1))
+
+    assert [pair.head for pair in pairs_of(store, *older, *newer)] == [make_commit_ref(2), make_commit_ref(1)]
+
+
+def test_one_commit_can_be_paired_with_itself(store: Engine) -> None:
+    (pair,) = pairs_of(store, *make_pair_of_records(1, 1))
+
+    assert pair.base == pair.head
+
+
+def test_a_side_that_is_not_there_yet_makes_no_pair(store: Engine) -> None:
+    base, _ = make_pair_of_records()
+
+    assert pairs_of(store, base) == []
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        make_measurement(outcome=Outcome.CRASHED),
+        make_measurement(implementation="another"),
+        make_measurement(timer=Timer.CUDA_EVENT),
+        make_measurement(cache=CacheState.COLD),
+    ],
+    ids=["failed", "another implementation", "another timer", "another cache state"],
+)
+def test_what_the_head_did_not_measure_like_the_base_is_left_out(store: Engine, measured: Measurement) -> None:
+    base, head = make_pair_of_records()
+
+    assert pairs_of(store, base, head.model_copy(update={"measurements": (measured,)})) == []
+
+
+@pytest.mark.parametrize("field", ["environment", "harness_version"])
+def test_sides_that_do_not_compare_make_no_pair(store: Engine, field: str) -> None:
+    pair_id = uuid4()
+    base = make_record(0, pairing=Pairing(pair_id=pair_id, side=Side.BASE))
+    other: Any = {"environment": make_environment(thread_count=64), "harness_version": "2"}[field]
+    head = make_record(1, pairing=Pairing(pair_id=pair_id, side=Side.HEAD), **{field: other})
+
+    assert pairs_of(store, base, head) == []

@@ -1,0 +1,150 @@
+"""No question that a page, the API or a judgement asks reads a large table from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.orm import Session
+
+from bench.made_up_store import Shape, fill, fill_checks, settle
+from db import queries
+from db.judged.judging import read_run_state
+from db.projects import delete_project
+from db.reading.comparing import find_runs_to_compare
+from db.reading.time_columns import list_case_row_ids, list_restless, read_time_columns
+from db.tables.partitions import PARTITIONED
+from db.values import SeriesKey
+from tests.databases import Databases
+
+SHAPE = Shape("planned", run_count=60, series_count=100, day_count=50)
+OTHERS = range(1, 5)
+PROJECT = SHAPE.project(0)
+KEY = SeriesKey(PROJECT, SHAPE.case_id(7), "triton", "median_ns", runner_class="made up")
+
+
+@pytest.fixture(scope="module")
+def populated(databases: Databases) -> Iterator[Engine]:
+    """One project among several, with figures about all tables."""
+    from tests.databases import TEMPLATE
+
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    for pair in (0, *OTHERS):
+        fill(engine, SHAPE, pair)
+        fill_checks(engine, SHAPE, pair)
+    settle(engine)
+    yield engine
+    engine.dispose()
+    databases.finish(url)
+
+
+def run_of(session: Session) -> tuple[str, str]:
+    """Id and sha of one run."""
+    run = queries.list_runs(session, PROJECT, limit=3)[2]
+    return run.run_id, run.commit.sha
+
+
+QUESTIONS: dict[str, Callable[[Session], object]] = {
+    "list_projects": queries.list_projects,
+    "list_commits": lambda session: queries.list_commits(session, PROJECT),
+    "list_runs": lambda session: queries.list_runs(session, PROJECT),
+    "find_run": lambda session: queries.find_run(session, PROJECT, run_of(session)[1]),
+    "run_detail": lambda session: queries.run_detail(session, run_of(session)[0]),
+    "load_record without its samples": lambda session: _whole_record(session),
+    "list_series_keys": lambda session: queries.list_series_keys(session, PROJECT, metric="median_ns"),
+    "list_series_keys of a kernel": lambda session: queries.list_series_keys(session, PROJECT, kernel=KEY.kernel),
+    "read_series of a key": lambda session: queries.read_series(session, PROJECT, keys=[KEY]),
+    "read_series of a kernel": lambda session: queries.read_series(session, PROJECT, kernel=KEY.kernel),
+    "read_series of subjects": lambda session: queries.read_series(
+        session, PROJECT, subjects=[(KEY.case_id, "triton")], include_pairs=True, include_conditions=True
+    ),
+    "list_pairs": lambda session: queries.list_pairs(session, PROJECT),
+    "list_regressions": lambda session: queries.list_regressions(session, PROJECT),
+    "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
+    "read_run_state": lambda session: read_run_state(session, _run_id(session)),
+    "read_time_columns": lambda session: list(read_time_columns(session, PROJECT, _some_cases(session))),
+    "list_restless": lambda session: list_restless(session, PROJECT, _some_cases(session)),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_large_table_is_read_from_end_to_end(populated: Engine, question: str) -> None:
+    with Session(populated) as session, plans_of(session) as plans:
+        QUESTIONS[question](session)
+
+    assert plans
+    assert [plan for plan in plans if "end to end" in plan] == []
+
+
+def test_a_project_that_goes_does_not_read_large_tables_either(populated: Engine) -> None:
+    with populated.connect() as connection:
+        number, day = connection.execute(text("SELECT number, measured_on FROM run LIMIT 1")).one()
+        values = {"number": number, "day": day}
+        for table in PARTITIONED:
+            delete = f"DELETE FROM {table} WHERE measured_on = :day AND run_number = :number"
+            assert scanned(connection, delete, values) == set(), table
+    delete_project(populated, SHAPE.project(OTHERS[-1]))
+
+
+def test_a_plan_that_reads_a_table_from_end_to_end_is_seen(populated: Engine) -> None:
+    with populated.connect() as connection:
+        assert scanned(connection, "SELECT max(median_ns) FROM measurement", {}) == {"measurement"}
+
+
+@contextmanager
+def plans_of(session: Session) -> Iterator[list[str]]:
+    """What each statement of the session reads, noted before it is executed."""
+    plans: list[str] = []
+    connection = session.connection()
+
+    def note(_: Connection, cursor: Any, statement: str, parameters: Any, *__: Any) -> None:
+        if statement.startswith("EXPLAIN"):
+            return
+        with cursor.connection.cursor() as beside:
+            beside.execute(f"EXPLAIN (FORMAT JSON) {statement}", parameters)
+            found = _scans(beside.fetchone()[0][0]["Plan"]) & _large_relations(beside)
+        plans.append(f"end to end {sorted(found)}: {statement}" if found else "by index")
+
+    event.listen(connection, "before_cursor_execute", note)
+    yield plans
+    event.remove(connection, "before_cursor_execute", note)
+
+
+def scanned(connection: Connection, statement: str, values: dict[str, object]) -> set[str]:
+    """Large tables of which a statement would read a whole partition."""
+    plan = connection.execute(text(f"EXPLAIN (FORMAT JSON) {statement}"), values).scalar_one()[0]["Plan"]
+    cursor = connection.connection.cursor()
+    return {name.rsplit("_", 2)[0] for name in _scans(plan) & _large_relations(cursor)}
+
+
+def _scans(plan: dict[str, Any]) -> set[str]:
+    own = {plan["Relation Name"]} if plan["Node Type"] == "Seq Scan" else set()
+    return own.union(*(_scans(child) for child in plan.get("Plans", ())))
+
+
+def _large_relations(cursor: Any) -> set[str]:
+    """Tables and partitions that have grown: of an empty one it does not matter how it is read."""
+    cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples > 900")
+    return {name for (name,) in cursor if any(name.startswith(f"{table}_2") for table in PARTITIONED)}
+
+
+def _some_cases(session: Session) -> list[int]:
+    return list_case_row_ids(session, PROJECT)[:2]
+
+
+def _run_id(session: Session) -> Any:
+    from uuid import UUID
+
+    return UUID(run_of(session)[0])
+
+
+def _whole_record(session: Session) -> None:
+    """All that loading a record reads, up to the samples that nobody made up."""
+    from db.errors import StoreError
+
+    with pytest.raises(StoreError, match="no longer kept"):
+        queries.load_record(session, _run_id(session))

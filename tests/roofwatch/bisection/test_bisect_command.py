@@ -1,0 +1,190 @@
+"""`roofwatch bisect` as a user runs it: on a real repository, interrupted, and for who asked in the database."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Engine
+from sqlalchemy.orm import Session
+
+from ci.bisection.search import SearchPlan
+from collector.errors import GitError, JournalError
+from collector.nursery import Nursery
+from collector.suite_run import RunPlan
+from db.bisections.store import claim_bisection, read_bisection, request_bisection
+from db.bisections.values import BisectionRange, BisectionState, Standing
+from db.errors import StoreError
+from db.judged.judgements import replace_regressions
+from db.judged.triage import read_triage
+from db.storing.ingest import ingest_record
+from roofwatch.bisection.job import BisectJob, range_of_regression
+from roofwatch.bisection.plan import BisectPlan, folder_of
+from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
+from tests.roofwatch.command import roofwatch
+from tests.roofwatch.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
+
+
+@pytest.fixture(scope="module")
+def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:
+    return make_slowed_repository(tmp_path_factory.mktemp("bisect") / "slowed")
+
+
+def arguments(slowed: SlowedRepository, output: Path) -> list[str]:
+    ends = ["--good", slowed.shas[0], "--bad", slowed.shas[-1]]
+    return ["bisect", str(slowed.benchmark), "--series", SERIES, *ends, "--device", "cpu", "--output", str(output)]
+
+
+def commits_of(document: Any) -> dict[str, Any]:
+    return {known["commit"]["subject"]: known for known in document["commits"]}
+
+
+def state_file(output: Path) -> Path:
+    return next(output.glob("*/bisection.json"))
+
+
+def test_a_bisection_that_is_killed_and_gone_on_with_names_the_commit_and_measures_nothing_twice(
+    slowed: SlowedRepository, tmp_path: Path
+) -> None:
+    asked = arguments(slowed, tmp_path)
+    program = [sys.executable, "-c", "from roofwatch.cli import main; main()", *asked]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+        assert running.stderr is not None
+        assert any("the bad end against the good end" in line for line in running.stderr)
+        os.kill(running.pid, signal.SIGKILL)
+    (before,) = json.loads(state_file(tmp_path).read_text())["visits"]
+
+    done = roofwatch(*asked, "--resume", "--json")
+
+    assert done.status == 0, done.error
+    found = done.parsed
+    assert found["state"] == "found"
+    assert found["answer"]["first"]["sha"] == found["answer"]["last"]["sha"] == slowed.sha("Work ten times as much")
+    assert found["answer"]["first"]["author"] == "A. Author"
+    assert found["answer"]["confidence"] >= 0.98
+    assert found["answer"]["relative_interval"][0] > 1
+    times = [datetime.fromisoformat(step["finished_at"]) for step in (before, found["steps"][0])]
+    assert times[0] == times[1], "the ends were not measured again"
+    commits = commits_of(found)
+    assert commits["Break the import"]["standing"] == "skipped"
+    assert "not today" in commits["Break the import"]["reason"]
+    for alike in ("Say what it is", "Write a page", "Say that too"):
+        assert (commits[alike]["standing"], commits[alike]["pair_count"]) == ("same", 0)
+    assert found["measurement_count"] == 2 * sum(known["pair_count"] for known in commits.values())
+
+
+def test_what_was_asked_for_in_the_database_is_taken_by_a_runner_and_its_answer_written_there(
+    slowed: SlowedRepository, tmp_path: Path, database_url: URL, store: Engine
+) -> None:
+    asked = BisectionRange("slowed", SERIES, None, slowed.sha("Mend it"), slowed.sha("Write a page"))
+    with Session(store) as session, session.begin():
+        bisection_id = request_bisection(session, asked, requested_by="rule: slow")
+    url = database_url.render_as_string(hide_password=False)
+    places = ["--device", "cpu", "--output", str(tmp_path)]
+
+    done = roofwatch("bisect", slowed.benchmark, "--next", *places, ROOFWATCH_DATABASE_URL=url)
+
+    assert done.status == 0, done.error
+    culprit = slowed.sha("Work ten times as much")
+    assert f"{culprit} is the first slower commit: Work ten times as much (A. Author)" in done.output
+    with Session(store) as session:
+        detail = read_bisection(session, bisection_id)
+    assert detail is not None
+    assert detail.bisection.state is BisectionState.FOUND
+    assert detail.bisection.answer is not None
+    assert detail.bisection.answer.first.sha == culprit
+    # nothing but a page came after it, so the ends tell all
+    assert [known.standing for known in detail.commits] == [Standing.OPEN, Standing.MEASURED]
+    assert [step.pair_count >= 8 for step in detail.steps] == [True]
+
+
+@pytest.mark.parametrize(
+    ("there", "is_resumed", "message"),
+    [
+        (
+            '{"format": 1, "asked": {}, "commits": ["c"], "implementation": "eager"}',
+            False,
+            "--resume goes on from there",
+        ),
+        ('{"format": 1, "asked": {"threshold": 0.5}, "commits": ["c"], "implementation": "eager"}', True, "and is"),
+        ('{"format": 1, "asked"', True, "damaged, or written by another version"),
+    ],
+)
+def test_what_is_there_already_is_neither_lost_nor_mixed_up(
+    slowed: SlowedRepository, tmp_path: Path, there: str, is_resumed: bool, message: str
+) -> None:
+    plan = BisectPlan(
+        slowed.benchmark,
+        SERIES,
+        None,
+        slowed.shas[0],
+        slowed.shas[-1],
+        RunPlan(),
+        tmp_path,
+        SearchPlan(),
+        0.01,
+        is_resumed=is_resumed,
+    )
+    file = folder_of(plan) / "bisection.json"
+    file.parent.mkdir()
+    file.write_text(there)
+
+    with Nursery() as nursery, pytest.raises(JournalError, match=message):
+        BisectJob(plan, "slowed", nursery).run()
+
+    assert file.read_text() == there
+
+
+def test_where_it_cannot_be_done_who_asked_is_told(slowed: SlowedRepository, tmp_path: Path, store: Engine) -> None:
+    asked = BisectionRange("slowed", SERIES, None, sha_of(1), slowed.shas[-1])
+    with Session(store) as session, session.begin():
+        bisection_id = request_bisection(session, asked, requested_by="rule: slow")
+    claim = claim_bisection(store, "slowed", "any")
+    plan = BisectPlan(slowed.benchmark, SERIES, None, sha_of(1), "HEAD", RunPlan(), tmp_path, SearchPlan(), 0.01)
+
+    with Nursery() as nursery, pytest.raises(GitError):
+        BisectJob(plan, "slowed", nursery, store.url.render_as_string(hide_password=False), claim).run()
+
+    with Session(store) as session:
+        detail = read_bisection(session, bisection_id)
+    assert detail is not None
+    assert detail.bisection.state is BisectionState.FAILED
+    assert "git rev-parse" in detail.bisection.note
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--series", SERIES], "name what to bisect"),
+        (["--series", SERIES, "--good", "HEAD", "--bad", "HEAD^"], "the good end has to be the older"),
+    ],
+)
+def test_what_cannot_be_bisected_is_said_in_a_line(
+    slowed: SlowedRepository, tmp_path: Path, wrong: list[str], message: str
+) -> None:
+    done = roofwatch("bisect", slowed.benchmark, *wrong, "--output", tmp_path)
+
+    assert done.status == 2
+    assert message in done.error
+    assert len(done.error.splitlines()) == 1
+
+
+def test_a_regression_of_the_store_says_what_to_bisect(store: Engine, database_url: URL, tmp_path: Path) -> None:
+    for number in range(8):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(4, change_points=(make_change_point(4),))])
+    with Session(store) as session:
+        (triage,) = read_triage(session, PROJECT).values()
+    assert triage.regression_id is not None
+    url = database_url.render_as_string(hide_password=False)
+
+    asked = range_of_regression(url, tmp_path, PROJECT, triage.regression_id)
+
+    assert (asked.good_sha, asked.bad_sha) == (sha_of(1), sha_of(6))
+    with pytest.raises(StoreError, match="not in project 'another'"):
+        range_of_regression(url, tmp_path, "another", triage.regression_id)

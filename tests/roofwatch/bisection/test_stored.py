@@ -1,0 +1,70 @@
+"""A bisection in the database while it goes on: what is written of it, and what is not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from db.bisections.store import ClaimLostError, list_bisections, read_bisection
+from db.bisections.values import BisectionProgress, BisectionRange, BisectionState
+from roofwatch.bisection.report import Ended
+from roofwatch.bisection.stored import StoredBisection
+from tests.builders import PROJECT, sha_of
+from tests.db.bisections.test_store import ANSWER, PROGRESS
+
+ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", None, sha_of(0), sha_of(4))
+
+
+def begin(store: Engine, folder: Path) -> StoredBisection:
+    url = store.url.render_as_string(hide_password=False)
+    return StoredBisection.begin(url, ASKED, requested_by="command line", regression_id=None, folder=folder)
+
+
+def test_a_process_that_goes_on_in_the_same_folder_writes_to_the_same_bisection(store: Engine, tmp_path: Path) -> None:
+    first = begin(store, tmp_path)
+
+    again = begin(store, tmp_path)
+
+    assert again.claim == first.claim
+    again.finish(Ended(BisectionState.FOUND, ANSWER, PROGRESS, ()))
+    assert begin(store, tmp_path).claim.bisection_id != first.claim.bisection_id
+
+
+def test_secrets_in_the_reasons_of_a_suite_do_not_reach_the_database(
+    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_TOKEN", "q8Zr2kP0vL6tXw4m")
+    broken = replace(PROGRESS.commits[1], reason="KeyError: q8Zr2kP0vL6tXw4m")
+    stored = begin(store, tmp_path)
+
+    stored.note(BisectionProgress((broken, *PROGRESS.commits[2:]), (), 0))
+
+    with Session(store) as session:
+        detail = read_bisection(session, stored.claim.bisection_id)
+    assert detail is not None
+    assert detail.commits[0].reason.startswith("KeyError: ")
+    assert "q8Zr2kP0vL6tXw4m" not in detail.commits[0].reason
+
+
+def test_a_database_that_is_away_stops_nobody_from_measuring(
+    store: Engine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = replace(begin(store, tmp_path), url="postgresql://nobody@127.0.0.1:1/gone")
+
+    stored.note(PROGRESS)
+
+    assert "the bisection goes on without it" in capsys.readouterr().err
+
+
+def test_what_another_runner_took_over_is_given_up(store: Engine, tmp_path: Path) -> None:
+    stored = begin(store, tmp_path)
+    with store.begin() as connection:
+        connection.execute(text("UPDATE bisection SET claim_id = gen_random_uuid()"))
+
+    with pytest.raises(ClaimLostError):
+        stored.note(PROGRESS)
+
+    with Session(store) as session:
+        assert [one.state for one in list_bisections(session, PROJECT)] == [BisectionState.RUNNING]

@@ -1,0 +1,108 @@
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from ci.static.toolchain import Build, judge_upgrades
+from collector.errors import CollectorError
+from collector.part import Outcome
+from roofwatch.auditing import MARKER, Selection, audited_versions, exit_status, repeat_command, write_report
+from tests.builders import make_static_facts
+from tests.roofwatch.command import SUITES, roofwatch
+
+OTHER_TRITON = "3.6.0" if version("triton") != "3.6.0" else "3.7.1"
+
+
+def is_known_to_pip(triton: str) -> bool:
+    asked = [sys.executable, "-m", "pip", "index", "versions", "triton", "--disable-pip-version-check"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return triton in done.stdout
+
+
+def test_two_versions_compile_a_suite_and_their_facts_say_which_compiled_them(tmp_path: Path) -> None:
+    if not is_known_to_pip(OTHER_TRITON):
+        pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")
+    page = tmp_path / "audit.md"
+    suite = SUITES / "bench_good.py"
+
+    done = roofwatch(
+        *("static", "audit", suite, "--triton", OTHER_TRITON, "--targets", "sm_90,gfx942", "--markdown", page, "--json")
+    )
+
+    assert done.status in {0, 1}, done.error
+    builds = done.parsed["builds"]
+    assert {build["triton"] for build in builds} == {OTHER_TRITON, version("triton")}
+    for build in builds:
+        compiled = [facts for facts in build["static_facts"] if facts["outcome"] == "ok"]
+        assert [facts["target"] for facts in compiled] == ["sm_90", "gfx942"]
+        assert {facts["toolchain"]["triton"] for facts in compiled} == {build["triton"]}
+        assert build["versions"]["torch"] == version("torch")
+    (upgrade,) = done.parsed["upgrades"]
+    assert upgrade["from"] == min(OTHER_TRITON, version("triton"))
+    assert all(sum(counts.values()) == 1 for counts in upgrade["counts"].values())
+    assert "## Summary" in page.read_text()
+
+
+def test_a_version_that_is_not_there_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
+    done = roofwatch("static", "audit", "--triton", "0.0.1", "--triton", "0.0.2", ROOFWATCH_CACHE_DIR=str(tmp_path))
+
+    assert done.status == 2
+    assert done.error.startswith("roofwatch: triton 0.0.1: pip cannot install it:")
+    assert len(done.error.splitlines()) == 1
+
+
+def test_versions_are_put_into_the_order_of_their_release() -> None:
+    assert audited_versions(["3.10.0", "3.6.0", "3.9.1"]) == ["3.6.0", "3.9.1", "3.10.0"]
+
+
+def test_the_running_version_alone_is_refused() -> None:
+    with pytest.raises(CollectorError, match="name another one to compare it with"):
+        audited_versions([version("triton")])
+
+
+def test_the_command_to_repeat_an_audit_has_all_that_was_chosen() -> None:
+    selection = Selection(Path("bench.py"), "sm_90", ("soft*",), ("triton",), ("quick",))
+
+    assert repeat_command(["3.6.0", "3.8.0"], selection, Path("page.md")) == (
+        "roofwatch static audit bench.py --targets sm_90 --kernel 'soft*' --implementation triton --tag quick "
+        "--triton 3.6.0 --triton 3.8.0 --markdown page.md"
+    )
+
+
+def test_the_exit_status_says_worse_fine_or_nothing_compiled() -> None:
+    fine = Build("3.6.0", {}, (make_static_facts(),))
+    spills = Build("3.7.0", {}, (make_static_facts(local_bytes=8, code="spills"),))
+    nothing = Build("3.6.0", {}, (make_static_facts(outcome=Outcome.UNSUPPORTED),))
+
+    assert exit_status([fine, spills], judge_upgrades([fine, spills])) == 1
+    assert exit_status([spills, fine], judge_upgrades([spills, fine])) == 0
+    assert exit_status([nothing, fine], judge_upgrades([nothing, fine])) == 2
+    untried = Build("3.6.0", {}, (*fine.facts, make_static_facts(target="sm_80", outcome=Outcome.OUT_OF_MEMORY)))
+    assert exit_status([untried, fine], judge_upgrades([untried, fine])) == 2
+
+
+def test_what_stands_above_the_marker_of_a_page_stays(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# By hand\n\n{MARKER}\n\nold report\n")
+
+    write_report(page, "new report\n")
+    write_report(tmp_path / "fresh.md", "new report\n")
+
+    assert page.read_text() == f"# By hand\n\n{MARKER}\n\nnew report\n"
+    assert (tmp_path / "fresh.md").read_text() == "# Toolchain audit\n\nnew report\n"
+
+
+def test_a_suite_that_cannot_be_loaded_names_the_version(tmp_path: Path) -> None:
+    if not is_known_to_pip(OTHER_TRITON):
+        pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")
+    broken = tmp_path / "bench_broken.py"
+    broken.write_text(f"raise RuntimeError({json.dumps('no GPU today')})\n")
+
+    done = roofwatch("static", "audit", broken, "--triton", OTHER_TRITON)
+
+    assert done.status == 2
+    assert "the suite was not compiled" in done.error
+    assert "no GPU today" in done.error

@@ -1,0 +1,65 @@
+"""`roofwatch backfill` as a user runs it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from collector.errors import SuiteError
+from collector.nursery import Nursery
+from collector.record import RunRecord
+from collector.suite_run import RunPlan
+from roofwatch.backfill.job import BackfillJob
+from tests.roofwatch.command import roofwatch
+from tests.roofwatch.slowed_repository import SlowedRepository, make_slowed_repository
+
+
+@pytest.fixture(scope="module")
+def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:
+    return make_slowed_repository(tmp_path_factory.mktemp("backfill") / "slowed")
+
+
+def test_commits_are_measured_in_their_order_and_the_same_command_goes_on(
+    slowed: SlowedRepository, tmp_path: Path
+) -> None:
+    places: list[str | Path] = [
+        "--records",
+        tmp_path,
+        "--output",
+        tmp_path,
+        "--device",
+        "cpu",
+        "--max-runs",
+        "1",
+        "--json",
+    ]
+    asked: list[str | Path] = ["backfill", slowed.benchmark, "--range", f"{slowed.shas[1]}..{slowed.shas[7]}", *places]
+
+    first = roofwatch(*asked)
+    planned = roofwatch(*asked, "--dry-run")
+
+    assert first.status == 0, first.error
+    order = [one["sha"] for one in first.parsed["order"]]
+    assert order == [slowed.shas[7], slowed.shas[5], slowed.shas[4]]
+    assert first.parsed["order"][0]["aim"] == "newest"
+    reasons = {one["sha"]: one["reason"] for one in first.parsed["skipped"]}
+    assert reasons.keys() == {slowed.shas[2], slowed.shas[3], slowed.shas[6]}
+    assert "nothing that it is made from changed" in reasons[slowed.shas[2]]
+    assert "not today" in reasons[slowed.shas[3]]
+    (done,) = first.parsed["done"]
+    record = RunRecord.read(Path(done["record"]))
+    assert record.commit.sha == slowed.shas[7]
+    assert record.project == "slowed"
+    assert not record.commit.is_dirty
+    assert planned.parsed["measured_before"] == [slowed.shas[7]]
+    assert [one["sha"] for one in planned.parsed["order"]] == order[1:]
+    assert planned.parsed["done"] == []
+
+
+@pytest.mark.parametrize("commits", ["HEAD", "HEAD...HEAD^", "HEAD..HEAD^"])
+def test_a_range_that_is_none_is_said(slowed: SlowedRepository, tmp_path: Path, commits: str) -> None:
+    with Nursery() as nursery:
+        job = BackfillJob(slowed.benchmark, "slowed", commits, RunPlan(), tmp_path, tmp_path, nursery)
+
+        with pytest.raises(SuiteError, match=re.escape(f"range '{commits}'")):
+            job.plan_it(skips_same=True)

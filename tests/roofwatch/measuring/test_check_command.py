@@ -1,0 +1,166 @@
+"""`roofwatch check` as a user calls it."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.checking.check_report import Arrangement, CheckReport, Layout, TensorReport
+from collector.errors import SuiteError
+from collector.part import Outcome
+from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
+from tests.roofwatch.command import SUITES, roofwatch
+
+BROKEN = SUITES / "bench_broken.py"
+TAIL = "tail/n_rows=3,n_cols=200/float32/fwd"
+
+
+def make_report(outcome: Outcome = Outcome.OK, layout: Layout | None = None, **fields: object) -> CheckReport:
+    return CheckReport.model_validate(
+        {
+            "case_id": "k/n=8/float32/fwd",
+            "implementation": "triton",
+            "executor": "device",
+            "layout": layout,
+            "outcome": outcome,
+            **fields,
+        }
+    )
+
+
+def make_tensor(**fields: object) -> TensorReport:
+    usual = {
+        "tensor": "grad_x",
+        "dtype": "float32",
+        "shape": (4, 2),
+        "passed": False,
+        "rmse_ratio": 0.5,
+        "rmse_limit": 1e-5,
+        "baseline_rmse_ratio": 1e-7,
+        "elementwise": 0.25,
+        "elementwise_limit": 1e-4,
+        "baseline_elementwise": None,
+        "max_abs_error": 2.0,
+        "unlike_count": 0,
+        "wrong_count": 3,
+        "where": "dim 1 at 1",
+        "values": "zero",
+        "worst": ({"index": (2, 1), "expected": 1.5, "got": 0.0},),
+    }
+    return TensorReport.model_validate(usual | fields)
+
+
+def test_a_wrong_kernel_is_explained_and_the_command_that_repeats_it_does(tmp_path: Path) -> None:
+    done = roofwatch("check", BROKEN, "--case", "tail/*", cwd=tmp_path)
+    assert done.status == 1
+    assert "24 of 600 elements are wrong" in done.output
+    assert "all beyond the last whole tile of 64" in done.output
+    assert "checked: 3 ok, 1 incorrect; in other layouts: 2 ok" in done.output
+    (repeat,) = [line.split("repeat: roofwatch ")[1] for line in done.output.splitlines() if "repeat:" in line]
+
+    again = roofwatch(*repeat.split(), "--json", cwd=tmp_path)
+    assert again.status == again.parsed["exit_status"] == 1
+    (report,) = again.parsed["reports"]
+    assert report["failed"] is True
+    assert (report["case_id"], report["implementation"]) == (TAIL, "triton")
+    assert report["tensors"][0]["worst"][0]["got"] == "nan"
+    assert report["repeat"] == f"roofwatch {repeat}"
+
+
+def test_a_sound_kernel_exits_with_0(tmp_path: Path) -> None:
+    done = roofwatch("check", BROKEN, "-c", "sound/*", "-i", "triton", cwd=tmp_path)
+    assert done.status == 0, done.output
+    assert "in other layouts: 1 ok, 1 refused" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing.py",), "nothing.py: no such file or folder"),
+        (("no_such_kernel",), "no kernel matches no_such_kernel; the suite has softmax"),
+        ((BROKEN, "--case", "gone"), "no case matches gone"),
+    ],
+)
+def test_what_cannot_be_checked_exits_with_2_and_says_why(arguments: tuple[str | Path, ...], message: str) -> None:
+    done = roofwatch("check", *arguments)
+    assert done.status == 2
+    assert message in done.error
+
+
+def test_what_this_machine_cannot_run_has_not_failed_but_alone_is_no_answer() -> None:
+    done = roofwatch("check", SUITES / "bench_failing.py", "-c", "unsupported/*")
+    assert done.status == 2
+    assert "checked: 1 unsupported" in done.output
+
+
+def test_a_kernel_of_our_own_is_found_by_its_name_and_a_file_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench_x.py").touch()
+    (tmp_path / "layers").mkdir()
+    assert check_target("softmax").kernels == ("softmax",)
+    assert check_target("softmax").source.path is None
+    assert check_target("matmul*").kernels == ("matmul*",)
+    assert check_target("bench_x.py").source.path == tmp_path / "bench_x.py"
+    assert check_target("layers").source.path == tmp_path / "layers"
+    with pytest.raises(SuiteError, match=r"kernels/gone: no such file or folder"):
+        check_target("kernels/gone")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [
+        ([Outcome.OK, Outcome.UNSUPPORTED], 0),
+        ([Outcome.UNSUPPORTED], 2),
+        ([Outcome.OK, Outcome.INCORRECT], 1),
+        ([Outcome.OK, Outcome.CRASHED], 1),
+        ([Outcome.TIMED_OUT], 1),
+    ],
+)
+def test_the_exit_status_is_that_of_the_worst(outcomes: list[Outcome], status: int) -> None:
+    assert exit_status([make_report(outcome) for outcome in outcomes]) == status
+
+
+def test_a_layout_that_is_refused_is_counted_as_such_and_is_no_failure() -> None:
+    layout = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
+    reports = [make_report(), make_report(Outcome.UNSUPPORTED, layout), make_report(Outcome.INCORRECT, layout)]
+    assert summary(reports) == "checked: 1 ok; in other layouts: 1 refused, 1 incorrect"
+    assert exit_status(reports[:2]) == 0
+
+
+def test_a_failure_is_explained_line_by_line() -> None:
+    layout = Layout(tensor="x", arrangement=Arrangement.ROW_STRIDED)
+    report = make_report(
+        Outcome.INCORRECT,
+        layout,
+        message="grad_x: error",
+        baseline_missing="there is no eager implementation",
+        tensors=(make_tensor(), make_tensor(tensor="out", passed=True)),
+    )
+    assert list(explanation(report)) == [
+        "k/n=8/float32/fwd triton with x row-strided in memory: incorrect",
+        "  grad_x (float32 [4, 2]): 3 of 8 elements are wrong",
+        "    where     dim 1 at 1",
+        "    what      zero",
+        "    overall   5.0e-01, limit 1.0e-05, eager 1.0e-07",
+        "    largest   2.5e-01, limit 1.0e-04",
+        "    [2, 1]  expected 1.5, got 0",
+        "  the caps decide alone: there is no eager implementation",
+    ]
+
+
+def test_what_never_came_to_numbers_is_explained_by_its_message() -> None:
+    report = make_report(Outcome.CRASHED, message="the process ended: killed by SIGSEGV")
+    assert list(explanation(report)) == [
+        "k/n=8/float32/fwd triton: crashed",
+        "  the process ended: killed by SIGSEGV",
+    ]
+
+
+def test_the_command_that_repeats_it_is_one_for_a_shell() -> None:
+    target = check_target(str(BROKEN))
+    command = repeat_command(target, make_report(case_id="k/routing=zipf,n=1/int8/fwd"), "cpu")
+    assert command == (
+        f"roofwatch check {BROKEN} --case k/routing=zipf,n=1/int8/fwd --implementation triton --device cpu"
+    )
+    assert to_json(target, [make_report()], None)["reports"][0]["repeat"].endswith("--implementation triton")

@@ -1,0 +1,70 @@
+"""A commit against itself, and its noise floor in the next comparison, as a user would ask for them."""
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from ci.compare import compare
+from ci.pairs.noise_floor import noise_floor_of
+from collector.record import RunRecord
+from roofwatch import tables
+from roofwatch.measuring.calibrating import summary
+from tests.builders import CASE_ID, make_record
+from tests.roofwatch.command import SUITES, roofwatch
+
+SUITE = SUITES / "bench_good.py"
+BRIEFLY = ("-k", "scale", "--device", "cpu", "--blocks", "3", "--budget", "0")
+
+
+def test_a_runner_is_calibrated_and_its_floor_holds_in_the_next_comparison(tmp_path: Path) -> None:
+    done = roofwatch("calibrate", SUITE, *BRIEFLY, "-o", tmp_path, "--json")
+
+    assert done.status == 0, done.error
+    floor = tmp_path / "noise_floor.json"
+    assert floor.read_text() == done.output
+    (case,) = done.parsed["cases"]
+    assert (case["case_id"], case["implementation"], case["block_count"]) == ("scale/n=1000/float32/fwd", "eager", 3)
+    base, head = (RunRecord.read(file) for file in sorted(tmp_path.glob("*.json.gz")))
+    assert base.commit.sha == head.commit.sha
+    assert base.pairing is not None
+    assert head.pairing is not None
+    assert base.pairing.pair_id == head.pairing.pair_id
+
+    files = sorted(tmp_path.glob("*.json.gz"))
+    compared = roofwatch("compare", *files, "--noise-floor", floor, "--json")
+
+    threshold = compared.parsed["judgement"]["cases"][0]["comparison"]["threshold"]
+    assert threshold == max(0.03, 3 * case["noise_floor"])
+
+
+def test_a_file_that_is_no_noise_floor_is_named(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("{}")
+
+    done = roofwatch("ab", SUITE, "--base", "HEAD", "--noise-floor", wrong, "-o", tmp_path)
+
+    assert done.status == 2
+    assert f"{wrong}: no noise floor as roofwatch calibrate writes it" in done.error
+
+
+def test_the_table_and_the_sentences_say_what_the_runner_can_see() -> None:
+    blocks = [[1_000.0], [1_010.0], [990.0], [1_005.0], [1_002.0]]
+    noise = noise_floor_of(
+        make_record(), {(CASE_ID, "eager"): compare(blocks, [[1.3 * time] for (time,) in blocks[::-1]])}, threshold=0.03
+    )
+    output = io.StringIO()
+
+    Console(file=output, width=200).print(tables.noise_floor(noise))
+
+    assert "found with 8" in output.getvalue()
+    assert "false alarm" in output.getvalue()
+    assert list(summary(noise))[1] == (
+        "false alarms: 1 of 1 cases; 1 intervals leave out no change, at most 0.1 are expected to"
+    )
+
+
+def test_where_nothing_was_timed_that_is_said() -> None:
+    noise = noise_floor_of(make_record(), {}, threshold=0.03)
+
+    assert list(summary(noise)) == ["nothing was timed, so nothing is known about the noise of this runner"]

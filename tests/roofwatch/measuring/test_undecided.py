@@ -1,0 +1,126 @@
+"""What else a pair measures after a look at it."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from ci.pull_request import judge_pull_request
+from collector.measurement import Measurement
+from collector.record import RunRecord
+from collector.selection import Subject
+from collector.spent_time import Activity
+from roofwatch.measuring.undecided import MoreWhileItHelps, is_floor_unknown, is_undecided, needs_more
+from tests.ci.values import QUIET, make_records, make_timed
+
+DECIDED, NEAR, FAR = ("rms_norm/n=1/float32/fwd", "rms_norm/n=2/float32/fwd", "rms_norm/n=3/float32/fwd")
+EIGHT_QUIET = (*QUIET, 0.998, 1.003)
+EIGHT_NOISY = (1.0, 1.02, 0.97, 1.01, 0.985, 1.015, 0.99, 1.012)
+EIGHT_LOUD = (1.0, 1.1, 0.85, 1.05, 0.92, 1.08, 0.95, 1.06)
+
+
+def make_looked_at(seconds_per_block: float = 1.0) -> tuple[RunRecord, RunRecord]:
+    """A case that is decided, one whose noise is moderate and one whose noise is high, eight blocks a side."""
+    levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY, FAR: EIGHT_LOUD}
+    base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
+    head = [make_timed(case_id, levels=each[::-1]) for case_id, each in levels.items()]
+    spent_ns = {str(Activity.TIMING): round(24 * seconds_per_block * 1e9), str(Activity.CHECK): 10**12}
+    return make_records(base, head, base_fields={"spent_ns": spent_ns}, head_fields={"spent_ns": spent_ns})
+
+
+def clock_of(times_s: Sequence[float]) -> Callable[[], float]:
+    left: Iterator[float] = iter(times_s)
+    return lambda: next(left)
+
+
+def asked(
+    records: tuple[RunRecord, RunRecord], *, budget_s: float, times_s: Sequence[float] = (0.0, 0.0)
+) -> tuple[dict[Subject, int], str]:
+    said: list[str] = []
+    more = MoreWhileItHelps(
+        judge_pull_request, is_undecided, budget_s=budget_s, say=said.append, clock=clock_of(times_s)
+    )
+    return dict(more(*records)), said[0]
+
+
+def test_only_what_is_undecided_gets_more_blocks_up_to_the_next_look() -> None:
+    wanted, said = asked(make_looked_at(), budget_s=1_000)
+
+    assert wanted == {Subject(NEAR, "eager"): 12, Subject(FAR, "eager"): 12}
+    assert said == "1 of 3 settled, 2 open, 2 of them get more blocks; 1000 s left"
+
+
+def test_what_is_nearest_to_a_verdict_goes_first_where_time_is_short() -> None:
+    # four more blocks on each of two sides, at a second each
+    wanted, said = asked(make_looked_at(seconds_per_block=1.0), budget_s=8.5)
+
+    assert wanted == {Subject(NEAR, "eager"): 12}
+    assert said == "1 of 3 settled, 2 open, 1 of them get more blocks; 8 s left"
+
+
+def test_where_no_look_is_affordable_the_measuring_ends() -> None:
+    wanted, said = asked(make_looked_at(seconds_per_block=1.0), budget_s=7.5)
+
+    assert wanted == {}
+    assert said == "1 of 3 settled, 2 open; 8 s left, too few for another look"
+
+
+def test_the_budget_begins_with_the_first_look_and_is_not_renewed() -> None:
+    said: list[str] = []
+    more = MoreWhileItHelps(
+        judge_pull_request,
+        is_undecided,
+        budget_s=100,
+        say=said.append,
+        clock=clock_of([5_000.0, 5_000.0, 5_099.0]),
+    )
+    records = make_looked_at()
+
+    first, second = dict(more(*records)), dict(more(*records))
+
+    assert first
+    assert second == {}
+    assert said[1].endswith("1 s left, too few for another look")
+
+
+def test_where_all_is_decided_nothing_more_is_measured() -> None:
+    records = make_records([make_timed(levels=EIGHT_QUIET)], [make_timed(levels=EIGHT_QUIET[::-1])])
+
+    wanted, said = asked(records, budget_s=100)
+
+    assert wanted == {}
+    assert said == "1 of 1 settled"
+
+
+@pytest.mark.parametrize(("block_count", "is_open"), [(8, True), (12, True), (18, False)])
+def test_a_floor_is_known_from_eighteen_blocks_on(block_count: int, is_open: bool) -> None:
+    levels = [1 + 0.001 * (number % 5) for number in range(block_count)]
+    judged = judge_pull_request(*make_records([make_timed(levels=levels)], [make_timed(levels=levels[::-1])]))
+
+    assert is_floor_unknown(judged.cases[0]) is is_open
+
+
+def test_what_is_flagged_is_measured_again_before_all_else_and_once() -> None:
+    levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY}
+    base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
+    slower = make_timed(DECIDED, median_ns=1.4e6, levels=EIGHT_QUIET[::-1])
+    spent_ns = {str(Activity.TIMING): 32 * 10**9}
+
+    def looked_at(base: list[Measurement], head: list[Measurement]) -> tuple[RunRecord, RunRecord]:
+        spent = {"spent_ns": spent_ns}
+        return make_records(base, head, base_fields=spent, head_fields=spent)
+
+    first = looked_at(base, [slower, make_timed(NEAR, levels=EIGHT_NOISY[::-1])])
+    twelve = (*EIGHT_QUIET, *EIGHT_QUIET[:4])
+    second = looked_at(
+        [make_timed(DECIDED, levels=twelve)], [make_timed(DECIDED, median_ns=1.4e6, levels=twelve[::-1])]
+    )
+
+    def more(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
+        ask = MoreWhileItHelps(
+            judge_pull_request, needs_more, budget_s=budget_s, say=lambda _: None, clock=clock_of((0.0, 0.0))
+        )
+        return dict(ask(*records))
+
+    assert more(first, budget_s=17.0) == {Subject(DECIDED, "eager"): 12}
+    assert more(first, budget_s=1_000.0) == {Subject(DECIDED, "eager"): 12, Subject(NEAR, "eager"): 12}
+    assert more(second, budget_s=1_000.0) == {}

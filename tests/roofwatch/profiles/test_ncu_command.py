@@ -1,0 +1,264 @@
+"""`roofwatch ncu` as a user calls it, with a stand-in for Nsight Compute that runs the process it would look into.
+
+The stand-in lets that process work on the CPU and hands over a real report, of other kernels.
+"""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from collector.errors import RecordError, SuiteError
+from collector.ncu.counting import CountedCall
+from collector.part import Outcome
+from collector.protocol import CaseKind, CheckableCase, Failure, ImplementationInfo, KernelInfo, SuiteInfo
+from collector.record import RunRecord
+from collector.results import Counters, ProfilerFinding
+from roofwatch.profiles.counting import exit_status, name_report, select_calls, with_counters
+from roofwatch.profiles.counting_tables import tables
+from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
+from tests.roofwatch.command import SUITES, Done, roofwatch
+
+DATA = Path(__file__).parents[2] / "data" / "profiles"
+GOOD = SUITES / "bench_good.py"
+TOTAL = "total/n=500/float32/fwd"
+
+_HEAD = f"""#!{sys.executable}
+import pathlib, shutil, subprocess, sys
+words = sys.argv[1:]
+"""
+_RUNS_THE_TARGET = """
+at = words.index("--export")
+report, target = words[at + 1], words[at + 2 :]
+job = pathlib.Path(target[-1])
+job.write_text(job.read_text().replace('"cuda"', '"cpu"'))
+subprocess.run(target, check=True)
+"""
+WORKS = f"{_HEAD}{_RUNS_THE_TARGET}shutil.copyfile({str(DATA / 'sgemm_profile.ncu-rep')!r}, report)\n"
+PRINTS_PAGES = f"""{_HEAD}
+if "--import" in words:
+    print(pathlib.Path({str(DATA / "sgemm_raw_page.csv")!r}).read_text(), end="")
+    sys.exit()
+{WORKS.removeprefix(_HEAD)}"""
+LEAVES_THE_TARGET_AS_IT_IS = f"{_HEAD}subprocess.run(words[words.index('--export') + 2 :], check=True)\n"
+
+
+def ncu(stand_in: str, tmp_path: Path, *arguments: str | Path) -> Done:
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    tool = folder / "ncu"
+    tool.write_text(stand_in)
+    tool.chmod(0o755)
+    return roofwatch("ncu", *arguments, cwd=tmp_path, PATH=f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_call_is_counted_and_its_facts_and_advice_are_shown(tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    done = ncu(WORKS, tmp_path, TOTAL, GOOD, "--output", tmp_path / "kept.ncu-rep")
+
+    assert done.status == 0, done.error
+    assert f"{TOTAL} eager on NVIDIA A10G" in done.output
+    assert "11 kernels, the first 8" in done.output
+    assert "occupancy, achieved" in done.output
+    assert "theoretical occupancy (66.7%) is limited by" in " ".join(done.output.split())
+    assert (tmp_path / "kept.ncu-rep").read_bytes() == (DATA / "sgemm_profile.ncu-rep").read_bytes()
+
+
+def test_counters_take_the_place_of_those_that_a_record_has_of_the_call(tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    suite = tmp_path / "suite" / "bench_good.py"
+    suite.parent.mkdir()
+    shutil.copyfile(GOOD, suite)
+    git(suite.parent, "init", "-q")
+    git(suite.parent, "add", ".")
+    git(suite.parent, "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-qm", "A suite")
+    sha = git(suite.parent, "rev-parse", "HEAD")
+    case = make_case(TOTAL)
+    record = make_record(
+        cases=[case],
+        measurements=[make_measurement(TOTAL)],
+        commit=make_commit(sha=sha),
+        environment=make_environment(device_kind="cuda", device_name="NVIDIA A10G", compute_capability="8.6"),
+    )
+    file = tmp_path / "record.json"
+    earlier = Counters(case_id=TOTAL, implementation="eager", function="basic", values={"duration_ns": 1.0})
+    record.model_copy(update={"counters": (earlier,)}).write(file)
+
+    done = ncu(WORKS, tmp_path, TOTAL, suite, "--record", file, "--json")
+
+    assert done.status == 0, done.error
+    (call,) = done.parsed["calls"]
+    assert (call["outcome"], call["implementation"], len(call["counters"])) == ("ok", "eager", 11)
+    assert call["command"][1:3] == ["--target-processes", "application-only"]
+    kept = RunRecord.read(file).counters
+    assert [(each.function, each.launch_index) for each in kept][:2] == [("basic", 0), ("gmem_coalesce", 1)]
+    assert len(kept) == 11
+    assert kept[0].values["duration_ns"] == 10_777_184
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_the_raw_page_can_be_kept(tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    done = ncu(PRINTS_PAGES, tmp_path, TOTAL, GOOD, "-o", tmp_path / "new" / "kept.csv")
+
+    assert done.status == 0, done.error
+    assert (tmp_path / "new" / "kept.csv").read_text() == (DATA / "sgemm_raw_page.csv").read_text()
+
+
+def test_a_kernel_that_fails_under_the_profiler_is_an_outcome(tmp_path: Path) -> None:
+    done = ncu(WORKS, tmp_path, "raises/*/fwd", SUITES / "bench_failing.py")
+
+    assert done.status == 1
+    assert "raises/n=64/float32/fwd eager: crashed: IndexError: index 1000 is out of bounds" in done.error
+
+
+def test_where_there_is_no_gpu_that_is_said(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("torch sees a GPU on this machine")
+    done = ncu(LEAVES_THE_TARGET_AS_IT_IS, tmp_path, TOTAL, GOOD)
+
+    assert done.status == 2
+    assert "unsupported: torch sees no GPU here" in done.error
+
+
+def test_where_it_is_not_installed_it_is_said_where_it_comes_from(tmp_path: Path) -> None:
+    if list(Path("/opt/nvidia/nsight-compute").glob("*/ncu")) or Path("/usr/local/cuda/bin/ncu").exists():
+        pytest.skip("Nsight Compute is installed on this machine")
+    done = roofwatch("ncu", TOTAL, GOOD, cwd=tmp_path, PATH=str(tmp_path))
+
+    assert done.status == 2
+    assert "Nsight Compute is not installed" in done.error
+
+
+def test_waits_are_bars_in_words_and_advice_says_what_it_may_save() -> None:
+    counters = Counters(
+        case_id=CASE_ID,
+        implementation="triton",
+        function="a_kernel",
+        values={"stall_wait_share": 0.2, "stall_long_scoreboard_share": 0.6},
+        findings=(
+            ProfilerFinding(rule="A", message="Load more at once.", estimated_speedup=0.31),
+            ProfilerFinding(rule="B", message="Issue more.", estimated_speedup=0.9, is_estimate_of_a_part=True),
+        ),
+    )
+    console = Console(width=100, file=io.StringIO())
+    for table in tables([counters]):
+        console.print(table)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+
+    assert re.search(r"data from device memory, L2 or L1 +│ 60.0% │ █{30} │", text)
+    assert re.search(r"the fixed latency of an instruction before +│ 20.0% │ █{10} ", text)
+    assert text.index("31%") < text.index("90% of a part")
+
+
+def make_implementation(name: str, language: str = "triton", **fields: object) -> ImplementationInfo:
+    usual = {
+        "name": name,
+        "language": language,
+        "directions": ("fwd", "bwd"),
+        "is_compiled": False,
+        "is_deterministic": False,
+        "unsupported_targets": {},
+    }
+    return ImplementationInfo.model_validate(usual | fields)
+
+
+def make_info(*implementations: ImplementationInfo, cases: int = 1, rank_dimension: str | None = None) -> SuiteInfo:
+    records = tuple(make_case(f"k/n={2 + number}/float32/fwd") for number in range(cases))
+    checkable = tuple(
+        CheckableCase(
+            case_id=case.case_id, kind=CaseKind.DECLARED, direction="fwd", tags=(), stand_in_id="", rank_count=1
+        )
+        for case in records
+    )
+    kernel = KernelInfo(
+        name="k",
+        family="other",
+        formula="",
+        source="",
+        cases=records,
+        edge_ids=(),
+        implementations=implementations,
+        checkable=checkable,
+        rank_dimension=rank_dimension,
+    )
+    return SuiteInfo(device="cuda", kernels=(kernel,))
+
+
+def test_left_out_the_implementations_are_those_in_a_language_of_kernels() -> None:
+    eager = make_implementation("eager", "torch")
+    compile_ = make_implementation("compile", "torch", is_compiled=True)
+    both = (make_implementation("triton"), make_implementation("cuda", "cuda"))
+
+    assert select_calls(make_info(eager, compile_, *both), "k", None)[1] == ("triton", "cuda")
+    assert select_calls(make_info(eager, compile_), "k", None)[1] == ("eager",)
+    assert select_calls(make_info(eager, compile_, *both), "k/*", ["comp*"])[1] == ("compile",)
+
+
+@pytest.mark.parametrize(
+    ("info", "pattern", "implementations", "message"),
+    [
+        (make_info(make_implementation("triton"), cases=7), "k", None, r"stands for 7 cases; name one: .* and 2 more"),
+        (make_info(make_implementation("triton")), "gone", None, r"no case matches gone; .* k/n=2/float32/fwd"),
+        (make_info(make_implementation("triton")), "k", ["cuda"], "no implementation matches cuda; there are triton"),
+        (make_info(make_implementation("triton"), rank_dimension="n"), "k", None, "2 ranks make the call"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_by_name(
+    info: SuiteInfo, pattern: str, implementations: list[str] | None, message: str
+) -> None:
+    with pytest.raises(SuiteError, match=message):
+        select_calls(info, pattern, implementations)
+
+
+def make_call(case_id: str = CASE_ID, *, device_name: str | None = None, outcome: Outcome = Outcome.OK) -> CountedCall:
+    failure = None if outcome is Outcome.OK else Failure(outcome=outcome, message="it ended so")
+    counters = () if failure else (Counters(case_id=case_id, implementation="eager", function="k", values={"a": 1.0}),)
+    return CountedCall(case_id, "eager", ("ncu",), counters, device_name, failure)
+
+
+def test_a_record_of_other_code_another_device_or_other_cases_takes_no_counters() -> None:
+    record = make_record(measurements=[make_measurement()])
+
+    with pytest.raises(RecordError, match="check that commit out"):
+        with_counters(record, make_commit(9), [make_call()], name="record.json")
+    with pytest.raises(RecordError, match="ran on NVIDIA A10G"):
+        with_counters(record, record.commit, [make_call(device_name="NVIDIA A10G")], name="record.json")
+    with pytest.raises(RecordError, match="holds no case k/n=1"):
+        with_counters(record, record.commit, [make_call("k/n=1/float32/fwd")], name="record.json")
+
+
+@pytest.mark.parametrize(("report", "names"), [("sgemm_raw_page.csv", True), ("sgemm_profile.ncu-rep", False)])
+def test_a_record_names_a_report_if_what_must_not_leave_the_machine_can_be_taken_out(
+    tmp_path: Path, report: str, names: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROOFWATCH_KEEP", raising=False)
+    careful = name_report(make_record(), tmp_path / "record.json", DATA / report)
+    monkeypatch.setenv("ROOFWATCH_KEEP", "all")
+    careless = name_report(make_record(), tmp_path / "record.json", DATA / report)
+
+    assert [artefact.name for artefact in careful.artefacts] == [report] * names
+    assert [(artefact.name, artefact.kind) for artefact in careless.artefacts] == [(report, "ncu_report")]
+
+
+def test_a_call_that_failed_leaves_the_counters_that_a_record_has() -> None:
+    record = with_counters(make_record(measurements=[make_measurement()]), make_commit(), [make_call()], name="r")
+    again = with_counters(record, make_commit(), [make_call(outcome=Outcome.CRASHED)], name="r")
+    assert again.counters == record.counters != ()
+
+
+def test_the_exit_status_tells_a_failure_from_a_machine_that_cannot() -> None:
+    assert exit_status([make_call()]) == 0
+    assert exit_status([make_call(), make_call(outcome=Outcome.UNSUPPORTED)]) == 2
+    assert exit_status([make_call(outcome=Outcome.CRASHED), make_call(outcome=Outcome.UNSUPPORTED)]) == 1

@@ -1,0 +1,208 @@
+"""`roofwatch profile` and `roofwatch redact` as a user runs them, and the sentences of a profile."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.keeping.artefact_folder import ArtefactFolder
+from collector.profiles.time_spent import read_time_spent
+from collector.profiling import Capture, CapturedProcess, CapturedTrace
+from collector.record import RunRecord
+from roofwatch.profiles.profiling import ProcessTime, ProfileReport, folder_for, report_of
+from tests.builders import make_record
+from tests.roofwatch.command import roofwatch
+
+DATA = Path(__file__).parents[2] / "data" / "profiles"
+
+MULTIPLY = """
+import torch
+print("hello")
+x = torch.ones(256, 256)
+for _ in range(40):
+    x @ x
+"""
+
+
+def process_of(**fields: Any) -> CapturedProcess:
+    defaults: dict[str, Any] = {
+        "pid": 1,
+        "parent": 0,
+        "rank": None,
+        "command": "train.py",
+        "torch_version": "2.11.0",
+        "has_recorded": True,
+        "forked_count": 0,
+        "traces": (),
+        "troubles": (),
+    }
+    return CapturedProcess(**defaults | fields)
+
+
+def report_on(*processes: CapturedProcess, exit_status: int = 0, folder: Path = DATA) -> ProfileReport:
+    return report_of(Capture(exit_status, was_ended=False, processes=processes, kernels=()), folder)
+
+
+def traced(name: str, because: str = "the program ended") -> CapturedProcess:
+    return process_of(traces=(CapturedTrace(name, "cuda", because),))
+
+
+def test_a_program_that_fails_is_profiled_and_its_output_and_status_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(MULTIPLY + "raise SystemExit(3)")
+    done = roofwatch("profile", "-o", tmp_path / "profile", "--", sys.executable, "program.py", cwd=tmp_path)
+
+    assert (done.status, done.output) == (3, "hello\n")
+    assert "aten::mm" in done.error
+    assert "no GPU was used" in done.error
+    assert "The program ended with status 3; what it did until then is in the profile." in done.error
+    assert f"Written: {tmp_path}/profile/trace.json.gz" in done.error.replace("\n", " ")
+    assert read_time_spent(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
+
+
+def test_with_json_standard_output_is_one_document_and_a_record_names_what_was_written(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(MULTIPLY)
+    record = tmp_path / "records" / "run.json.gz"
+    make_record().write(record)
+    options = ("--json", "-o", "profile", "--html", "p.html", "--record", record)
+    done = roofwatch("profile", *options, "--", "program.py", cwd=tmp_path)
+
+    assert "hello" in done.error
+    named = RunRecord.read(record).artefacts
+    assert [(artefact.name, artefact.kind) for artefact in named] == [("trace.json.gz", "trace"), ("p.html", "html")]
+    assert all(ArtefactFolder.beside(record).find(artefact) for artefact in named)
+    (trace,) = done.parsed["traces"]
+    (multiplied,) = [row for row in trace["time"]["operators"] if row["name"] == "aten::mm"]
+    assert multiplied["count"] == 40
+    assert "aten::mm" in (tmp_path / "p.html").read_text()
+
+
+def test_a_program_without_torch_is_told_so_and_keeps_its_status(tmp_path: Path) -> None:
+    done = roofwatch("profile", "-o", tmp_path, "--", sys.executable, "-c", "raise SystemExit(7)")
+
+    assert done.status == 7
+    assert "Nothing was recorded: the program never imported torch." in done.error
+
+
+def test_a_command_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
+    done = roofwatch("profile", "-o", tmp_path, "--", "no-such-program")
+
+    assert done.status == 2
+    assert "no-such-program: cannot be started" in done.error
+
+
+def test_what_is_kept_by_a_name_that_is_not_known_is_refused_before_the_program_runs(tmp_path: Path) -> None:
+    done = roofwatch("profile", "-o", tmp_path, "--keep", "colour", "--", sys.executable, "-c", "print('ran')")
+
+    assert (done.status, done.output) == (2, "")
+    assert "--keep colour: not known" in done.error
+
+
+def test_redact_copies_a_trace_and_says_what_it_emptied(tmp_path: Path) -> None:
+    done = roofwatch("redact", DATA / "triton_a100.json.gz", "-o", tmp_path / "copy.json")
+
+    assert done.status == 0
+    assert "emptied: INFO" in done.output
+    assert "bcoutinho" not in (tmp_path / "copy.json").read_text()
+
+
+def test_redact_copies_a_record_without_its_author(tmp_path: Path) -> None:
+    record = make_record()
+    record.write(tmp_path / "record.json")
+    done = roofwatch("redact", tmp_path / "record.json", "-o", tmp_path / "copy.json")
+
+    assert done.status == 0
+    copy = RunRecord.read(tmp_path / "copy.json")
+    assert copy.commit.author == ""
+    assert copy.measurements == record.measurements
+
+
+def test_redact_never_replaces_the_original(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    make_record().write(record)
+    before = record.read_bytes()
+
+    assert roofwatch("redact", record, "-o", record).status == 2
+    assert roofwatch("redact", record).status == 2
+    assert record.read_bytes() == before
+
+
+@pytest.mark.parametrize(("kernel_us", "is_mostly_idle"), [(40, True), (90, False)])
+def test_a_busy_gpu_and_an_idle_one_are_told_apart_in_words(
+    kernel_us: int, is_mostly_idle: bool, tmp_path: Path
+) -> None:
+    on_device = {"ph": "X", "cat": "kernel", "name": "gemm", "args": {"device": 0, "stream": 7}}
+    events = [
+        on_device | {"ts": 0, "dur": kernel_us / 2},
+        on_device | {"ts": 100 - kernel_us / 2, "dur": kernel_us / 2},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaMalloc", "ts": 20, "dur": 60, "pid": 1, "tid": 1, "args": {}},
+    ]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+
+    summary = report_on(traced("trace.json"), folder=tmp_path).summary
+
+    assert f"In the 100 µs that were recorded, GPU 0 was busy for {kernel_us}% of the time." in summary
+    assert "The kernel that took the most is gemm: 100% of the busy time, in 2 launches" in summary
+    assert "in which the host was mostly in cudaMalloc." in summary
+    assert ("faster kernels will gain little" in summary) is is_mostly_idle
+
+
+@pytest.mark.parametrize(
+    ("processes", "said"),
+    [
+        ((), "no Python of this program took the profiler in"),
+        ((process_of(torch_version=None, has_recorded=False),), "never imported torch"),
+        ((process_of(),), "killed before it could be written"),
+        ((process_of(has_recorded=False),), "ended before the recording began"),
+    ],
+)
+def test_an_empty_profile_says_why(processes: tuple[CapturedProcess, ...], said: str) -> None:
+    assert said in report_on(*processes).summary
+
+
+def test_what_is_missing_is_noted() -> None:
+    report = report_on(
+        traced("simple_add_a100.json", "the window ended"),
+        process_of(pid=2, forked_count=3, troubles=("RuntimeError: x",)),
+        exit_status=139,
+    )
+    notes = " ".join(report.notes)
+    assert "was ended by signal 11; what it did until then" in notes
+    assert "ends where the window did (--for)" in notes
+    assert "3 process(es) were forked from process 2" in notes
+    assert "Process 2: RuntimeError: x" in notes
+
+
+def test_the_trace_that_says_the_most_comes_first() -> None:
+    report = report_on(traced("simple_add_a100.json"), traced("nccl_ddp_a100.json.gz"))
+    assert [trace.trace for trace in report.traces] == ["nccl_ddp_a100.json.gz", "simple_add_a100.json"]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "-u", "jobs/train.py", "--lr", "1"], "train"),
+        (["python", "-m", "package.train"], "package"),
+        (["serve-model"], "serve-model"),
+    ],
+)
+def test_a_folder_is_named_after_the_program(command: list[str], name: str) -> None:
+    assert folder_for(command).parent == Path("roofwatch-profiles")
+    assert folder_for(command).name.endswith(f"-{name}")
+
+
+def test_the_picture_shows_kernels_and_the_waits_of_the_gpu() -> None:
+    from roofwatch.profiles.figure import to_figure
+
+    report = report_on(traced("nccl_ddp_a100.json.gz"))
+    figure = to_figure(report)
+
+    leading: ProcessTime | None = report.leading
+    assert leading is not None
+    bars, whole, waits = figure.data
+    assert list(bars.x) == [row.total_ns / 1e6 for row in leading.time.kernels[:12]]
+    assert list(whole.x) == [leading.time.window_ns / 1e6]
+    assert list(waits.x) == [gap.length_ns / 1e6 for gap in leading.time.gaps]

@@ -1,0 +1,131 @@
+"""The commands of whoever runs the database, as they are run."""
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, Engine, text
+
+from db.storing.ingest import ingest_record
+from roofwatch.cli import main
+from tests.builders import make_record
+from tests.roofwatch.command import Done
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def db(
+    database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """`db("verify", "--json")` does in this process what `roofwatch db verify --json` does in one of its own."""
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
+    monkeypatch.delenv("ROOFWATCH_READER_PASSWORD", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("roofwatch.terminal.stop_on_sigterm", lambda: None)
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["roofwatch", "db", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        status = ended.value.code or 0
+        assert isinstance(status, int)
+        return Done(status, *capsys.readouterr())
+
+    return run
+
+
+def old_history(store: Engine) -> None:
+    for number in range(3):
+        started_at = datetime.now(UTC) - timedelta(days=90 - number)
+        finished_at = started_at + timedelta(minutes=1)
+        ingest_record(store, make_record(number, started_at=started_at, finished_at=finished_at))
+
+
+def test_a_store_goes_through_its_whole_life(store: Engine, db: Command, tmp_path: Path) -> None:
+    old_history(store)
+    (tmp_path / "roofwatch.toml").write_text("[retention]\nsamples_days = 30\n")
+
+    backed_up = db("backup", "store.dump")
+    foretold = db("prune", "--dry-run", "--json")
+    pruned = db("prune")
+    verified = db("verify")
+    refused = db("restore", "store.dump")
+    restored = db("restore", "store.dump", "--replace")
+    whole = db("verify", "--json")
+
+    assert (backed_up.status, backed_up.error) == (0, "")
+    assert [(part["part"], part["run_count"]) for part in foretold.parsed["parts"]] == [("samples", 2)]
+    assert "raw samples" in pruned.output
+    assert verified.output == "3 run(s), 1 read back exactly as sent, 2 without what was pruned; no problem(s)\n"
+    assert refused.status == 2
+    assert "say --replace" in refused.error
+    assert restored.status == 0, restored.error
+    assert (whole.parsed["run_count"], whole.parsed["proven_count"]) == (3, 3)
+
+
+def test_an_export_is_imported_and_judged(store: Engine, db: Command, tmp_path: Path) -> None:
+    old_history(store)
+    exported = db("export", "store.zst", "--json")
+    with store.begin() as connection:
+        connection.execute(text("TRUNCATE project CASCADE"))
+
+    imported = db("import", "store.zst")
+    again = db("import", "store.zst", "--json")
+
+    assert exported.parsed["counts"] == {"header": 1, "run": 3}
+    assert imported.output == "new: 3 run; known or left out: nothing\n"
+    assert (again.parsed["new_counts"], again.parsed["known_counts"]) == ({}, {"run": 3})
+
+
+def test_what_is_not_whole_gives_status_1_and_is_named(store: Engine, db: Command, tmp_path: Path) -> None:
+    record = make_record()
+    ingest_record(store, record)
+    with store.begin() as connection:
+        connection.execute(text("UPDATE run SET harness_version = 'another'"))
+
+    verified = db("verify")
+
+    assert verified.status == 1
+    assert f"run {record.run_id}: reads back with other content" in verified.error
+    assert verified.output.endswith("; 1 problem(s)\n")
+
+
+def test_a_run_that_is_there_with_other_content_gives_status_1(store: Engine, db: Command, tmp_path: Path) -> None:
+    record = make_record()
+    ingest_record(store, record)
+    db("export", "store.zst")
+    with store.begin() as connection:
+        connection.execute(text("UPDATE run SET content_hash = repeat('0', 64)"))
+
+    imported = db("import", "store.zst")
+
+    assert imported.status == 1
+    assert str(record.run_id) in imported.error
+
+
+def test_without_a_policy_nothing_is_pruned_and_the_way_to_one_is_said(db: Command, tmp_path: Path) -> None:
+    pruned = db("prune")
+
+    assert pruned.status == 2
+    assert "everything is kept for ever: say in [retention] of roofwatch.toml" in pruned.error
+
+
+def test_a_reader_without_a_password_is_not_made(db: Command, tmp_path: Path) -> None:
+    granted = db("grant-reader", "nobody there")
+
+    assert granted.status == 2
+    assert "set ROOFWATCH_READER_PASSWORD" in granted.error
+
+
+@pytest.mark.parametrize("verb", ["backup", "export"])
+def test_a_folder_that_is_not_there_is_one_clear_line(db: Command, tmp_path: Path, verb: str) -> None:
+    done = db(verb, "nowhere/copy")
+
+    assert done.status == 2
+    assert (
+        done.error == "roofwatch: nowhere/copy: cannot be written: No such file or directory; nothing was left there\n"
+    )
