@@ -33,6 +33,11 @@ Tags = Annotated[
         show_default=False,
     ),
 ]
+DeviceName = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")]
+ThreadCount = Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")]
+ProjectName = Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")]
+IsStatic = Annotated[bool, typer.Option("--static/--no-static", help="Compile for the targets too.")]
+RecordFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that was cut short there, if there is one.")]
 Discard = Annotated[

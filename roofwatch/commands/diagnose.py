@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from roofwatch.options import AsJson, ImplementationPattern, Output, SuitePath, TargetList
+from roofwatch.options import (
+    AsJson,
+    DeviceName,
+    ImplementationPattern,
+    Output,
+    SuitePath,
+    TargetList,
+)
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -31,7 +38,7 @@ def diagnose(
     ] = None,
     implementation: ImplementationPattern = None,
     targets: TargetList = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
+    device: DeviceName = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:

@@ -13,24 +13,25 @@ from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
     CacheName,
+    DeviceName,
     Discard,
     ImplementationPattern,
+    IsStatic,
     KernelPattern,
     LockClocks,
     PresetName,
+    ProjectName,
+    RecordFolder,
     Resume,
     SuitePath,
     Tags,
     TargetList,
+    ThreadCount,
     TimerName,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
-
-_Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")]
-_Threads = Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")]
-_Project = Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")]
 
 
 @app.command()
@@ -51,11 +52,9 @@ def bisect(
     next_one: Annotated[
         bool, typer.Option("--next", help="Instead: the oldest bisection that waits for a machine like this one.")
     ] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")] = Path(
-        "roofwatch-records/bisect"
-    ),
-    device: _Device = None,
-    threads: _Threads = 1,
+    output: RecordFolder = Path("roofwatch-records/bisect"),
+    device: DeviceName = None,
+    threads: ThreadCount = 1,
     timer: TimerName = "auto",
     cache: CacheName = None,
     lock_clocks: LockClocks = None,
@@ -68,7 +67,7 @@ def bisect(
     max_minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Stop after so long; --resume goes on.", show_default=False)
     ] = None,
-    project: _Project = None,
+    project: ProjectName = None,
     resume: Resume = False,
     discard: Discard = False,
     as_json: AsJson = False,
@@ -146,14 +145,14 @@ def backfill(
         Path | None,
         typer.Option(help="Folder of records that says what was measured; the store if left out.", show_default=False),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")] = Path("roofwatch-records"),
+    output: RecordFolder = Path("roofwatch-records"),
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
     tag: Tags = None,
     targets: TargetList = None,
-    static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
-    device: _Device = None,
-    threads: _Threads = 1,
+    static: IsStatic = True,
+    device: DeviceName = None,
+    threads: ThreadCount = 1,
     lock_clocks: LockClocks = None,
     preset: PresetName = "survey",
     timer: TimerName = "auto",
@@ -165,7 +164,7 @@ def backfill(
     everything: Annotated[
         bool, typer.Option("--all", help="Also commits that are made from what the commit before is made from.")
     ] = False,
-    project: _Project = None,
+    project: ProjectName = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be measured, and why.")] = False,
     as_json: AsJson = False,
 ) -> None:

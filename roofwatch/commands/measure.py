@@ -11,16 +11,20 @@ from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
     CacheName,
+    DeviceName,
     Discard,
     ImplementationPattern,
+    IsStatic,
     KernelPattern,
     LockClocks,
     Output,
     PresetName,
+    ProjectName,
     Resume,
     SuitePath,
     Tags,
     TargetList,
+    ThreadCount,
     TimerName,
 )
 
@@ -75,7 +79,7 @@ def check(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
+    device: DeviceName = None,
     as_json: AsJson = False,
 ) -> None:
     """Check results and gradients at usual and odd sizes and in other memory layouts; explain what is wrong.
@@ -117,9 +121,9 @@ def run(
     implementation: ImplementationPattern = None,
     tag: Tags = None,
     targets: TargetList = None,
-    static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")] = 1,
+    static: IsStatic = True,
+    device: DeviceName = None,
+    threads: ThreadCount = 1,
     lock_clocks: LockClocks = None,
     preset: PresetName = "survey",
     blocks: Annotated[
@@ -127,7 +131,7 @@ def run(
     ] = None,
     timer: TimerName = "auto",
     cache: CacheName = None,
-    project: Annotated[str | None, typer.Option(help="Project name; the repository's folder if left out.")] = None,
+    project: ProjectName = None,
     ray: Annotated[
         str | None,
         typer.Option(

@@ -13,15 +13,19 @@ from roofwatch.options import (
     AsJson,
     BaselineFile,
     CacheName,
+    DeviceName,
     Discard,
     ImplementationPattern,
+    IsStatic,
     KernelPattern,
     LockClocks,
     NoiseFloorFile,
+    RecordFolder,
     Resume,
     SuitePath,
     Tags,
     TargetList,
+    ThreadCount,
     TimerName,
 )
 
@@ -31,9 +35,6 @@ app = typer.Typer()
 _Budget = Annotated[
     float, typer.Option(min=0.0, help="Seconds for more blocks, after the first, where more would help. 0: no more.")
 ]
-_Folder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the two records.")]
-_Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU where there is one if left out.")]
-_Threads = Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU.")]
 _RECORDS = Path("roofwatch-records")
 _BUDGET_S = 120.0
 """What a person waits for beside the first blocks. Half the interval takes four times the blocks: what two minutes
@@ -46,14 +47,14 @@ def ab(
     *,
     base: Annotated[str, typer.Option(help="Revision to compare against.")],
     head: Annotated[str | None, typer.Option(help="Revision that is new; the work tree as it is if left out.")] = None,
-    output: _Folder = _RECORDS,
+    output: RecordFolder = _RECORDS,
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
     tag: Tags = None,
     targets: TargetList = None,
-    static: Annotated[bool, typer.Option(help="Compile for the targets too.")] = True,
-    device: _Device = None,
-    threads: _Threads = 1,
+    static: IsStatic = True,
+    device: DeviceName = None,
+    threads: ThreadCount = 1,
     timer: TimerName = "auto",
     cache: CacheName = None,
     lock_clocks: LockClocks = None,
@@ -142,12 +143,12 @@ def ab(
 def calibrate(
     path: SuitePath = None,
     *,
-    output: _Folder = _RECORDS,
+    output: RecordFolder = _RECORDS,
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
     tag: Tags = None,
-    device: _Device = None,
-    threads: _Threads = 1,
+    device: DeviceName = None,
+    threads: ThreadCount = 1,
     timer: TimerName = "auto",
     cache: CacheName = None,
     lock_clocks: LockClocks = None,
