@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from roofwatch.commands.affected import only_affected
 from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
@@ -157,23 +158,14 @@ def run(
     Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
     not compile. What this machine cannot run has not failed. 130 and 143: stopped by Ctrl-C or SIGTERM.
     """
-    from dataclasses import replace
-
     from collector.errors import GitError
-    from collector.keeping.journal_header import ALONE, header_of
-    from collector.keeping.whole_file import check_writable
-    from collector.nursery import Nursery
-    from collector.run import collect_run
-    from collector.skipped_kernel import SkippedKernel
     from roofwatch import tables
     from roofwatch.arguments import run_plan, suite_at
-    from roofwatch.measuring.affected import find_affected
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.launch_table import launches
-    from roofwatch.measuring.spreading import spread
-    from roofwatch.measuring.unfinished import finished_record, kept
+    from roofwatch.measuring.running import RunRequest, measure
     from roofwatch.records import RECORD_SUFFIX, failed_results, time_spent
-    from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
+    from roofwatch.terminal import print_error, print_json, print_note, print_table
 
     plan = run_plan(
         kernels=kernel,
@@ -188,36 +180,14 @@ def run(
         cache=cache,
         lock_clocks=lock_clocks,
     )
-    skipped: tuple[SkippedKernel, ...] = ()
     if affected != (base is not None):
         raise GitError("--affected and --base belong together: what differs from that revision is measured")
-    if base is not None:
-        found = find_affected(path, base, None, plan)
-        print_error(found.sentence)
-        names = found.matching(kernel)
-        if not names:
-            print_error("nothing to measure: the change touches no kernel that was asked for")
-            raise typer.Exit
-        plan, skipped = replace(plan, kernels=tuple(names)), found.left_out
+    plan, skipped = (plan, ()) if base is None else only_affected(path, base, None, plan, kernel)
     suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-    check_writable(destination)
-    finished = finished_record(destination)
-    if finished is not None and resume:
-        written = [(destination, finished)]
-    elif ray is not None:
-        written = spread(suite, plan, ray, destination, is_resumed=resume, is_discarded=discard)
-    else:
-        header = header_of({ALONE: suite}, plan)
-        with kept(destination, header, is_resumed=resume, is_discarded=discard) as journal:
-            with progress(suite.project) as on_progress, Nursery() as nursery:
-                record = collect_run(suite, plan, on_progress, nursery=nursery, journal=journal)
-            record = record.model_copy(update={"skipped": skipped})
-            record.write(destination)
-            journal.remove()
-        written = [(destination, record)]
+    written = measure(RunRequest(suite, plan, destination, ray, skipped, is_resumed=resume, is_discarded=discard))
     if as_json:
         documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written]
         print_json(documents[0] if ray is None else {"records": documents})

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from roofwatch.commands.affected import only_affected
 from roofwatch.commands.judgement import print_judgement
 from roofwatch.options import (
     EXIT_CANNOT,
@@ -74,20 +75,16 @@ def ab(
     What the first blocks leave undecided gets more, until it is decided or the budget is spent, and what they flag is
     measured again before it is told. A verdict holds however often it was looked at.
     """
-    from dataclasses import replace
-
     from ci.gate import exit_code
     from ci.pull_request import PullRequestJudgement, judge_pull_request
     from collector.record import RunRecord
-    from collector.skipped_kernel import SkippedKernel
     from roofwatch.arguments import run_plan
-    from roofwatch.measuring.affected import find_affected
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.pairing import PairPlan, measure_revisions
     from roofwatch.measuring.undecided import needs_more
     from roofwatch.static_gate import baseline_for_suite
-    from roofwatch.terminal import print_error, print_json, print_note
+    from roofwatch.terminal import print_json, print_note
 
     accepted = baseline_for_suite(path, baseline)
     floor = read_noise_floor(noise_floor)
@@ -107,15 +104,7 @@ def ab(
         cache=cache,
         lock_clocks=lock_clocks,
     )
-    skipped: tuple[SkippedKernel, ...] = ()
-    if affected:
-        found = find_affected(path, base, head, plan)
-        print_error(found.sentence)
-        names = found.matching(kernel)
-        if not names:
-            print_error("nothing to measure: the change touches no kernel that was asked for")
-            raise typer.Exit
-        plan, skipped = replace(plan, kernels=tuple(names)), found.left_out
+    plan, skipped = only_affected(path, base, head, plan, kernel) if affected else (plan, ())
     asked = PairPlan(
         path,
         (base, head),
