@@ -5,54 +5,38 @@ from importlib import import_module
 from kernels.errors import KernelError
 from roofwatch import KernelSpec
 
-_NAMES = (
-    "softmax",
-    "cross_entropy",
-    "rms_norm",
-    "add_rms_norm",
-    "layer_norm",
-    "group_norm_silu",
-    "adaln_modulate",
-    "swiglu",
-    "geglu",
-    "matmul",
-    "matmul_split_k",
-    "quantise_int8",
-    "quantise_fp8",
-    "int8_matmul",
-    "fp8_matmul_rowwise",
-    "fp8_matmul_blockwise",
-    "w4a16_matmul",
-    "ternary_matmul",
-    "ternary_fake_quant",
-    "nonary_fake_quant",
-    "moe_topk_routing",
-    "moe_permute",
-    "grouped_gemm",
-    "moe_unpermute",
-    "attention",
-    "attention_varlen",
-    "paged_decode_attention",
-    "matmul_2_4",
-    "block_sparse_matmul",
-    "memory_copy",
-    "transpose",
-    "embedding_gather",
-    "rotary",
-    "kv_cache_write",
-    "empty_launch",
-    "launch_chain",
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-)
-"""Each names a module of this package and the spec in it: `swiglu` is `swiglu_spec` of `kernels/swiglu.py`."""
+_ROOMS = {
+    "reduction": ("softmax", "cross_entropy"),
+    "normalisation": ("rms_norm", "add_rms_norm", "layer_norm", "group_norm_silu", "adaln_modulate"),
+    "mlp": ("swiglu", "geglu"),
+    "gemm": ("matmul", "matmul_split_k"),
+    "low_precision": (
+        "quantise_int8",
+        "quantise_fp8",
+        "int8_matmul",
+        "fp8_matmul_rowwise",
+        "fp8_matmul_blockwise",
+        "w4a16_matmul",
+        "ternary_matmul",
+    ),
+    "quantisation_aware_training": ("ternary_fake_quant", "nonary_fake_quant"),
+    "moe": ("moe_topk_routing", "moe_permute", "grouped_gemm", "moe_unpermute"),
+    "attention": ("attention", "attention_varlen", "paged_decode_attention"),
+    "sparsity": ("matmul_2_4", "block_sparse_matmul"),
+    "memory": ("memory_copy", "transpose", "embedding_gather", "rotary", "kv_cache_write"),
+    "overhead": ("empty_launch", "launch_chain"),
+    "collectives": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
+}
+"""A room for each family, and in it a module for each kernel with its spec: `swiglu` is `swiglu_spec` of
+`kernels/mlp/swiglu.py`.
+"""
+MODULES = {name: f"kernels.{room}.{name}" for room, names in _ROOMS.items() for name in names}
+"""By kernel, in the order of the suite."""
 
 
 def suite() -> tuple[KernelSpec, ...]:
     """Every kernel of ours. They are imported here, since each brings torch and Triton along."""
-    return tuple(_spec(name) for name in _NAMES)
+    return tuple(_spec(name) for name in MODULES)
 
 
 def find_kernel(name: str) -> KernelSpec:
@@ -61,11 +45,11 @@ def find_kernel(name: str) -> KernelSpec:
     Raises:
         KernelError: no such kernel; the message lists those there are.
     """
-    if name not in _NAMES:
-        raise KernelError(f"no kernel is called {name!r}; choose from {', '.join(_NAMES)}")
+    if name not in MODULES:
+        raise KernelError(f"no kernel is called {name!r}; choose from {', '.join(MODULES)}")
     return _spec(name)
 
 
 def _spec(name: str) -> KernelSpec:
-    spec: KernelSpec = getattr(import_module(f"kernels.{name}"), f"{name}_spec")
+    spec: KernelSpec = getattr(import_module(MODULES[name]), f"{name}_spec")
     return spec

@@ -58,6 +58,16 @@ def model_cases(
     ]
 
 
+def small_rows() -> list[Case]:
+    """1024 rows of 4096 columns, forward and backward, of a kernel that works by rows: what a CPU does in moments."""
+    return cases(
+        shapes=[{"n_rows": 1024, "n_cols": 4096}],
+        dtypes=["float32", "bfloat16"],
+        directions=["fwd", "bwd"],
+        tags=["small"],
+    )
+
+
 def only(workloads: Iterable[Workload], *tags: str) -> list[Workload]:
     """The workloads that have every tag."""
     return [workload for workload in workloads if workload.tags >= set(tags)]
@@ -196,16 +206,7 @@ def self_attention(
 ) -> list[Workload]:
     """`B H H_KV T D` of causal attention over whole prompts; heads are split over the tensor-parallel group."""
     return [
-        Workload(
-            {
-                "B": batch,
-                "H": model.n_heads // degree,
-                "H_KV": max(model.n_kv_heads // degree, 1),
-                "T": T,
-                "D": model.head_dim,
-            },
-            model.tags | {"prefill", f"tp{degree}"},
-        )
+        Workload(_heads(model, degree, B=batch, T=T), model.tags | {"prefill", f"tp{degree}"})
         for model in models
         for degree in TENSOR_PARALLEL_DEGREES
         for T in lengths
@@ -217,20 +218,22 @@ def decode_attention(
 ) -> list[Workload]:
     """`B H H_KV T D` of one new token per sequence that looks at `T` cached ones."""
     return [
-        Workload(
-            {
-                "B": batch,
-                "H": model.n_heads // degree,
-                "H_KV": max(model.n_kv_heads // degree, 1),
-                "T": n_cached,
-                "D": model.head_dim,
-            },
-            model.tags | {"decode", f"tp{degree}"},
-        )
+        Workload(_heads(model, degree, B=batch, T=n_cached), model.tags | {"decode", f"tp{degree}"})
         for model in models
         for degree in TENSOR_PARALLEL_DEGREES
         for batch in batches
     ]
+
+
+def _heads(model: ModelConfig, degree: int, *, B: int, T: int) -> dict[str, int | str]:
+    """Of a GPU among `degree` that share the heads of `B` sequences of `T` tokens."""
+    return {
+        "B": B,
+        "H": model.n_heads // degree,
+        "H_KV": max(model.n_kv_heads // degree, 1),
+        "T": T,
+        "D": model.head_dim,
+    }
 
 
 def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS, *, expert_parallel: int = 1) -> list[Workload]:

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 import torch
 import triton
+import triton.language as tl
 
+# Triton decides the same way, at the same moment, whether a decorated function is compiled or interpreted
+IS_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 _MULTIPROCESSORS_OF_AN_H100 = 132
 _INTERPRETED_PROGRAMS = 3
 """Few, so that each of a persistent kernel's programs works on several tiles."""

@@ -22,19 +22,19 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention.heads import is_aligned, padded_width
 from kernels.attention.tiles import (
     is_seen,
     load_tile,
     place_of,
     seeing_queries,
-    sequence_of,
     store_tile,
     token_at,
     visible_keys,
     walk,
 )
-from kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
-from kernels.dots import dot
+from kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
+from kernels.building_blocks.dots import dot
 from kernels.target import current_target, persistent_program_count
 
 
@@ -74,9 +74,9 @@ def query_gradient_kernel(
     IS_ALIGNED: tl.constexpr,
 ):
     IS_PACKED: tl.constexpr = cu_seqlens_ptr is not None
-    head, tile = place_of(tl.program_id(0), n_heads, n_tiles, section)
-    z, h = head // H, head % H
-    b, first_token, n_queries, n_keys = sequence_of(z, cu_seqlens_ptr, n_queries, n_keys)
+    tile, h, b, first_token, n_queries, n_keys = place_of(
+        tl.program_id(0), n_heads, H, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys
+    )
     first_query = (n_tiles - 1 - tile) * BLOCK_M
     if first_query >= n_queries:
         return
@@ -166,10 +166,9 @@ def key_gradient_kernel(
     IS_ALIGNED: tl.constexpr,
 ):
     IS_PACKED: tl.constexpr = cu_seqlens_ptr is not None
-    head, tile = place_of(tl.program_id(0), n_heads, n_tiles, section)
-    n_shares = H // heads_per_share
-    z, share = head // n_shares, head % n_shares
-    b, first_token, n_queries, n_keys = sequence_of(z, cu_seqlens_ptr, n_queries, n_keys)
+    tile, share, b, first_token, n_queries, n_keys = place_of(
+        tl.program_id(0), n_heads, H // heads_per_share, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys
+    )
     # the first keys are seen by the most queries: start with them
     first_key = tile * BLOCK_N
     if first_key >= n_keys:

@@ -1,8 +1,7 @@
 """Attention forward: an online softmax, so that the scores never leave the chip.
 
-A program owns `BLOCK_M` queries of one head and walks over the keys in tiles. Exponentials are powers of two, one
-instruction each: the scale carries the factor log2(e), and the log-sum-exp that is kept for the backward pass is to
-base 2.
+A program owns `BLOCK_M` queries of one head and walks over the keys in tiles. The log-sum-exp of each row is kept for
+the backward pass.
 
 Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 1.
 """
@@ -14,22 +13,20 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention.heads import is_aligned, padded_width
+from kernels.attention.online_softmax import LOWEST, add_scores
 from kernels.attention.tiles import (
     is_seen,
     load_tile,
     place_of,
-    sequence_of,
     store_tile,
     token_at,
     visible_keys,
     walk,
 )
-from kernels.attention.tiling import as_tiles, attention_config, is_aligned, key_heads_in_cache, padded_width
-from kernels.dots import dot
+from kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
+from kernels.building_blocks.dots import dot
 from kernels.target import current_target
-
-_LOWEST = tl.constexpr(-1e38)
-"""Below every score. Minus infinity would make NaN of a row that has seen no key yet."""
 
 
 @triton.jit
@@ -63,9 +60,9 @@ def attention_kernel(
     IS_ALIGNED: tl.constexpr,
 ):
     IS_PACKED: tl.constexpr = cu_seqlens_ptr is not None
-    head, tile = place_of(tl.program_id(0), n_heads, n_tiles, section)
-    z, h = head // H, head % H
-    b, first_token, n_queries, n_keys = sequence_of(z, cu_seqlens_ptr, n_queries, n_keys)
+    tile, h, b, first_token, n_queries, n_keys = place_of(
+        tl.program_id(0), n_heads, H, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys
+    )
     # the last queries see the most keys: start with them
     first_query = (n_tiles - 1 - tile) * BLOCK_M
     if first_query >= n_queries:
@@ -77,7 +74,7 @@ def attention_kernel(
         q, q_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
     )  # [BLOCK_M, BLOCK_D]
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    row_max = tl.full((BLOCK_M,), _LOWEST, tl.float32)
+    row_max = tl.full((BLOCK_M,), LOWEST, tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     start, full_start, full_stop, stop = visible_keys(
         first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
@@ -97,15 +94,11 @@ def attention_kernel(
                 offs_n = tl.arange(0, BLOCK_N)
                 seen = is_seen(offs_m[:, None], offs_n[None, :], n_left, window, IS_CAUSAL, HAS_WINDOW)
                 scores = tl.where(seen, scores, -float("inf"))
-            new_max = tl.maximum(row_max, tl.max(scores, axis=1) * scale)
-            exps = tl.exp2(scores * scale - new_max[:, None])
-            correction = tl.exp2(row_max - new_max)
-            row_sum = row_sum * correction + tl.sum(exps, axis=1)
+            exps, correction, row_max, row_sum = add_scores(scores, scale, row_max, row_sum)
             v_tile = load_tile(
                 v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
             acc = dot(exps.to(v_tile.dtype), v_tile, acc * correction[:, None])
-            row_max = new_max
     out_tile = acc / row_sum[:, None]
     store_tile(out, out_tile, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED)
     # fmt: on

@@ -10,21 +10,20 @@ import triton.language as tl
 
 
 @triton.jit
-def place_of(program, n_heads, n_tiles, section):
-    """Head, of all sequences', and tile of a program. Heads are worked on in sections whose keys the L2 cache holds;
-    within one, all first tiles come first, so that the longest walks are under way before the shortest.
+def place_of(program, n_heads, heads_per_sequence, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys):
+    """Where a program works: its tile, its head, the batch entry, and of its sequence the first token, the number of
+    queries and of keys.
+
+    Heads, of all sequences', are worked on in sections whose keys the L2 cache holds; within one, all first tiles come
+    first, so that the longest walks are under way before the shortest. Packed sequences lie one behind another in one
+    batch entry.
     """
     first_head = program // (section * n_tiles) * section
     in_section = program - first_head * n_tiles
     n_in_section = tl.minimum(section, n_heads - first_head)
-    return first_head + in_section % n_in_section, in_section // n_in_section
-
-
-@triton.jit
-def sequence_of(z, cu_seqlens_ptr, n_queries, n_keys):
-    """Batch entry, first token, number of queries and of keys of sequence `z`. Packed sequences lie one behind another
-    in one batch entry.
-    """
+    head = first_head + in_section % n_in_section
+    tile = in_section // n_in_section
+    z, h = head // heads_per_sequence, head % heads_per_sequence
     b = z
     first_token = z * 0
     if cu_seqlens_ptr is not None:
@@ -32,7 +31,7 @@ def sequence_of(z, cu_seqlens_ptr, n_queries, n_keys):
         first_token = tl.load(cu_seqlens_ptr + z)
         n_queries = tl.load(cu_seqlens_ptr + z + 1) - first_token
         n_keys = n_queries
-    return b, first_token, n_queries, n_keys
+    return tile, h, b, first_token, n_queries, n_keys
 
 
 @triton.jit

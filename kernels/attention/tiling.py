@@ -8,10 +8,9 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from kernels.attention.heads import is_aligned, padded_width
 from kernels.target import Target
 
-MAX_HEAD_DIM = 256
-"""More would not leave the accumulators in registers."""
 _CACHED_BYTES = 16 * 2**20
 """Of the L2 cache, 40 MiB on an A100 and 50 MiB on an H100, while others use it too."""
 
@@ -89,19 +88,6 @@ def attention_config(D: int, itemsize: int, target: Target) -> Tilings:
 def key_heads_in_cache(n_tokens: int, D: int, itemsize: int) -> int:
     """Heads of so many keys and values that fit together into a part of the L2 cache."""
     return max(_CACHED_BYTES // (2 * n_tokens * D * itemsize), 1)
-
-
-def padded_width(D: int) -> int:
-    """Columns of a tile: a matrix product has at least 16 terms."""
-    return max(16, int(triton.next_power_of_2(D)))
-
-
-def is_aligned(*heads: torch.Tensor) -> bool:
-    """Whether each row of heads starts at a multiple of 16 bytes, so that a thread may load that much at a time."""
-    return all(
-        tensor.data_ptr() % 16 == 0 and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
-        for tensor in heads
-    )
 
 
 def as_tiles(heads: torch.Tensor, block: int, target: Target) -> Any:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernels.attention import attention
+from kernels.attention.attention import attention
 from kernels.errors import KernelError
-from kernels.matmul import matmul
-from kernels.rms_norm import rms_norm
-from kernels.softmax import softmax
-from kernels.swiglu import swiglu
+from kernels.gemm.matmul import matmul
+from kernels.mlp.swiglu import swiglu
+from kernels.normalisation.rms_norm import rms_norm
+from kernels.reduction.softmax import softmax
 
 SQUARE = torch.zeros(64, 64)
 HEADS = torch.zeros(1, 2, 64, 64)

@@ -3,9 +3,9 @@ import sys
 
 import pytest
 
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from kernels.errors import KernelError
-from kernels.registry import find_kernel, suite
+from kernels.registry import MODULES, find_kernel, suite
 from roofwatch.spec import Direction
 
 
@@ -66,6 +66,12 @@ def test_the_suite_has_what_a_stack_for_generative_models_runs():
         "overhead": ["empty_launch", "launch_chain"],
         "collectives": ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"],
     }
+
+
+def test_a_kernel_lies_in_the_room_of_its_family():
+    for spec in suite():
+        room = spec.family.lower().replace(" ", "_").replace("-", "_")
+        assert MODULES[spec.name] == f"kernels.{room}.{spec.name}"
 
 
 def test_two_kernels_are_written_in_cuda_too():

@@ -1,0 +1,275 @@
+"""Attention, forward and backward: causal, over a sliding window or full; heads of queries may share those of keys.
+
+The scores, a row per query and a column per key, never leave the chip. Every kernel here also serves packed sequences
+of different lengths (attention_varlen.py).
+
+Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691); Ainslie et al., GQA, 2023 (arXiv 2305.13245); Beltagy et al.,
+Longformer, 2020 (arXiv 2004.05150), for the window.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from kernels.attention.backward import launch_backward
+from kernels.attention.forward import launch_forward
+from kernels.attention.heads import require_heads
+from kernels.errors import KernelError
+from kernels.models import GEMMA_2_9B
+from kernels.operands import require_equal, require_operands
+from kernels.shapes import image_attention, model_cases, self_attention, with_choice
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+
+
+@torch.library.custom_op("roofwatch::attention", mutates_args=())
+def _attention_op(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool, window: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out = q.new_empty(q.shape)
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    if not k.numel():  # no key: no weight
+        out.zero_()
+        lse.fill_(-torch.inf)
+    elif out.numel():  # a grid of no programs cannot be launched
+        launch_forward(q, k, v, out, lse, is_causal=is_causal, window=window)
+    return out, lse
+
+
+@torch.library.custom_op("roofwatch::attention_backward", mutates_args=())
+def _attention_backward_op(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad_out: torch.Tensor,
+    is_causal: bool,
+    window: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    gradients = tuple(operand.new_empty(operand.shape) for operand in (q, k, v))
+    if q.numel() and k.numel():
+        launch_backward(q, k, v, out, lse, grad_out, *gradients, is_causal=is_causal, window=window)
+    else:
+        for gradient in gradients:
+            gradient.zero_()
+    return gradients[0], gradients[1], gradients[2]
+
+
+@_attention_op.register_fake
+def _attention_fake(
+    q: torch.Tensor,
+    k: torch.Tensor,  # noqa: ARG001  the op's signature
+    v: torch.Tensor,  # noqa: ARG001
+    is_causal: bool,  # noqa: ARG001
+    window: int,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@_attention_backward_op.register_fake
+def _attention_backward_fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_others: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, k, v, ctx.is_causal, ctx.window = inputs
+    out, lse = output
+    ctx.save_for_backward(q, k, v, out, lse)
+    ctx.mark_non_differentiable(lse)
+
+
+def _backward(ctx: Any, grad_out: torch.Tensor, _grad_lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    return *_attention_backward_op(*ctx.saved_tensors, grad_out, ctx.is_causal, ctx.window), None, None
+
+
+_attention_op.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+def attention_reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
+) -> torch.Tensor:
+    """The formula, `softmax(q kᵀ / sqrt(D)) v` over the keys that a query sees; each key head serves `H / H_KV` query
+    heads.
+    """
+    T, D = q.shape[2:]
+    group = q.shape[1] // k.shape[1]
+    scores = q @ k.repeat_interleave(group, dim=1).transpose(-1, -2) / math.sqrt(D)
+    age = torch.arange(T, device=q.device)[:, None] - torch.arange(k.shape[2], device=q.device)
+    if is_causal:
+        scores = scores.masked_fill(age < 0, -math.inf)
+    if window:
+        scores = scores.masked_fill(age >= window, -math.inf)
+    return scores.softmax(dim=-1) @ v.repeat_interleave(group, dim=1)
+
+
+def _window(case: Case) -> int:
+    return case["window"] if case.choice("mask") == "window" else 0
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    B, T, D = case["B"], case["T"], case["D"]
+    return {
+        "q": make.normal(B, case["H"], T, D),
+        "k": make.normal(B, case["H_KV"], T, D),
+        "v": make.normal(B, case["H_KV"], T, D),
+        "is_causal": case.choice("mask") != "full",
+        "window": _window(case),
+    }
+
+
+def visible_pairs(T: int, *, is_causal: bool = True, window: int = 0) -> int:
+    """Pairs of a query and a key that it sees among `T` tokens."""
+    if not is_causal:
+        return T * T
+    window = min(window or T, T)
+    return window * (window + 1) // 2 + (T - window) * window
+
+
+def attention_flop_count(case: Case) -> float:
+    """Products of 2 D FLOP for each pair of a query and a key that it sees, in each head. Forward: 2 of them, scores
+    and weighted sum. Backward: 5, the scores again and one for each of the gradients of probabilities, q, k and v.
+
+    The softmax is left out, as is usual. FlashAttention's own benchmark counts the same products, on T² / 2 pairs
+    where the mask is causal.
+    """
+    pairs = visible_pairs(case["T"], is_causal=case.choice("mask") != "full", window=_window(case))
+    return (5 if case.is_backward else 2) * 2 * case["D"] * pairs * case["B"] * case["H"]
+
+
+def attention_memory_bytes(case: Case) -> float:
+    """Forward reads q, k and v and writes out. Backward reads these four and out's gradient and writes the gradients
+    of q, k and v. The log-sum-exp, 4 bytes a row, is left out.
+    """
+    n_query_tensors, n_key_tensors = (4, 4) if case.is_backward else (2, 2)
+    n_heads = n_query_tensors * case["H"] + n_key_tensors * case["H_KV"]
+    return n_heads * case["B"] * case["T"] * case["D"] * case.itemsize
+
+
+attention_spec = KernelSpec(
+    name="attention",
+    family="attention",
+    inputs=_inputs,
+    reference=attention_reference,
+    cases=[
+        *cases(
+            shapes=[{"B": 1, "H": 8, "H_KV": 2, "T": 512, "D": 64, "mask": "causal"}],
+            dtypes=["float32", "bfloat16"],
+            directions=["fwd", "bwd"],
+            tags=["small"],
+        ),
+        *model_cases(
+            [
+                *with_choice(self_attention(), mask="causal"),
+                # every other layer of this model looks no further back
+                *with_choice(self_attention([GEMMA_2_9B], lengths=[8192]), mask="window", window=4096),
+                *with_choice(image_attention(), mask="full"),
+            ],
+            directions=["fwd", "bwd"],
+        ),
+    ],
+    edges=[
+        *cases(
+            shapes=[
+                {"B": 1, "H": 2, "H_KV": 1, "T": 63, "D": 63, "mask": "causal"},
+                {"B": 0, "H": 2, "H_KV": 2, "T": 5, "D": 16, "mask": "full"},
+                {"B": 1, "H": 1, "H_KV": 1, "T": 130, "D": 40, "mask": "window", "window": 17},
+            ],
+            dtypes=["float16"],
+            directions=["bwd"],
+        ),
+        *cases(
+            shapes=[
+                {"B": 2, "H": 1, "H_KV": 1, "T": 1, "D": 16, "mask": "causal"},
+                {"B": 1, "H": 1, "H_KV": 1, "T": 1000, "D": 64, "mask": "window", "window": 100},
+            ],
+            dtypes=["bfloat16"],
+        ),
+    ],
+    flop_count=attention_flop_count,
+    memory_bytes=attention_memory_bytes,
+    formula="out = softmax(q kᵀ / sqrt(D) + mask) v",
+    source="Dao, FlashAttention-2, 2023 (arXiv 2307.08691)",
+    interpreted_shape={"B": 1, "H": 2, "H_KV": 1, "T": 70, "window": 40},
+)
+
+
+@attention_spec.implementation("triton", deterministic=True)
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
+) -> torch.Tensor:
+    """`softmax(q kᵀ / sqrt(D)) v` over the keys that a query sees, accumulated in float32.
+
+    Args:
+        q: [B, H, T, D], contiguous along its last dim, D at most `MAX_HEAD_DIM`.
+        k: [B, H_KV, S, D] of q's dtype; each of its heads serves `H / H_KV` heads of q, one behind another.
+        v: [B, H_KV, S, D] of q's dtype.
+        is_causal: Query t sees keys 0 to t, and S is T.
+        window: How many keys a causal query sees at most, itself included; 0 for all.
+
+    Returns:
+        [B, H, T, D] in q's dtype, contiguous.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or the window none before it.
+    """
+    require_operands("attention", dims=4, q=q, k=k, v=v)
+    require_equal("attention", "the shapes", k=tuple(k.shape), v=tuple(v.shape))
+    require_equal("attention", "batch and head dim", q=(q.shape[0], q.shape[3]), k=(k.shape[0], k.shape[3]))
+    require_equal("attention", "the dtypes", q=q.dtype, k=k.dtype, v=v.dtype)
+    if is_causal:
+        require_equal("attention", "the lengths under a causal mask", q=q.shape[2], k=k.shape[2])
+    require_heads("attention", q.shape[1], k.shape[1], q.shape[3])
+    if window < 0 or (window and not is_causal):
+        raise KernelError(
+            f"attention: window={window} with is_causal={is_causal}; a window of 1 or more keys, or 0 for all, "
+            "reaches back from a causal query: pass is_causal=True"
+        )
+    out: torch.Tensor = _attention_op(q, k, v, is_causal, window)[0]
+    return out
+
+
+@attention_spec.implementation("torch", compile=True)
+def _attention_torch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
+) -> torch.Tensor:
+    mask = None
+    if window:
+        T = q.shape[2]
+        mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=is_causal and mask is None, enable_gqa=q.shape[1] != k.shape[1]
+    )
+
+
+def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., torch.Tensor]:
+    """One of the kernels behind `scaled_dot_product_attention`, and no other in its place."""
+
+    def launch(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, is_causal: bool = True, window: int = 0
+    ) -> torch.Tensor:
+        if not q.is_cuda:
+            raise UnsupportedError("needs a GPU")
+        if window:
+            raise UnsupportedError("has no sliding window")
+        is_grouped = q.shape[1] != k.shape[1]
+        if not can_use(torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, is_causal, is_grouped)):
+            sharing = "that share their keys" if is_grouped else "with keys of their own"
+            raise UnsupportedError(f"takes no {q.dtype} heads of {q.shape[3]} dims {sharing} on this GPU")
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_grouped)
+
+    return launch
+
+
+for _name, _backend, _can_use in (
+    ("sdpa_flash", SDPBackend.FLASH_ATTENTION, torch.backends.cuda.can_use_flash_attention),
+    ("sdpa_cudnn", SDPBackend.CUDNN_ATTENTION, torch.backends.cuda.can_use_cudnn_attention),
+    ("sdpa_efficient", SDPBackend.EFFICIENT_ATTENTION, torch.backends.cuda.can_use_efficient_attention),
+):
+    attention_spec.implementation("torch", name=_name)(_sdpa(_backend, _can_use))

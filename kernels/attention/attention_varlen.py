@@ -1,0 +1,259 @@
+"""Causal attention over packed sequences of different lengths, forward and backward.
+
+The sequences lie one behind another without padding, as a batch of prompts or of documents does; none sees another.
+The kernels are those of `kernels/attention`: a program finds its sequence by the cumulative lengths, and one whose
+tile lies beyond the sequence's end returns at once.
+
+Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691).
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from kernels.attention.attention import attention_reference, visible_pairs
+from kernels.attention.backward import launch_backward
+from kernels.attention.forward import launch_forward
+from kernels.attention.heads import require_heads
+from kernels.models import DENSE_MODELS
+from kernels.operands import require_equal, require_integers, require_operands
+from kernels.shapes import model_cases, only, self_attention, with_choice
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+
+
+def _as_heads(packed: torch.Tensor) -> torch.Tensor:
+    """[total, H, D] as the one batch entry [1, H, total, D] that the kernels take."""
+    return packed.transpose(0, 1).unsqueeze(0)
+
+
+@torch.library.custom_op("roofwatch::attention_varlen", mutates_args=())
+def _attention_varlen_op(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    total, H, _ = q.shape
+    out = q.new_empty(q.shape)
+    lse = q.new_empty(H, total, dtype=torch.float32)
+    if out.numel() and max_seqlen:
+        launch_forward(
+            _as_heads(q),
+            _as_heads(k),
+            _as_heads(v),
+            _as_heads(out),
+            lse,
+            is_causal=True,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+        )
+    return out, lse
+
+
+@torch.library.custom_op("roofwatch::attention_varlen_backward", mutates_args=())
+def _attention_varlen_backward_op(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    grad_out: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    max_seqlen: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_q, grad_k, grad_v = (operand.new_empty(operand.shape) for operand in (q, k, v))
+    if q.numel() and max_seqlen:
+        launch_backward(
+            _as_heads(q),
+            _as_heads(k),
+            _as_heads(v),
+            _as_heads(out),
+            lse,
+            _as_heads(grad_out),
+            _as_heads(grad_q),
+            _as_heads(grad_k),
+            _as_heads(grad_v),
+            is_causal=True,
+            cu_seqlens=cu_seqlens,
+            max_seqlen=max_seqlen,
+        )
+    return grad_q, grad_k, grad_v
+
+
+@_attention_varlen_op.register_fake
+def _attention_varlen_fake(q: torch.Tensor, *_others: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return q.new_empty(q.shape), q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
+
+
+@_attention_varlen_backward_op.register_fake
+def _attention_varlen_backward_fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_others: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    q, k, v, cu_seqlens, ctx.max_seqlen = inputs
+    out, lse = output
+    ctx.save_for_backward(q, k, v, out, lse, cu_seqlens)
+    ctx.mark_non_differentiable(lse)
+
+
+def _backward(ctx: Any, grad_out: torch.Tensor, _grad_lse: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    *operands, cu_seqlens = ctx.saved_tensors
+    return *_attention_varlen_backward_op(*operands, grad_out, cu_seqlens, ctx.max_seqlen), None, None
+
+
+_attention_varlen_op.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+def attention_varlen_reference(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
+) -> torch.Tensor:
+    """Causal attention of each sequence by itself."""
+    bounds = cu_seqlens.tolist()
+    assert max_seqlen >= max(stop - start for start, stop in pairwise(bounds))
+    q_heads, k_heads, v_heads = (_as_heads(packed) for packed in (q, k, v))
+    outs = [
+        attention_reference(q_heads[:, :, start:stop], k_heads[:, :, start:stop], v_heads[:, :, start:stop])
+        for start, stop in pairwise(bounds)
+    ]
+    return torch.cat(outs, dim=2)[0].transpose(0, 1)
+
+
+def sequence_lengths(case: Case) -> list[int]:
+    """B lengths, the longest T. `spread`: at equal distances from 0 on. `halving`: each half as long as the one before
+    it, so that few sequences hold most of the tokens.
+    """
+    B, T = case["B"], case["T"]
+    if case.choice("lengths") == "spread":
+        return [T * n // max(B - 1, 1) for n in range(B)]
+    return [T >> n for n in range(B)]
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    lengths = torch.tensor(sequence_lengths(case), device=make.device)[make.permutation(case["B"])]
+    total, D = sum(sequence_lengths(case)), case["D"]
+    return {
+        "q": make.normal(total, case["H"], D),
+        "k": make.normal(total, case["H_KV"], D),
+        "v": make.normal(total, case["H_KV"], D),
+        "cu_seqlens": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32),
+        "max_seqlen": case["T"],
+    }
+
+
+def attention_varlen_flop_count(case: Case) -> float:
+    """As for attention: 2 products of 2 D FLOP for each pair of a query and a key that it sees, 5 backward."""
+    pairs = sum(visible_pairs(length) for length in sequence_lengths(case))
+    return (5 if case.is_backward else 2) * 2 * case["D"] * pairs * case["H"]
+
+
+def attention_varlen_memory_bytes(case: Case) -> float:
+    """As for attention: q, k, v and out; backward also their gradients. The cumulative lengths are left out."""
+    n_heads = (4 if case.is_backward else 2) * (case["H"] + case["H_KV"])
+    return n_heads * sum(sequence_lengths(case)) * case["D"] * case.itemsize
+
+
+attention_varlen_spec = KernelSpec(
+    name="attention_varlen",
+    family="attention",
+    inputs=_inputs,
+    reference=attention_varlen_reference,
+    cases=[
+        *cases(
+            shapes=[{"B": 5, "H": 8, "H_KV": 2, "T": 256, "D": 64, "lengths": "spread"}],
+            dtypes=["float32", "bfloat16"],
+            directions=["fwd", "bwd"],
+            tags=["small"],
+        ),
+        *model_cases(
+            [
+                workload
+                for lengths in ("spread", "halving")
+                for workload in with_choice(
+                    only(self_attention(DENSE_MODELS, lengths=[4096], batch=9), "tp1"), lengths=lengths
+                )
+            ],
+            directions=["fwd", "bwd"],
+        ),
+    ],
+    edges=[
+        *cases(
+            shapes=[
+                {"B": 1, "H": 2, "H_KV": 1, "T": 63, "D": 40, "lengths": "halving"},
+                {"B": 9, "H": 1, "H_KV": 1, "T": 130, "D": 16, "lengths": "halving"},
+                {"B": 1, "H": 1, "H_KV": 1, "T": 0, "D": 16, "lengths": "halving"},
+            ],
+            dtypes=["float16"],
+            directions=["bwd"],
+        ),
+    ],
+    flop_count=attention_varlen_flop_count,
+    memory_bytes=attention_varlen_memory_bytes,
+    formula="out = softmax(q kᵀ / sqrt(D) + causal mask) v in each sequence",
+    source="Dao, FlashAttention-2, 2023 (arXiv 2307.08691)",
+    interpreted_shape={"B": 3, "H": 2, "H_KV": 1, "T": 70},
+)
+
+
+@attention_varlen_spec.implementation("triton", deterministic=True)
+def attention_varlen(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
+) -> torch.Tensor:
+    """`softmax(q kᵀ / sqrt(D)) v` where query t of a sequence sees its keys 0 to t, accumulated in float32.
+
+    Args:
+        q: [total, H, D], the tokens of all sequences, contiguous along its last dim, D at most 256.
+        k: [total, H_KV, D] of q's dtype; each of its heads serves `H / H_KV` heads of q, one behind another.
+        v: [total, H_KV, D] of q's dtype.
+        cu_seqlens: [n + 1] int32, the first token of each sequence, and `total`. It stays on the device and is not
+            read here.
+        max_seqlen: Tokens of the longest sequence, or more. What a sequence has beyond them is not computed.
+
+    Returns:
+        [total, H, D] in q's dtype, contiguous.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype.
+    """
+    require_operands("attention_varlen", dims=3, q=q, k=k, v=v)
+    require_equal("attention_varlen", "the shapes", k=tuple(k.shape), v=tuple(v.shape))
+    require_equal("attention_varlen", "tokens and head dim", q=(q.shape[0], q.shape[2]), k=(k.shape[0], k.shape[2]))
+    require_equal("attention_varlen", "the dtypes", q=q.dtype, k=k.dtype, v=v.dtype)
+    require_heads("attention_varlen", q.shape[1], k.shape[1], q.shape[2])
+    require_integers("attention_varlen", dtype=torch.int32, dims=1, beside=q, cu_seqlens=cu_seqlens)
+    out: torch.Tensor = _attention_varlen_op(q, k, v, cu_seqlens, max_seqlen)[0]
+    return out
+
+
+@attention_varlen_spec.implementation("torch", compile=True)
+def _attention_varlen_torch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    max_seqlen: int,  # noqa: ARG001  one signature for all
+) -> torch.Tensor:
+    sequence = torch.bucketize(torch.arange(q.shape[0], device=q.device), cu_seqlens[1:], right=True)
+    mask = (sequence[:, None] == sequence).tril()
+    out = torch.nn.functional.scaled_dot_product_attention(
+        _as_heads(q), _as_heads(k), _as_heads(v), attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return out[0].transpose(0, 1)
+
+
+@attention_varlen_spec.implementation("torch", name="flash")
+def _attention_varlen_flash(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, max_seqlen: int
+) -> torch.Tensor:
+    if not q.is_cuda:
+        raise UnsupportedError("needs a GPU")
+    if q.dtype == torch.float32:
+        raise UnsupportedError("takes float16 and bfloat16 alone")
+    from torch.nn.attention.varlen import varlen_attn
+
+    is_grouped = q.shape[1] != k.shape[1]
+    ends = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+    out = varlen_attn(q, k, v, *ends, window_size=(-1, 0), enable_gqa=is_grouped)
+    assert isinstance(out, torch.Tensor)  # a pair only where more is asked for
+    return out

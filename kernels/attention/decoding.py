@@ -1,0 +1,221 @@
+"""The kernels of `paged_decode_attention`: splits of a sequence, each with its own softmax, and their merging.
+
+One program serves all query heads that share a key head. A sequence is split over many programs, each of which leaves
+its result and its log-sum-exp; a second kernel weights the results by these, in a fixed order.
+
+Source: Dao et al., Flash-Decoding for long-context inference, 2023.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.attention.online_softmax import LOWEST, add_scores
+from kernels.building_blocks.dots import dot
+from kernels.target import Target, current_target, multiprocessor_count
+
+_PROGRAMS_PER_MULTIPROCESSOR = 16
+"""Enough for sequences of unequal lengths to keep all of them busy to the end."""
+_MERGED_SPLITS = tl.constexpr(16)
+# as many tiles, and one, as the shared memory holds for two or three programs; AMD's loads wait in registers
+_STAGES = {"sm_80": 3, "sm_90": 3, "sm_100": 3, "sm_120": 2, "gfx942": 1, "gfx950": 1}
+
+
+@triton.jit
+def _paged_decode_attention_kernel(
+    q_ptr,  # [B, H, D]
+    key_cache_ptr,  # [n_blocks, block_size, H_KV, D]
+    value_cache_ptr,  # [n_blocks, block_size, H_KV, D]
+    block_tables_ptr,  # [B, blocks_per_sequence]
+    context_lengths_ptr,  # [B]
+    out_ptr,  # [B, H, n_splits, D]
+    lse_ptr,  # [B, H, n_splits]
+    q_strides,
+    key_strides,
+    value_strides,
+    blocks_per_sequence,
+    H_KV,
+    group,
+    n_splits,
+    tokens_per_split,
+    scale,
+    BLOCK_SIZE: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    # heads of a token are neighbours in memory, so programs that run together work on them
+    kv_head = tl.program_id(0) % H_KV
+    split = tl.program_id(0) // H_KV % n_splits
+    b = (tl.program_id(0) // H_KV // n_splits).to(tl.int64)
+    length = tl.load(context_lengths_ptr + b)
+    start = split * tokens_per_split
+    stop = tl.minimum(start + tokens_per_split, length)
+    if (start >= length) & (split > 0):
+        return
+    offs_h = tl.arange(0, BLOCK_H)
+    offs_d = tl.arange(0, BLOCK_D)
+    head = kv_head * group + offs_h
+    mask = (offs_h < group)[:, None] & (offs_d < D)[None, :]
+    q_ptrs = q_ptr + b * q_strides[0] + head[:, None] * q_strides[1] + offs_d[None, :]
+    q = tl.load(q_ptrs, mask=mask, other=0.0)  # [BLOCK_H, BLOCK_D]
+    key_cache_ptr += kv_head.to(tl.int64) * key_strides[2]
+    value_cache_ptr += kv_head.to(tl.int64) * value_strides[2]
+    block_tables_ptr += b * blocks_per_sequence
+    acc = tl.zeros((BLOCK_H, BLOCK_D), tl.float32)
+    row_max = tl.full((BLOCK_H,), LOWEST, tl.float32)
+    row_sum = tl.zeros((BLOCK_H,), tl.float32)
+    full_stop = tl.maximum(stop - start, 0) // BLOCK_N * BLOCK_N + start
+    tokens = start + tl.arange(0, BLOCK_N)
+    blocks = tl.load(block_tables_ptr + tokens // BLOCK_SIZE, mask=tokens < stop, other=0)  # [BLOCK_N]
+    for is_edge in tl.static_range(2):
+        for first in range(full_stop if is_edge else start, stop if is_edge else full_stop, BLOCK_N):
+            tokens = first + tl.arange(0, BLOCK_N)
+            # one tile ahead, so that the addresses of keys and values never wait for them
+            next_tokens = tokens + BLOCK_N
+            next_blocks = tl.load(
+                block_tables_ptr + next_tokens // BLOCK_SIZE, mask=next_tokens < stop, other=0
+            )  # [BLOCK_N]
+            in_block = tokens % BLOCK_SIZE
+            key_rows = blocks.to(tl.int64) * key_strides[0] + in_block * key_strides[1]
+            value_rows = blocks.to(tl.int64) * value_strides[0] + in_block * value_strides[1]
+            key_ptrs = key_cache_ptr + key_rows[:, None] + offs_d[None, :]
+            value_ptrs = value_cache_ptr + value_rows[:, None] + offs_d[None, :]
+            if is_edge or D != BLOCK_D:
+                mask_kv = (tokens < stop)[:, None] & (offs_d < D)[None, :]
+                k = tl.load(key_ptrs, mask=mask_kv, other=0.0)  # [BLOCK_N, BLOCK_D]
+                v = tl.load(value_ptrs, mask=mask_kv, other=0.0)  # [BLOCK_N, BLOCK_D]
+            else:
+                k = tl.load(key_ptrs)  # [BLOCK_N, BLOCK_D]
+                v = tl.load(value_ptrs)  # [BLOCK_N, BLOCK_D]
+            scores = dot(q, k.T, tl.zeros((BLOCK_H, BLOCK_N), tl.float32))
+            if is_edge:
+                scores = tl.where((tokens < stop)[None, :], scores, -float("inf"))
+            exps, correction, row_max, row_sum = add_scores(scores, scale, row_max, row_sum)
+            acc = dot(exps.to(v.dtype), v, acc * correction[:, None])
+            blocks = next_blocks
+    # a sequence without tokens gives zeros
+    out = acc / tl.where(row_sum > 0, row_sum, 1.0)[:, None]
+    row = (b * H_KV * group + head) * n_splits + split
+    tl.store(out_ptr + row[:, None] * D + offs_d[None, :], out.to(out_ptr.dtype.element_ty), mask=mask)
+    tl.store(lse_ptr + row, row_max + tl.log2(row_sum), mask=offs_h < group)  # [BLOCK_H]
+
+
+@triton.jit
+def _merge_splits_kernel(
+    split_out_ptr,  # [B, H, n_splits, D]
+    lse_ptr,  # [B, H, n_splits]
+    context_lengths_ptr,  # [B]
+    out_ptr,  # [B, H, D]
+    H,
+    n_splits,
+    tokens_per_split,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    n_filled = tl.cdiv(tl.load(context_lengths_ptr + row // H), tokens_per_split)
+    offs_d = tl.arange(0, BLOCK_D)
+    acc = tl.zeros((BLOCK_D,), tl.float32)
+    total_max = LOWEST
+    total_sum = 0.0
+    for first in range(0, n_filled, _MERGED_SPLITS):
+        offs_s = first + tl.arange(0, _MERGED_SPLITS)
+        mask_s = offs_s < n_filled
+        rows = row * n_splits + offs_s
+        lse = tl.load(lse_ptr + rows, mask=mask_s, other=-float("inf"))  # [_MERGED_SPLITS]
+        mask = mask_s[:, None] & (offs_d < D)[None, :]
+        outs = tl.load(split_out_ptr + rows[:, None] * D + offs_d[None, :], mask=mask, other=0.0)
+        new_max = tl.maximum(total_max, tl.max(lse, axis=0))
+        weights = tl.exp2(lse - new_max)
+        correction = tl.exp2(total_max - new_max)
+        acc = acc * correction + tl.sum(weights[:, None] * outs, axis=0)
+        total_sum = total_sum * correction + tl.sum(weights, axis=0)
+        total_max = new_max
+    out = acc / tl.where(total_sum > 0, total_sum, 1.0)
+    tl.store(out_ptr + row * D + offs_d, out.to(out_ptr.dtype.element_ty), mask=offs_d < D)  # [BLOCK_D]
+
+
+def paged_decode_attention_config(group: int, D: int, itemsize: int, target: Target) -> dict[str, int]:
+    """Tiles of 16 KiB of keys and as much of values, of which all but one stage of the pipeline are under way. A matrix
+    product has at least 16 rows; those of heads that are not there cost no traffic.
+    """
+    block_d = max(triton.next_power_of_2(D), 16)
+    return {
+        "BLOCK_H": max(triton.next_power_of_2(group), 16),
+        "BLOCK_N": max(min(16_384 // (block_d * itemsize), 128), 16),
+        "BLOCK_D": block_d,
+        "num_warps": 4,
+        "num_stages": _STAGES.get(target.arch, 2),
+    }
+
+
+def tokens_per_split(max_tokens: int, n_key_heads: int, n_multiprocessors: int, block_n: int) -> int:
+    """Tokens that a program works on: whole tiles, two at the least, and few enough to keep the GPU busy.
+
+    Args:
+        max_tokens: Of the longest sequence.
+        n_key_heads: Of all sequences together.
+        n_multiprocessors: Of the GPU.
+        block_n: Tokens of a tile.
+    """
+    n_splits = max(_PROGRAMS_PER_MULTIPROCESSOR * n_multiprocessors // n_key_heads, 1)
+    n_tiles = int(triton.cdiv(triton.cdiv(max_tokens, n_splits), block_n))
+    return max(n_tiles, 2) * block_n
+
+
+def launch_decode(
+    q: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    block_tables: torch.Tensor,
+    context_lengths: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """Write `out`.
+
+    Args:
+        q: [B, H, D].
+        key_cache: [n_blocks, block_size, H_KV, D].
+        value_cache: [n_blocks, block_size, H_KV, D].
+        block_tables: [B, blocks_per_sequence] int32.
+        context_lengths: [B] int32.
+        out: [B, H, D], contiguous.
+    """
+    B, H, D = q.shape
+    block_size, H_KV = key_cache.shape[1:3]
+    max_tokens = block_tables.shape[1] * block_size
+    config = paged_decode_attention_config(H // H_KV, D, q.element_size(), current_target())
+    per_split = tokens_per_split(max_tokens, B * H_KV, multiprocessor_count(q), config["BLOCK_N"])
+    n_splits = max(triton.cdiv(max_tokens, per_split), 1)
+    split_out = out if n_splits == 1 else q.new_empty(B, H, n_splits, D, dtype=torch.float32)
+    lse = q.new_empty(B, H, n_splits, dtype=torch.float32)
+    with torch.cuda.device_of(q):
+        _paged_decode_attention_kernel[(B * n_splits * H_KV,)](
+            q,
+            key_cache,
+            value_cache,
+            block_tables,
+            context_lengths,
+            split_out,
+            lse,
+            q.stride()[:2],
+            key_cache.stride()[:3],
+            value_cache.stride()[:3],
+            block_tables.shape[1],
+            H_KV,
+            H // H_KV,
+            n_splits,
+            per_split,
+            math.log2(math.e) / math.sqrt(D),
+            BLOCK_SIZE=block_size,
+            D=D,
+            **config,
+        )
+        if n_splits > 1:
+            _merge_splits_kernel[(B * H,)](
+                split_out, lse, context_lengths, out, H, n_splits, per_split, D=D, BLOCK_D=config["BLOCK_D"]
+            )

@@ -1,0 +1,316 @@
+"""Matrix product `a @ b` with a float32 accumulator, forward.
+
+Programs are numbered so that those that run together share operands in the L2 cache (building_blocks/tiles.py). Where
+the GPU copies tiles by itself (TMA) there is one program per multiprocessor, and its loop runs on from tile to tile:
+the next tile's operands are on their way while this one is stored. Elsewhere each tile has its own program.
+
+b may lie as its transpose, as a linear layer's weight does; it is read where it lies.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernels.building_blocks.dots import dot
+from kernels.building_blocks.tiles import load_factors, store_product, tile_of, tile_of_program
+from kernels.operands import (
+    can_be_copied_by_tiles,
+    is_stored_transposed,
+    refuse_gradients,
+    require_equal,
+    require_operands,
+)
+from kernels.shapes import model_cases, only, projections
+from kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+_GROUP_M = 8
+
+
+@triton.jit
+def _matmul_persistent_kernel(
+    a_desc,
+    b_desc,
+    out_desc,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    B_IS_TRANSPOSED: tl.constexpr,
+    STORES_HALVES: tl.constexpr,
+    SPECIALISES_WARPS: tl.constexpr,
+):
+    n_tiles_m = tl.cdiv(M, BLOCK_M)
+    n_tiles_n = tl.cdiv(N, BLOCK_N)
+    n_programs = tl.num_programs(0)
+    first_tile = tl.program_id(0)
+    # counted apart from the loop's tile, which has moved on when this one is stored
+    stored_tile = first_tile - n_programs
+    for tile in tl.range(
+        first_tile, n_tiles_m * n_tiles_n, n_programs, flatten=True, warp_specialize=SPECIALISES_WARPS
+    ):
+        tile_m, tile_n = tile_of(tile, n_tiles_m, n_tiles_n, GROUP_M)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for step in range(tl.cdiv(K, BLOCK_K)):
+            a = a_desc.load([tile_m * BLOCK_M, step * BLOCK_K])  # [BLOCK_M, BLOCK_K]
+            if B_IS_TRANSPOSED:
+                b = b_desc.load([tile_n * BLOCK_N, step * BLOCK_K]).T  # [BLOCK_K, BLOCK_N]
+            else:
+                b = b_desc.load([step * BLOCK_K, tile_n * BLOCK_N])  # [BLOCK_K, BLOCK_N]
+            acc = dot(a, b, acc)
+        stored_tile += n_programs
+        tile_m, tile_n = tile_of(stored_tile, n_tiles_m, n_tiles_n, GROUP_M)
+        if STORES_HALVES:  # through half the shared memory, which leaves room for one more stage
+            halves = acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
+            left, right = halves.split()
+            out_desc.store([tile_m * BLOCK_M, tile_n * BLOCK_N], left.to(out_desc.dtype))  # [BLOCK_M, BLOCK_N / 2]
+            middle = tile_n * BLOCK_N + BLOCK_N // 2
+            out_desc.store([tile_m * BLOCK_M, middle], right.to(out_desc.dtype))  # [BLOCK_M, BLOCK_N / 2]
+        else:
+            out_desc.store([tile_m * BLOCK_M, tile_n * BLOCK_N], acc.to(out_desc.dtype))  # [BLOCK_M, BLOCK_N]
+
+
+@triton.jit
+def _matmul_kernel(
+    a_ptr,
+    b_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    a_row_stride,
+    b_row_stride,
+    out_row_stride,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    B_IS_TRANSPOSED: tl.constexpr,
+    K_IS_EVEN: tl.constexpr,
+    N_CHIPLETS: tl.constexpr,
+):
+    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, GROUP_M, N_CHIPLETS)
+    offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    # past the end the first rows and columns are read again and not stored: cheaper than a mask on every load
+    a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
+    if B_IS_TRANSPOSED:
+        b_ptrs = b_ptr + offs_k[:, None] + (offs_n % N).to(tl.int64)[None, :] * b_row_stride
+        b_step = BLOCK_K
+    else:
+        b_ptrs = b_ptr + offs_k.to(tl.int64)[:, None] * b_row_stride + (offs_n % N)[None, :]
+        b_step = tl.cast(b_row_stride, tl.int64) * BLOCK_K
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        a, b = load_factors(a_ptrs, b_ptrs, K - start, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+        acc = dot(a, b, acc)
+        a_ptrs += BLOCK_K
+        b_ptrs += b_step
+    store_product(out_ptr, acc, offs_m, offs_n, M, N, out_row_stride)
+
+
+class Tiling(NamedTuple):
+    """One way to cut a product into tiles; the first five say how it is launched."""
+
+    BLOCK_M: int
+    BLOCK_N: int
+    BLOCK_K: int
+    num_warps: int
+    num_stages: int
+    rate: float
+    """FLOP/s of a full tile as a share of the best tiling's, estimated: smaller ones read operands more often."""
+
+    def launch_options(self) -> dict[str, int]:
+        return {name: int(value) for name, value in self._asdict().items() if name != "rate"}
+
+
+# The largest tiles that spill no register and fit the target's shared memory, and smaller ones for products of few
+# tiles. By target where tiles are copied by the GPU's engine; what fits sm_120 fits every other.
+_COPIED = {
+    "sm_90": (Tiling(128, 256, 64, 8, 4, 1.0), Tiling(128, 128, 64, 8, 4, 0.9), Tiling(64, 64, 128, 4, 5, 0.5)),
+    "sm_100": (Tiling(128, 256, 64, 8, 4, 1.0), Tiling(128, 128, 64, 8, 5, 0.8), Tiling(128, 64, 64, 8, 6, 0.5)),
+    "sm_120": (Tiling(128, 128, 64, 8, 3, 1.0), Tiling(64, 64, 64, 4, 4, 0.6)),
+    "interpreter": (Tiling(64, 64, 32, 4, 2, 1.0),),
+}
+_LOADED = {
+    "sm_80": (Tiling(128, 256, 32, 8, 4, 1.0), Tiling(128, 128, 32, 8, 4, 0.9), Tiling(64, 64, 32, 4, 4, 0.5)),
+    "gfx942": (Tiling(256, 256, 64, 8, 2, 1.0), Tiling(128, 128, 64, 4, 2, 0.8), Tiling(64, 64, 64, 4, 2, 0.4)),
+    "gfx950": (Tiling(256, 256, 32, 8, 4, 1.0), Tiling(128, 128, 64, 4, 3, 0.8), Tiling(64, 64, 64, 4, 4, 0.4)),
+    "cuda": (Tiling(128, 128, 32, 8, 4, 1.0), Tiling(64, 64, 32, 4, 4, 0.5)),
+    "interpreter": (Tiling(64, 64, 32, 4, 2, 1.0),),
+}
+# three TF32 products for one of float32, so small tiles keep the tensor cores as busy
+_FLOAT32 = {
+    "cuda": (Tiling(128, 64, 32, 8, 3, 1.0), Tiling(64, 64, 16, 8, 4, 0.8)),
+    "hip": (Tiling(128, 128, 32, 8, 2, 1.0), Tiling(64, 64, 16, 8, 2, 0.6)),
+    "interpreter": (Tiling(64, 64, 16, 4, 2, 1.0),),
+}
+
+
+def matmul_config(
+    M: int, N: int, itemsize: int, target: Target, n_multiprocessors: int, *, is_copied: bool = False
+) -> Tiling:
+    """The tiling whose rounds of tiles, one on each multiprocessor at a time, are estimated to end first."""
+    if itemsize == 4:
+        tilings = _FLOAT32[target.backend]
+    elif is_copied:
+        tilings = _COPIED.get(target.arch or target.backend, _COPIED["sm_120"])
+    else:
+        fallback = _LOADED["gfx942" if target.backend == "hip" else target.backend]
+        tilings = _LOADED.get(target.arch, fallback)
+
+    def rounds_time(tiling: Tiling) -> float:
+        n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
+        return float(triton.cdiv(n_tiles, n_multiprocessors) * tiling.BLOCK_M * tiling.BLOCK_N / tiling.rate)
+
+    return min(tilings, key=rounds_time)
+
+
+@torch.library.custom_op("roofwatch::matmul", mutates_args=())
+def _matmul_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    M, K = a.shape
+    N = b.shape[1]
+    out = a.new_empty(M, N)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    is_transposed = is_stored_transposed(b)
+    stored_b = b.t() if is_transposed else b
+    with torch.cuda.device_of(a):
+        target = current_target()
+        is_copied = (
+            target.has_tensor_copies
+            and a.element_size() == 2
+            and all(can_be_copied_by_tiles(matrix) for matrix in (a, stored_b, out))
+        )
+        tiling = matmul_config(M, N, a.element_size(), target, multiprocessor_count(a), is_copied=is_copied)
+        n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
+        if is_copied:
+            stores_halves = tiling.BLOCK_N > 128 or target.backend == "interpreter"
+            b_tile = [tiling.BLOCK_K, tiling.BLOCK_N]
+            _matmul_persistent_kernel[(persistent_program_count(a, n_tiles),)](
+                TensorDescriptor.from_tensor(a, [tiling.BLOCK_M, tiling.BLOCK_K]),
+                TensorDescriptor.from_tensor(stored_b, b_tile[::-1] if is_transposed else b_tile),
+                TensorDescriptor.from_tensor(out, [tiling.BLOCK_M, tiling.BLOCK_N // (2 if stores_halves else 1)]),
+                M,
+                N,
+                K,
+                GROUP_M=_GROUP_M,
+                B_IS_TRANSPOSED=is_transposed,
+                STORES_HALVES=stores_halves,
+                # a warp that only copies and one that only multiplies: data-centre Blackwell's tensor cores run alone
+                SPECIALISES_WARPS=target.arch == "sm_100",
+                **tiling.launch_options(),
+            )
+        else:
+            _matmul_kernel[(n_tiles,)](
+                a,
+                b,
+                out,
+                M,
+                N,
+                K,
+                a.stride(0),
+                stored_b.stride(0),
+                out.stride(0),
+                GROUP_M=_GROUP_M,
+                B_IS_TRANSPOSED=is_transposed,
+                K_IS_EVEN=K % tiling.BLOCK_K == 0,
+                N_CHIPLETS=target.chiplet_count,
+                **tiling.launch_options(),
+            )
+    return out
+
+
+@_matmul_op.register_fake
+def empty_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Where the product goes."""
+    return a.new_empty(a.shape[0], b.shape[1])
+
+
+def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The formula, `out[m, n] = sum over k of a[m, k] * b[k, n]`."""
+    return torch.einsum("mk,kn->mn", a, b)
+
+
+def factors(case: Case, make: InputMaker) -> dict[str, Any]:
+    """[M, K] and [K, N]."""
+    return {"a": make.normal(case["M"], case["K"]), "b": make.normal(case["K"], case["N"])}
+
+
+def matmul_flop_count(case: Case) -> float:
+    """One multiplication and one addition for each of M * N * K terms."""
+    return 2 * case["M"] * case["N"] * case["K"]
+
+
+def matmul_memory_bytes(case: Case) -> float:
+    """Reads a and b once each and writes the product."""
+    M, N, K = case["M"], case["N"], case["K"]
+    return (M * K + K * N + M * N) * case.itemsize
+
+
+matmul_spec = KernelSpec(
+    name="matmul",
+    family="GEMM",
+    inputs=factors,
+    reference=matmul_reference,
+    cases=[
+        *cases(shapes=[{"M": 1024, "N": 1024, "K": 1024}], dtypes=["float32"], tags=["small", "quick"]),
+        *cases(shapes=[{"M": 1024, "N": 1024, "K": 1024}], dtypes=["bfloat16"], tags=["small"]),
+        # 8192 x 8192 x 8192 is among them; matmul_split_k has the decode shapes
+        *model_cases(only(projections(), "prefill")),
+    ],
+    edges=[
+        *cases(shapes=[{"M": 63, "N": 1000, "K": 115}], dtypes=["float32", "bfloat16"]),
+        # rows that are no multiples of 16 bytes, and ones that are
+        *cases(shapes=[{"M": 1, "N": 63, "K": 33}, {"M": 72, "N": 200, "K": 40}], dtypes=["float16"]),
+        *cases(shapes=[{"M": 0, "N": 63, "K": 16}, {"M": 3, "N": 0, "K": 16}], dtypes=["bfloat16"]),
+    ],
+    flop_count=matmul_flop_count,
+    memory_bytes=matmul_memory_bytes,
+    formula="out = a @ b",
+    source="Dongarra et al., A set of level 3 basic linear algebra subprograms, 1990 (doi 10.1145/77626.79170)",
+    interpreted_shape={"M": 200, "N": 152, "K": 136},
+)
+
+
+@matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`a @ b`, accumulated in float32.
+
+    Args:
+        a: [M, K], contiguous along its last dim.
+        b: [K, N] of a's dtype, contiguous along one of its dims.
+
+    Returns:
+        [M, N] in a's dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    require_factors("matmul", a, b)
+    out: torch.Tensor = _matmul_op(a, b)
+    return out
+
+
+def require_factors(kernel: str, a: torch.Tensor, b: torch.Tensor) -> None:
+    """Refuse what a kernel that multiplies two matrices would read wrongly.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    require_operands(kernel, dims=2, a=a, b=b.t() if is_stored_transposed(b) else b)
+    require_equal(kernel, "the dtypes", a=a.dtype, b=b.dtype)
+    require_equal(kernel, "a's columns and b's rows", a=a.shape[1], b=b.shape[0])
+    refuse_gradients(kernel, a=a, b=b)
+
+
+@matmul_spec.implementation("torch", compile=True)
+def _matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b

@@ -1,0 +1,185 @@
+"""Matrix product `a @ b` of few rows, as in decoding, whose time is that of reading b; forward.
+
+So few rows give too few tiles to keep the memory busy. K is therefore split among programs, each of which leaves a
+partial sum in float32; a second kernel adds them up in a fixed order, so the result is the same in every run.
+
+b may lie as its transpose, as a linear layer's weight does; it is read where it lies.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.dots import dot
+from kernels.building_blocks.shares import sum_shares
+from kernels.building_blocks.tiles import load_factors, store_product
+from kernels.gemm.matmul import (
+    empty_product,
+    factors,
+    matmul_flop_count,
+    matmul_memory_bytes,
+    matmul_reference,
+    require_factors,
+)
+from kernels.models import LLAMA_3_1_8B
+from kernels.operands import is_stored_transposed
+from kernels.shapes import model_cases, only, projections, with_choice
+from kernels.target import Target, current_target, multiprocessor_count
+from roofwatch import KernelSpec, cases
+
+_PROGRAMS_PER_MULTIPROCESSOR = 2
+_MIN_STEPS_PER_SPLIT = 4
+"""Fewer would not fill the pipeline of loads."""
+
+
+@triton.jit
+def _split_kernel(
+    a_ptr,
+    b_ptr,
+    partial_ptr,
+    M,
+    N,
+    K,
+    a_row_stride,
+    b_row_stride,
+    k_per_split,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    B_IS_TRANSPOSED: tl.constexpr,
+    K_IS_EVEN: tl.constexpr,
+):
+    split = tl.program_id(1)
+    first_k = split * k_per_split
+    offs_m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = first_k + tl.arange(0, BLOCK_K)
+    # past the end the first rows and columns are read again and not stored
+    a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
+    if B_IS_TRANSPOSED:
+        b_ptrs = b_ptr + offs_k[:, None] + (offs_n % N).to(tl.int64)[None, :] * b_row_stride
+        b_step = BLOCK_K
+    else:
+        b_ptrs = b_ptr + offs_k.to(tl.int64)[:, None] * b_row_stride + (offs_n % N)[None, :]
+        b_step = tl.cast(b_row_stride, tl.int64) * BLOCK_K
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(first_k, tl.minimum(first_k + k_per_split, K), BLOCK_K):
+        a, b = load_factors(a_ptrs, b_ptrs, K - start, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+        acc = dot(a, b, acc)
+        a_ptrs += BLOCK_K
+        b_ptrs += b_step
+    store_product(partial_ptr + split.to(tl.int64) * M * N, acc, offs_m, offs_n, M, N, N)
+
+
+def matmul_split_k_config(M: int, itemsize: int, target: Target) -> dict[str, int]:
+    """One tile of rows where they fit, and tiles of b whose stages keep 32 KiB and more on their way to each
+    multiprocessor, which at 5 TB/s and 800 ns it takes to keep the memory busy.
+    """
+    block_m = min(max(triton.next_power_of_2(M), 16), 64)
+    n_stages = 2 if target.backend == "hip" else 4
+    if itemsize == 4:
+        return {"BLOCK_M": block_m, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": n_stages}
+    return {"BLOCK_M": block_m, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 4, "num_stages": n_stages}
+
+
+def split_length(K: int, block_k: int, n_tiles: int, n_multiprocessors: int) -> int:
+    """Columns of a that one program works on: as many as leave each multiprocessor its programs, in whole blocks."""
+    n_steps = triton.cdiv(K, block_k)
+    wanted = n_multiprocessors * _PROGRAMS_PER_MULTIPROCESSOR // n_tiles
+    n_splits = max(1, min(wanted, n_steps // _MIN_STEPS_PER_SPLIT))
+    return int(triton.cdiv(n_steps, n_splits)) * block_k
+
+
+@torch.library.custom_op("roofwatch::matmul_split_k", mutates_args=())
+def _matmul_split_k_op(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    M, K = a.shape
+    N = b.shape[1]
+    out = a.new_empty(M, N)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    if not K:
+        return out.zero_()
+    is_transposed = is_stored_transposed(b)
+    with torch.cuda.device_of(a):
+        config = matmul_split_k_config(M, a.element_size(), current_target())
+        n_tiles_m, n_tiles_n = triton.cdiv(M, config["BLOCK_M"]), triton.cdiv(N, config["BLOCK_N"])
+        k_per_split = split_length(K, config["BLOCK_K"], n_tiles_m * n_tiles_n, multiprocessor_count(a))
+        n_splits = triton.cdiv(K, k_per_split)
+        partials = a.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+        _split_kernel[(n_tiles_n, n_splits, n_tiles_m)](
+            a,
+            b,
+            partials,
+            M,
+            N,
+            K,
+            a.stride(0),
+            b.stride(1 if is_transposed else 0),
+            k_per_split,
+            B_IS_TRANSPOSED=is_transposed,
+            K_IS_EVEN=K % config["BLOCK_K"] == 0,
+            **config,
+        )
+        if n_splits > 1:
+            sum_shares(partials, out)
+    return out
+
+
+_matmul_split_k_op.register_fake(empty_product)
+
+_DECODE = only(projections(), "decode")
+
+matmul_split_k_spec = KernelSpec(
+    name="matmul_split_k",
+    family="GEMM",
+    inputs=factors,
+    reference=matmul_reference,
+    cases=[
+        *cases(shapes=[{"M": 16, "N": 2048, "K": 2048}], dtypes=["float32", "bfloat16"], tags=["small"]),
+        *model_cases(_DECODE),
+        # one sequence alone
+        *cases(
+            shapes=[
+                dict(workload.shape)
+                for workload in with_choice(only(projections([LLAMA_3_1_8B]), "decode", "tp1"), M=1)
+            ],
+            dtypes=["bfloat16"],
+            tags=["full", "decode", *LLAMA_3_1_8B.tags, "tp1"],
+        ),
+    ],
+    edges=[
+        *cases(shapes=[{"M": 1, "N": 63, "K": 1000}], dtypes=["float32", "float16"]),
+        # one split, and more rows than a tile has
+        *cases(shapes=[{"M": 3, "N": 129, "K": 8}, {"M": 65, "N": 40, "K": 515}], dtypes=["bfloat16"]),
+        *cases(shapes=[{"M": 0, "N": 63, "K": 16}, {"M": 3, "N": 0, "K": 16}], dtypes=["bfloat16"]),
+    ],
+    flop_count=matmul_flop_count,
+    memory_bytes=matmul_memory_bytes,
+    formula="out = a @ b, K split among programs",
+    source="Kerr et al., CUTLASS: fast linear algebra in CUDA C++, 2017 (parallel reduction over K)",
+    interpreted_shape={"M": 20, "N": 200, "K": 1100},
+)
+
+
+@matmul_split_k_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def matmul_split_k(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`a @ b`, accumulated in float32. Meant for M up to 64; more rows are read in tiles that each read b again.
+
+    Args:
+        a: [M, K], contiguous along its last dim.
+        b: [K, N] of a's dtype, contiguous along one of its dims.
+
+    Returns:
+        [M, N] in a's dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    require_factors("matmul_split_k", a, b)
+    out: torch.Tensor = _matmul_split_k_op(a, b)
+    return out
+
+
+@matmul_split_k_spec.implementation("torch", compile=True)
+def _matmul_split_k_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ b

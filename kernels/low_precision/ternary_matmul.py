@@ -1,0 +1,288 @@
+"""Matrix product of int8 activations and ternary weights, forward.
+
+The weights, -1, 0 and 1, stay packed in memory, four in a byte (packing.py), and are taken apart in registers:
+a shift moves one of a byte's four to its top, where it reads as 64 times the weight, and a mask takes the others off.
+That is half an instruction a weight, since four bytes are shifted and masked at a time.
+
+Activations are int8 with a scale per token, as in BitNet b1.58; the sums are exact. The weights' scales belong to
+output channels, of which the paper's one scale for all is a special case. Where there are few tiles, K is split among
+programs; a second kernel adds their shares up, in a fixed order.
+
+Source: Ma et al., The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits, 2024 (arXiv 2402.17764).
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.shares import groups_per_split, sum_shares
+from kernels.building_blocks.tiles import tile_of_program
+from kernels.errors import KernelError
+from kernels.low_precision.packing import TERNARY_BLOCK_COLUMNS, unpack_ternary
+from kernels.low_precision.scaled_matmul import require_row_scale
+from kernels.operands import refuse_gradients, require_equal, require_operands
+from kernels.shapes import model_cases, only, projections, with_choice
+from kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+MAX_K = 65_536
+"""The longest sum of products of int8 numbers and 64 that always fits into int32, with room to spare."""
+MAX_FEW_ROWS = 16
+"""Of x, up to which a product is bound by reading the weights."""
+_GROUP_M = 8
+_PROGRAMS_PER_MULTIPROCESSOR = 4
+
+
+@triton.jit
+def _levels_times_64(packed, POSITION: tl.constexpr):
+    """The weight in the bits 2 POSITION and 2 POSITION + 1 of each byte, moved to the byte's top."""
+    if IS_INTERPRETED or not tl.target_info.is_cuda():
+        levels = ((packed << (6 - 2 * POSITION)) & 0xC0).to(tl.int8, bitcast=True)
+    else:
+        # four bytes at a time, where the compiler would take each by itself
+        levels = tl.inline_asm_elementwise(
+            f"{{ .reg .b32 top; shl.b32 top, $1, {6 - 2 * POSITION}; and.b32 $0, top, 0xC0C0C0C0; }}",
+            "=r,r",
+            [packed],
+            dtype=tl.int8,
+            is_pure=True,
+            pack=4,
+        )
+    return levels
+
+
+@triton.jit
+def _ternary_matmul_kernel(
+    x_ptr,
+    x_scale_ptr,
+    packed_ptr,
+    weight_scale_ptr,
+    share_ptr,
+    M,
+    N,
+    n_bytes,
+    x_row_stride,
+    packed_row_stride,
+    bytes_per_split,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_BYTES: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    N_CHIPLETS: tl.constexpr,
+):
+    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, GROUP_M, N_CHIPLETS)
+    split = tl.program_id(1)
+    first_byte = split * bytes_per_split
+    end_byte = tl.minimum(first_byte + bytes_per_split, n_bytes)
+    offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_byte = tl.arange(0, BLOCK_BYTES)
+    offs_k = tl.arange(0, 4 * BLOCK_BYTES)
+    # past the end the first rows are read again and not stored
+    x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + 4 * first_byte + offs_k[None, :]
+    packed_ptrs = packed_ptr + (offs_n % N).to(tl.int64)[None, :] * packed_row_stride + first_byte + offs_byte[:, None]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for start in range(first_byte, end_byte, BLOCK_BYTES):
+        x = tl.load(x_ptrs, mask=offs_k[None, :] < 4 * (end_byte - start), other=0)  # [BLOCK_M, 4 * BLOCK_BYTES]
+        packed = tl.load(packed_ptrs, mask=offs_byte[:, None] < end_byte - start, other=0)  # [BLOCK_BYTES, BLOCK_N]
+        # a join appends a bit to the position, so it starts with the higher
+        even = tl.join(_levels_times_64(packed, 0), _levels_times_64(packed, 2))
+        odd = tl.join(_levels_times_64(packed, 1), _levels_times_64(packed, 3))
+        weight = tl.join(even, odd).reshape(BLOCK_BYTES // 32, 32, BLOCK_N, 4)
+        weight = weight.permute(0, 3, 1, 2).reshape(4 * BLOCK_BYTES, BLOCK_N)
+        acc = tl.dot(x, weight, acc, out_dtype=tl.int32)
+        x_ptrs += 4 * BLOCK_BYTES
+        packed_ptrs += BLOCK_BYTES
+    mask_m = offs_m < M
+    mask_n = offs_n < N
+    x_scale = tl.load(x_scale_ptr + offs_m, mask=mask_m, other=0.0) / 64.0  # [BLOCK_M]
+    weight_scale = tl.load(weight_scale_ptr + offs_n, mask=mask_n, other=0.0)  # [BLOCK_N]
+    share = acc.to(tl.float32) * x_scale[:, None] * weight_scale[None, :]
+    row = (split * M + offs_m).to(tl.int64)
+    share_ptrs = share_ptr + row[:, None] * N + offs_n[None, :]
+    mask = mask_m[:, None] & mask_n[None, :]
+    tl.store(share_ptrs, share.to(share_ptr.dtype.element_ty), mask=mask)  # [BLOCK_M, BLOCK_N]
+
+
+class Tiling(NamedTuple):
+    """How a product is cut into tiles and launched."""
+
+    BLOCK_M: int
+    BLOCK_N: int
+    BLOCK_BYTES: int
+    """Of packed weights along K, four weights each."""
+    num_warps: int
+    num_stages: int
+
+
+def ternary_matmul_config(M: int, target: Target) -> Tiling:
+    """Few rows: narrow tiles, so that several programs of a multiprocessor have whole lines of the cache on their way.
+    More: the largest tiles that spill no register and fit the shared memory of all targets.
+    """
+    num_stages = 2 if target.backend == "hip" else 4
+    if M <= MAX_FEW_ROWS:
+        return Tiling(16, 64, 128, 4, num_stages)
+    block_m = min(triton.next_power_of_2(M), 128)
+    return Tiling(block_m, 128, 32, 8 if block_m == 128 else 4, min(num_stages, 3))
+
+
+@torch.library.custom_op("roofwatch::ternary_matmul", mutates_args=())
+def _ternary_matmul_op(
+    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    M = x.shape[0]
+    N, n_bytes = packed.shape
+    out = x.new_empty(M, N, dtype=torch.bfloat16)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    with torch.cuda.device_of(x):
+        target = current_target()
+        tiling = ternary_matmul_config(M, target)
+        n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
+        n_steps = triton.cdiv(n_bytes, tiling.BLOCK_BYTES)
+        steps = groups_per_split(n_steps, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR)
+        n_splits = triton.cdiv(n_steps, steps)
+        shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+        _ternary_matmul_kernel[n_tiles, n_splits](
+            x,
+            x_scale,
+            packed,
+            weight_scale,
+            shares,
+            M,
+            N,
+            n_bytes,
+            x.stride(0),
+            packed.stride(0),
+            steps * tiling.BLOCK_BYTES,
+            GROUP_M=_GROUP_M,
+            N_CHIPLETS=target.chiplet_count,
+            **tiling._asdict(),
+        )
+        if n_splits > 1:
+            sum_shares(shares, out)
+    return out
+
+
+@_ternary_matmul_op.register_fake
+def _ternary_matmul_fake(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,  # noqa: ARG001  the op's signature
+    packed: torch.Tensor,
+    weight_scale: torch.Tensor,  # noqa: ARG001
+) -> torch.Tensor:
+    return x.new_empty(x.shape[0], packed.shape[0], dtype=torch.bfloat16)
+
+
+def ternary_matmul_reference(
+    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    """The formula, `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
+    weight = x_scale.new_empty(packed.shape[0], x.shape[1])
+    for block, start in enumerate(range(0, x.shape[1], 128)):
+        for position in range(4):
+            codes = (packed[:, 32 * block : 32 * block + 32] >> (2 * position)) & 3
+            columns = slice(start + 32 * position, start + 32 * position + 32)
+            weight[:, columns] = torch.where(codes == 3, -1.0, codes.to(weight.dtype))
+    return torch.einsum("mk,nk->mn", x.to(weight.dtype), weight) * x_scale * weight_scale.t()
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    """Levels of activations are normal. The three weights are equally likely, nearly as in BitNet b1.58, where 31 % of
+    normally distributed ones become zero.
+    """
+    M, N, K = case["M"], case["N"], case["K"]
+    # the 81 bytes that hold four weights
+    digits = torch.cartesian_prod(*[torch.tensor([0, 1, 3])] * 4)
+    codes = (digits << torch.tensor([0, 2, 4, 6])).sum(dim=1).to(device=make.device, dtype=torch.uint8)
+    return {
+        "x": make.normal(M, K, scale=20.0),
+        "x_scale": make.uniform(M, 1, low=0.01, high=0.02, dtype="float32"),
+        "packed": codes[make.integers(N, K // 4, high=81, dtype="int32")],
+        "weight_scale": make.uniform(N, 1, low=0.01, high=0.02, dtype="float32"),
+    }
+
+
+def ternary_matmul_flop_count(case: Case) -> float:
+    """One multiplication and one addition for each of M * N * K terms; two multiplications of each result."""
+    return 2 * case["M"] * case["N"] * (case["K"] + 1)
+
+
+def ternary_matmul_memory_bytes(case: Case) -> float:
+    """Reads x, a quarter of a byte per weight, and a float32 per row of each; writes two bytes per result."""
+    M, N, K = case["M"], case["N"], case["K"]
+    return M * K * case.itemsize + N * K / 4 + 4 * (M + N) + 2 * M * N
+
+
+_DECODE = only(projections(), "decode")
+
+ternary_matmul_spec = KernelSpec(
+    name="ternary_matmul",
+    family="low precision",
+    inputs=_inputs,
+    reference=ternary_matmul_reference,
+    cases=[
+        *cases(shapes=[{"M": 16, "N": 1024, "K": 2048}], dtypes=["int8"], tags=["small"]),
+        *model_cases([*with_choice(_DECODE, M=1), *projections()], dtypes=["int8"]),
+    ],
+    edges=cases(
+        shapes=[
+            {"M": 65, "N": 200, "K": 384},
+            {"M": 20, "N": 72, "K": 512},
+            {"M": 1, "N": 63, "K": 128},
+            {"M": 0, "N": 63, "K": 128},
+        ],
+        dtypes=["int8"],
+    ),
+    flop_count=ternary_matmul_flop_count,
+    memory_bytes=ternary_matmul_memory_bytes,
+    formula="out = (x @ weight.T) * x_scale * weight_scale.T, weight of -1, 0 and 1",
+    source="Ma et al., The Era of 1-bit LLMs, 2024 (arXiv 2402.17764)",
+    interpreted_shape={"M": 9, "N": 200, "K": 640},
+)
+
+
+@ternary_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def ternary_matmul(
+    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    """`(x @ weight.T) * x_scale * weight_scale.T`, added up in int32.
+
+    Args:
+        x: [M, K] int8, contiguous along its last dim, K a multiple of 128 and at most `MAX_K`.
+        x_scale: [M, 1] float32, as `quantise_int8` gives it.
+        packed: [N, K / 4] uint8, contiguous along its last dim: the weights as `packing.pack_ternary` packs
+            them; a row is one output channel.
+        weight_scale: [N, 1] float32.
+
+    Returns:
+        [M, N] bfloat16.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    name = "ternary_matmul"
+    require_operands(name, dims=2, dtypes=(torch.int8,), x=x)
+    require_operands(name, dims=2, dtypes=(torch.uint8,), packed=packed)
+    if x.shape[1] % TERNARY_BLOCK_COLUMNS or not 0 < x.shape[1] <= MAX_K:
+        raise KernelError(
+            f"{name}: x has {x.shape[1]} columns, no multiple of {TERNARY_BLOCK_COLUMNS} up to {MAX_K}; "
+            "pad or split x and the weights"
+        )
+    require_equal(name, "the packed columns", x=x.shape[1] // 4, packed=packed.shape[1])
+    require_row_scale(name, "x_scale", x_scale, x)
+    require_row_scale(name, "weight_scale", weight_scale, packed)
+    require_equal(name, "the devices", x=x.device, packed=packed.device)
+    refuse_gradients(name, x_scale=x_scale, weight_scale=weight_scale)
+    out: torch.Tensor = _ternary_matmul_op(x, x_scale, packed, weight_scale)
+    return out
+
+
+@ternary_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
+def _ternary_matmul_torch(
+    x: torch.Tensor, x_scale: torch.Tensor, packed: torch.Tensor, weight_scale: torch.Tensor
+) -> torch.Tensor:
+    weight = unpack_ternary(packed)
+    return ((x.float() * x_scale) @ (weight.float() * weight_scale).t()).bfloat16()

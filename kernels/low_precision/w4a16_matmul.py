@@ -1,0 +1,372 @@
+"""Matrix product of 16-bit activations and 4-bit weights (W4A16), forward. Each 128 rows of weights have a scale and a
+zero point per column.
+
+The weights stay packed in memory, eight in a word (packing.py), and are taken apart in registers
+(int4.py), where they read as an offset + level.
+
+A few rows of activations, as in decoding, are bound by reading the weights. The tensor cores then multiply the numbers
+with their offset; a group's scale and zero point are applied to its sum:
+
+    sum of x (level - zero) scale = scale * (sum of x (offset + level) - (offset + zero) * sum of x)
+
+More rows, as in prefill, are bound by the tensor cores: weights get their scale in registers before the product.
+
+Where there are few tiles, K is split among programs; a second kernel adds their shares up, in a fixed order.
+
+Source: Lin et al., AWQ: Activation-aware Weight Quantization, 2023 (arXiv 2306.00978).
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.dots import dot
+from kernels.building_blocks.shares import groups_per_split, sum_shares
+from kernels.building_blocks.tiles import tile_of_program
+from kernels.errors import KernelError
+from kernels.low_precision.int4 import as_floats, columns_joined, low_half, unpacked
+from kernels.low_precision.packing import NIBBLE_COLUMNS, pack_int4, unpack_int4
+from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from kernels.shapes import model_cases, only, projections, with_choice
+from kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+GROUP_SIZE = 128
+"""Rows of weights that share a scale and a zero point."""
+_GROUP_SIZE = tl.constexpr(GROUP_SIZE)
+MAX_FEW_ROWS = 16
+"""Of x, up to which a product is bound by reading the weights."""
+_GROUP_M = 8
+_BLOCK_K = 64
+_PROGRAMS_PER_MULTIPROCESSOR = 4
+
+
+@triton.jit
+def _add_group(acc, x, x_sum, weight, zero, scale):
+    """Add the product with one group's rows of weights to `acc`. Weights and zeros have the same offset."""
+    raw = dot(x, weight, tl.zeros(acc.shape, tl.float32))
+    return acc + (raw - x_sum * zero.to(tl.float32)[None, :]) * scale.to(tl.float32)[None, :]
+
+
+@triton.jit
+def _add_pair(even, odd, x, x_sum, words, zero_words, scale_ptrs, mask, POSITION: tl.constexpr):
+    """Add the product with columns 8 j + 2 POSITION of the words j to `even`, that with the next columns to `odd`."""
+    weights = as_floats(words >> (4 * POSITION), x.dtype)
+    zeros = as_floats(zero_words >> (4 * POSITION), x.dtype)
+    even_scale = tl.load(scale_ptrs + 2 * POSITION, mask=mask, other=0.0)  # [N_WORDS]
+    odd_scale = tl.load(scale_ptrs + 2 * POSITION + 1, mask=mask, other=0.0)  # [N_WORDS]
+    even = _add_group(even, x, x_sum, _level(weights, x.dtype), _level(zeros, x.dtype), even_scale)
+    odd = _add_group(odd, x, x_sum, _level(weights >> 16, x.dtype), _level(zeros >> 16, x.dtype), odd_scale)
+    return even, odd
+
+
+@triton.jit
+def _level(words, DTYPE: tl.constexpr):
+    """The level in the low half, with an offset in bfloat16. Float16's is eight times as large: times an outlier of x
+    it would leave too few of float32's bits to the rest of the sum, so it is taken off.
+    """
+    level = low_half(words, DTYPE)
+    if DTYPE.is_fp16():
+        level -= 1024.0
+    return level
+
+
+@triton.jit
+def _w4a16_few_rows_kernel(
+    x_ptr,
+    packed_ptr,
+    scale_ptr,
+    packed_zero_ptr,
+    share_ptr,
+    M,
+    n_words,
+    n_groups,
+    x_row_stride,
+    groups_per_split,
+    BLOCK_M: tl.constexpr,
+    N_WORDS: tl.constexpr,
+):
+    first_word = tl.program_id(0) * N_WORDS
+    split = tl.program_id(1)
+    first_group = split * groups_per_split
+    end_group = tl.minimum(first_group + groups_per_split, n_groups)
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_k = first_group * _GROUP_SIZE + tl.arange(0, _GROUP_SIZE)
+    offs_word = first_word + tl.arange(0, N_WORDS)
+    mask_word = offs_word < n_words
+    # past the end the first rows are read again and not stored
+    x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + offs_k[None, :]
+    packed_ptrs = packed_ptr + offs_k.to(tl.int64)[:, None] * n_words + offs_word[None, :]
+    zero_ptrs = packed_zero_ptr + first_group * n_words + offs_word
+    scale_ptrs = scale_ptr + 8 * (first_group * n_words + offs_word)
+    ones = tl.full((_GROUP_SIZE, N_WORDS), 1.0, tl.float32).to(x_ptr.dtype.element_ty)
+    acc0 = tl.zeros((BLOCK_M, N_WORDS), tl.float32)
+    acc1, acc2, acc3, acc4, acc5, acc6, acc7 = acc0, acc0, acc0, acc0, acc0, acc0, acc0
+    for _ in range(first_group, end_group):
+        zeros = tl.load(zero_ptrs, mask=mask_word, other=0)  # [N_WORDS]
+        x = tl.load(x_ptrs)  # [BLOCK_M, GROUP_SIZE]
+        words = tl.load(packed_ptrs, mask=mask_word[None, :], other=0)  # [GROUP_SIZE, N_WORDS]
+        # a product with ones: the tensor cores leave the sums where they are needed, in every column
+        x_sum = dot(x, ones, tl.zeros((BLOCK_M, N_WORDS), tl.float32))  # [BLOCK_M, N_WORDS]
+        acc0, acc1 = _add_pair(acc0, acc1, x, x_sum, words, zeros, scale_ptrs, mask_word, 0)
+        acc2, acc3 = _add_pair(acc2, acc3, x, x_sum, words, zeros, scale_ptrs, mask_word, 1)
+        acc4, acc5 = _add_pair(acc4, acc5, x, x_sum, words, zeros, scale_ptrs, mask_word, 2)
+        acc6, acc7 = _add_pair(acc6, acc7, x, x_sum, words, zeros, scale_ptrs, mask_word, 3)
+        x_ptrs += _GROUP_SIZE
+        packed_ptrs += _GROUP_SIZE * n_words
+        zero_ptrs += n_words
+        scale_ptrs += 8 * n_words
+    share = columns_joined(acc0, acc1, acc2, acc3, acc4, acc5, acc6, acc7, BLOCK_M, N_WORDS)
+    offs_n = 8 * first_word + tl.arange(0, 8 * N_WORDS)
+    row = (split * M + offs_m).to(tl.int64)
+    mask = (offs_m < M)[:, None] & (offs_n < 8 * n_words)[None, :]
+    share_ptrs = share_ptr + row[:, None] * (8 * n_words) + offs_n[None, :]
+    tl.store(share_ptrs, share.to(share_ptr.dtype.element_ty), mask=mask)  # [BLOCK_M, 8 * N_WORDS]
+
+
+@triton.jit
+def _weights(level, zero, scale):
+    """Level and zero have the same offset, so their difference is exact."""
+    if IS_INTERPRETED:  # it would compute with bfloat16's bit patterns
+        weights = (level.to(tl.float32) - zero.to(tl.float32)) * scale.to(tl.float32)
+    else:
+        weights = (level - zero) * scale
+    return weights
+
+
+@triton.jit
+def _w4a16_tiles_kernel(
+    x_ptr,
+    packed_ptr,
+    scale_ptr,
+    packed_zero_ptr,
+    share_ptr,
+    M,
+    n_words,
+    n_groups,
+    x_row_stride,
+    groups_per_split,
+    BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    N_WORDS: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    N_CHIPLETS: tl.constexpr,
+):
+    tile_m, tile_n = tile_of_program(M, n_words, BLOCK_M, N_WORDS, GROUP_M, N_CHIPLETS)
+    split = tl.program_id(1)
+    first_k = split * groups_per_split * _GROUP_SIZE
+    end_k = tl.minimum(first_k + groups_per_split * _GROUP_SIZE, n_groups * _GROUP_SIZE)
+    offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_k = first_k + tl.arange(0, BLOCK_K)
+    offs_word = tile_n * N_WORDS + tl.arange(0, N_WORDS)
+    offs_n = tile_n * 8 * N_WORDS + tl.arange(0, 8 * N_WORDS)
+    mask_word = offs_word < n_words
+    mask_n = offs_n < 8 * n_words
+    # past the end the first rows are read again and not stored
+    x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + offs_k[None, :]
+    packed_ptrs = packed_ptr + offs_k.to(tl.int64)[:, None] * n_words + offs_word[None, :]
+    acc = tl.zeros((BLOCK_M, 8 * N_WORDS), tl.float32)
+    for start in range(first_k, end_k, BLOCK_K):
+        group = start // _GROUP_SIZE
+        x = tl.load(x_ptrs)  # [BLOCK_M, BLOCK_K]
+        words = tl.load(packed_ptrs, mask=mask_word[None, :], other=0)  # [BLOCK_K, N_WORDS]
+        zero_words = tl.load(packed_zero_ptr + group * n_words + offs_word, mask=mask_word, other=0)  # [N_WORDS]
+        scale = tl.load(scale_ptr + group * 8 * n_words + offs_n, mask=mask_n, other=0.0)  # [8 * N_WORDS]
+        level = unpacked(words, x.dtype, BLOCK_K, N_WORDS)
+        zero = unpacked(zero_words[None, :], x.dtype, 1, N_WORDS)
+        acc = dot(x, _weights(level, zero, scale[None, :]), acc)
+        x_ptrs += BLOCK_K
+        packed_ptrs += BLOCK_K * n_words
+    row = (split * M + offs_m).to(tl.int64)
+    share_ptrs = share_ptr + row[:, None] * (8 * n_words) + offs_n[None, :]
+    mask = (offs_m < M)[:, None] & mask_n[None, :]
+    tl.store(share_ptrs, acc.to(share_ptr.dtype.element_ty), mask=mask)  # [BLOCK_M, 8 * N_WORDS]
+
+
+class Tiling(NamedTuple):
+    """How a product is cut up and launched."""
+
+    block_m: int
+    n_words: int
+    """Of eight columns each."""
+    groups_per_split: int
+    num_warps: int
+    num_stages: int
+
+
+def w4a16_matmul_config(M: int, N: int, K: int, target: Target, n_multiprocessors: int) -> Tiling:
+    """Tiles, and K split such that each multiprocessor has `_PROGRAMS_PER_MULTIPROCESSOR` programs: those of few rows
+    keep 16 KiB of weights per stage on their way.
+    """
+    n_groups = K // GROUP_SIZE
+    is_amd = target.backend == "hip"
+    if M <= MAX_FEW_ROWS:
+        # AMD's warps are twice as wide
+        block_m, n_words, num_warps, num_stages = 16, 32, 2 if is_amd else 4, 2 if is_amd else 4
+    else:
+        block_m, n_words, num_stages = min(triton.next_power_of_2(M), 128), 16, 2 if is_amd else 3
+        num_warps = 8 if block_m == 128 else 4
+    n_tiles = triton.cdiv(M, block_m) * triton.cdiv(N, 8 * n_words)
+    groups = groups_per_split(n_groups, n_tiles, n_multiprocessors, _PROGRAMS_PER_MULTIPROCESSOR)
+    return Tiling(block_m, n_words, groups, num_warps, num_stages)
+
+
+@torch.library.custom_op("roofwatch::w4a16_matmul", mutates_args=())
+def _w4a16_matmul_op(
+    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
+) -> torch.Tensor:
+    M, K = x.shape
+    n_words = packed.shape[1]
+    N = 8 * n_words
+    out = x.new_empty(M, N)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    with torch.cuda.device_of(x):
+        target = current_target()
+        tiling = w4a16_matmul_config(M, N, K, target, multiprocessor_count(x))
+        n_groups = K // GROUP_SIZE
+        n_splits = triton.cdiv(n_groups, tiling.groups_per_split)
+        n_tiles = triton.cdiv(M, tiling.block_m) * triton.cdiv(n_words, tiling.n_words)
+        shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
+        operands = (x, packed, scale, packed_zero, shares, M, n_words, n_groups, x.stride(0), tiling.groups_per_split)
+        if M <= MAX_FEW_ROWS:
+            _w4a16_few_rows_kernel[n_tiles, n_splits](
+                *operands,
+                BLOCK_M=tiling.block_m,
+                N_WORDS=tiling.n_words,
+                num_warps=tiling.num_warps,
+                num_stages=tiling.num_stages,
+            )
+        else:
+            _w4a16_tiles_kernel[n_tiles, n_splits](
+                *operands,
+                BLOCK_M=tiling.block_m,
+                BLOCK_K=_BLOCK_K,
+                N_WORDS=tiling.n_words,
+                GROUP_M=_GROUP_M,
+                N_CHIPLETS=target.chiplet_count,
+                num_warps=tiling.num_warps,
+                num_stages=tiling.num_stages,
+            )
+        if n_splits > 1:
+            sum_shares(shares, out)
+    return out
+
+
+@_w4a16_matmul_op.register_fake
+def _w4a16_matmul_fake(
+    x: torch.Tensor,
+    packed: torch.Tensor,
+    scale: torch.Tensor,  # noqa: ARG001  the op's signature
+    packed_zero: torch.Tensor,  # noqa: ARG001
+) -> torch.Tensor:
+    return x.new_empty(x.shape[0], 8 * packed.shape[1])
+
+
+def w4a16_matmul_reference(
+    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
+) -> torch.Tensor:
+    """The formula, `out = x @ ((level - zero) * scale)`, with zero and scale of row k in row k / 128, rounded down."""
+
+    def unpacked(words: torch.Tensor) -> torch.Tensor:
+        levels = scale.new_empty(words.shape[0], 8 * words.shape[1])
+        for nibble, column in enumerate(NIBBLE_COLUMNS):
+            levels[:, column::8] = (words >> (4 * nibble)) & 15
+        return levels
+
+    centred = unpacked(packed) - unpacked(packed_zero).repeat_interleave(GROUP_SIZE, dim=0)
+    return torch.einsum("mk,kn->mn", x, centred * scale.repeat_interleave(GROUP_SIZE, dim=0))
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    """Levels are uniform; zero points lie about the middle, as those of weights do."""
+    N, K = case["N"], case["K"]
+    n_groups = K // GROUP_SIZE
+    return {
+        "x": make.normal(case["M"], K),
+        "packed": make.integers(K, N // 8, low=-(2**31), high=2**31, dtype="int32"),
+        "scale": make.uniform(n_groups, N, low=0.005, high=0.01),
+        "packed_zero": pack_int4(make.integers(n_groups, N, low=6, high=10, dtype="int32")),
+    }
+
+
+def w4a16_matmul_flop_count(case: Case) -> float:
+    """One multiplication and one addition for each of M * N * K terms; one subtraction and one multiplication for each
+    weight.
+    """
+    return 2 * (case["M"] + 1) * case["N"] * case["K"]
+
+
+def w4a16_matmul_memory_bytes(case: Case) -> float:
+    """Reads x, half a byte per weight, and a scale and half a byte per group and column; writes the product."""
+    M, N, K = case["M"], case["N"], case["K"]
+    return (M * K + M * N) * case.itemsize + N * K / 2 + N * (K // GROUP_SIZE) * (case.itemsize + 0.5)
+
+
+_DECODE = only(projections(), "decode")
+
+w4a16_matmul_spec = KernelSpec(
+    name="w4a16_matmul",
+    family="low precision",
+    inputs=_inputs,
+    reference=w4a16_matmul_reference,
+    cases=[
+        *cases(shapes=[{"M": 16, "N": 1024, "K": 2048}], dtypes=["float16", "bfloat16"], tags=["small"]),
+        *model_cases([*with_choice(_DECODE, M=1), *with_choice(_DECODE, M=16), *projections()], dtypes=["bfloat16"]),
+    ],
+    edges=[
+        # many rows, and few, whole tiles and parts, one split and several
+        *cases(shapes=[{"M": 65, "N": 200, "K": 384}], dtypes=["float16", "bfloat16"]),
+        *cases(shapes=[{"M": 20, "N": 136, "K": 256}, {"M": 1, "N": 264, "K": 128}], dtypes=["bfloat16"]),
+        *cases(shapes=[{"M": 3, "N": 8, "K": 640}, {"M": 0, "N": 64, "K": 128}], dtypes=["float16"]),
+    ],
+    flop_count=w4a16_matmul_flop_count,
+    memory_bytes=w4a16_matmul_memory_bytes,
+    formula="out = x @ ((level - zero) * scale), scale and zero by groups of 128 rows",
+    source="Lin et al., AWQ, 2023 (arXiv 2306.00978)",
+    interpreted_shape={"M": 9, "N": 272, "K": 384},
+)
+
+
+@w4a16_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def w4a16_matmul(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor) -> torch.Tensor:
+    """`x @ ((level - zero) * scale)`, added up in float32.
+
+    Args:
+        x: [M, K] float16 or bfloat16, contiguous along its last dim, K a multiple of `GROUP_SIZE`.
+        packed: [K, N / 8] int32, contiguous: the levels as `kernels.low_precision.packing.pack_int4` and AWQ pack them.
+        scale: [K / GROUP_SIZE, N] of x's dtype, contiguous.
+        packed_zero: [K / GROUP_SIZE, N / 8] int32, contiguous: the zero points, packed in the same way.
+
+    Returns:
+        [M, N] in x's dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    name = "w4a16_matmul"
+    require_operands(name, dims=2, dtypes=(torch.float16, torch.bfloat16), x=x, scale=scale)
+    require_integers(name, dtype=torch.int32, dims=2, beside=x, packed=packed, packed_zero=packed_zero)
+    require_equal(name, "the dtypes", x=x.dtype, scale=scale.dtype)
+    require_equal(name, "x's columns and the rows of packed", x=x.shape[1], packed=packed.shape[0])
+    if x.shape[1] % GROUP_SIZE:
+        raise KernelError(f"{name}: x has {x.shape[1]} columns, no multiple of {GROUP_SIZE}; pad x and the weights")
+    n_groups = x.shape[1] // GROUP_SIZE
+    require_equal(name, "the shapes", packed_zero=tuple(packed_zero.shape), groups=(n_groups, packed.shape[1]))
+    require_equal(name, "the shapes", scale=tuple(scale.shape), groups=(n_groups, 8 * packed.shape[1]))
+    if not scale.is_contiguous():
+        raise KernelError(f"{name}: scale must be contiguous, got strides {scale.stride()}; call scale.contiguous()")
+    refuse_gradients(name, x=x, scale=scale)
+    out: torch.Tensor = _w4a16_matmul_op(x, packed, scale, packed_zero)
+    return out
+
+
+@w4a16_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
+def _w4a16_matmul_torch(
+    x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, packed_zero: torch.Tensor
+) -> torch.Tensor:
+    zero = unpack_int4(packed_zero).repeat_interleave(GROUP_SIZE, dim=0)
+    weight = (unpack_int4(packed) - zero) * scale.repeat_interleave(GROUP_SIZE, dim=0)
+    return x @ weight

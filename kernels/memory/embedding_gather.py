@@ -1,0 +1,129 @@
+"""Rows of a table by index: a language model's token embedding, forward.
+
+A program copies one piece of one row, so a step of a few tokens still keeps the memory busy.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.row_tiles import piece_of_row
+from kernels.operands import refuse_gradients, require_integers, require_operands
+from kernels.shapes import embedded_tokens, model_cases
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+
+@triton.jit
+def _embedding_gather_kernel(
+    table_ptr, indices_ptr, out_ptr, table_row_stride, out_row_stride, vocab, hidden, BLOCK: tl.constexpr
+):
+    token, offs, mask = piece_of_row(hidden, BLOCK)
+    index = tl.load(indices_ptr + token)
+    is_known = (index >= 0) & (index < vocab)
+    row = tl.load(table_ptr + index * table_row_stride + offs, mask=mask & is_known, other=float("nan"))  # [BLOCK]
+    tl.store(out_ptr + token * out_row_stride + offs, row, mask=mask)  # [BLOCK]
+
+
+def embedding_gather_config(hidden: int) -> dict[str, int]:
+    """Pieces of up to 2048 elements, of which a thread of an NVIDIA GPU holds 16: in half precision two loads of 16
+    bytes.
+    """
+    block = min(triton.next_power_of_2(hidden), 2048)
+    return {"BLOCK": block, "num_warps": max(block // 512, 1)}
+
+
+@torch.library.custom_op("roofwatch::embedding_gather", mutates_args=())
+def _embedding_gather_op(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    vocab, hidden = table.shape
+    n_tokens = indices.shape[0]
+    out = table.new_empty(n_tokens, hidden)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    config = embedding_gather_config(hidden)
+    grid = (n_tokens * triton.cdiv(hidden, config["BLOCK"]),)
+    with torch.cuda.device_of(table):
+        _embedding_gather_kernel[grid](table, indices, out, table.stride(0), out.stride(0), vocab, hidden, **config)
+    return out
+
+
+@_embedding_gather_op.register_fake
+def _embedding_gather_fake(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    return table.new_empty(indices.shape[0], table.shape[1])
+
+
+def embedding_gather_reference(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """The formula, `out[t] = table[indices[t]]`."""
+    return table[indices]
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "table": make.normal(case["vocab"], case["hidden"]),
+        "indices": make.integers(case["T"], high=case["vocab"]),
+    }
+
+
+def embedding_gather_flop_count(case: Case) -> float:  # noqa: ARG001  the spec's signature
+    """Nothing is computed."""
+    return 0
+
+
+def embedding_gather_memory_bytes(case: Case) -> float:
+    """Reads an index of 8 bytes per token and each row that occurs once, of which T uniform draws hit
+    `vocab * (1 - (1 - 1 / vocab)^T)` on average; writes a row per token.
+    """
+    vocab, n_tokens = case["vocab"], case["T"]
+    distinct_rows = vocab * (1 - (1 - 1 / vocab) ** n_tokens)
+    return 8 * n_tokens + (distinct_rows + n_tokens) * case["hidden"] * case.itemsize
+
+
+embedding_gather_spec = KernelSpec(
+    name="embedding_gather",
+    family="memory",
+    inputs=_inputs,
+    reference=embedding_gather_reference,
+    cases=[
+        *cases(shapes=[{"T": 1024, "vocab": 8192, "hidden": 1024}], dtypes=["float32", "bfloat16"], tags=["small"]),
+        *model_cases(embedded_tokens()),
+    ],
+    edges=[
+        *cases(shapes=[{"T": 63, "vocab": 5, "hidden": 1000}, {"T": 0, "vocab": 7, "hidden": 63}]),
+        *cases(shapes=[{"T": 1, "vocab": 7, "hidden": 63}], dtypes=["float16", "bfloat16"]),
+    ],
+    flop_count=embedding_gather_flop_count,
+    memory_bytes=embedding_gather_memory_bytes,
+    formula="out[t] = table[indices[t]]",
+    source="Bengio et al., A Neural Probabilistic Language Model, JMLR 2003",
+    interpreted_shape={"T": 5, "vocab": 100, "hidden": 2100},
+)
+
+
+@embedding_gather_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def embedding_gather(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """`out[t] = table[indices[t]]`.
+
+    An index outside of the table reads nothing and gives a row of NaN, which shows in whatever is computed from it;
+    torch's own gather would end the process' use of the GPU.
+
+    Args:
+        table: [vocab, hidden], contiguous along its last dim.
+        indices: [T] of int64, contiguous.
+
+    Returns:
+        [T, hidden] in table's dtype.
+
+    Raises:
+        KernelError: an operand has another layout or dtype, or the table requires a gradient.
+    """
+    require_operands("embedding_gather", dims=2, table=table)
+    require_integers("embedding_gather", dtype=torch.int64, dims=1, beside=table, indices=indices)
+    refuse_gradients("embedding_gather", table=table)
+    out: torch.Tensor = _embedding_gather_op(table, indices)
+    return out
+
+
+@embedding_gather_spec.implementation("torch", directions=["fwd"], compile=True)
+def _embedding_gather_torch(table: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.embedding(indices, table)

@@ -1,0 +1,330 @@
+"""New keys and values into a paged cache, in their own dtype or as 8-bit floats with a scale.
+
+A slot is a place for one token: slot s lies in block `s // block_size` at `s % block_size`. The cache is changed in
+place, and nothing else of it is touched: what a call costs depends on the new tokens alone.
+
+Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, SOSP 2023
+(arXiv 2309.06180).
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.fp8 import E4M3_MAX, as_kernels_take_it, to_e4m3
+from kernels.errors import KernelError
+from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from kernels.shapes import cached_tokens, model_cases
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+_TILE = 2048
+
+
+@triton.jit
+def _kv_cache_write_kernel(
+    key_ptr,
+    value_ptr,
+    key_cache_ptr,
+    value_cache_ptr,
+    slots_ptr,
+    key_scale_ptr,
+    value_scale_ptr,
+    key_token_stride,
+    value_token_stride,
+    key_block_stride,
+    value_block_stride,
+    n_tokens,
+    n_slots,
+    n_cols,
+    block_size,
+    IS_SCALED: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+):
+    n_tiles = tl.cdiv(n_cols, BLOCK_COLS)
+    program = tl.program_id(0)
+    tokens = program // n_tiles * BLOCK_T + tl.arange(0, BLOCK_T)
+    offs = program % n_tiles * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    slots = tl.load(slots_ptr + tokens, mask=tokens < n_tokens, other=-1)  # [BLOCK_T]
+    is_kept = (slots >= 0) & (slots < n_slots)
+    mask = is_kept[:, None] & (offs < n_cols)[None, :]
+    blocks, in_block = slots // block_size, slots % block_size
+    tokens = tokens.to(tl.int64)
+    key = tl.load(key_ptr + tokens[:, None] * key_token_stride + offs[None, :], mask=mask)  # [BLOCK_T, BLOCK_COLS]
+    value = tl.load(
+        value_ptr + tokens[:, None] * value_token_stride + offs[None, :], mask=mask
+    )  # [BLOCK_T, BLOCK_COLS]
+    if IS_SCALED:
+        key = _as_e4m3(key.to(tl.float32) / tl.load(key_scale_ptr), key_cache_ptr.dtype.element_ty)
+        value = _as_e4m3(value.to(tl.float32) / tl.load(value_scale_ptr), value_cache_ptr.dtype.element_ty)
+    key_rows = key_cache_ptr + blocks * key_block_stride + in_block * n_cols
+    value_rows = value_cache_ptr + blocks * value_block_stride + in_block * n_cols
+    tl.store(key_rows[:, None] + offs[None, :], key, mask=mask)  # [BLOCK_T, BLOCK_COLS]
+    tl.store(value_rows[:, None] + offs[None, :], value, mask=mask)  # [BLOCK_T, BLOCK_COLS]
+
+
+@triton.jit
+def _as_e4m3(x, element_type: tl.constexpr):
+    return to_e4m3(x) if element_type == tl.uint8 else tl.clamp(x, -448.0, 448.0).to(element_type)
+
+
+def kv_cache_write_config(n_cols: int) -> dict[str, int]:
+    """Tiles of 2048 keys and as many values, one long row or several short ones: a thread of an NVIDIA GPU has four
+    loads of 16 bytes under way in half precision.
+    """
+    block_cols = min(triton.next_power_of_2(n_cols), _TILE)
+    return {"BLOCK_T": _TILE // block_cols, "BLOCK_COLS": block_cols, "num_warps": 4}
+
+
+@torch.library.custom_op("roofwatch::kv_cache_write", mutates_args=("key_cache", "value_cache"))
+def _kv_cache_write_op(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    key_scale: torch.Tensor | None,
+    value_scale: torch.Tensor | None,
+) -> None:
+    n_tokens, n_heads, head_dim = key.shape
+    n_blocks, block_size = key_cache.shape[:2]
+    n_cols = n_heads * head_dim
+    if not n_tokens or not n_cols:
+        return  # a grid of no programs cannot be launched
+    config = kv_cache_write_config(n_cols)
+    grid = (triton.cdiv(n_tokens, config["BLOCK_T"]) * triton.cdiv(n_cols, config["BLOCK_COLS"]),)
+    is_scaled = key_scale is not None
+    with torch.cuda.device_of(key):
+        _kv_cache_write_kernel[grid](
+            key,
+            value,
+            as_kernels_take_it(key_cache) if is_scaled else key_cache,
+            as_kernels_take_it(value_cache) if is_scaled else value_cache,
+            slots,
+            key_scale,
+            value_scale,
+            key.stride(0),
+            value.stride(0),
+            key_cache.stride(0),
+            value_cache.stride(0),
+            n_tokens,
+            n_blocks * block_size,
+            n_cols,
+            block_size,
+            IS_SCALED=is_scaled,
+            **config,
+        )
+
+
+@_kv_cache_write_op.register_fake
+def _kv_cache_write_fake(*_operands: torch.Tensor | None) -> None:
+    return
+
+
+def kv_cache_write_reference(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The formula, `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`, in a copy of the cache."""
+
+    def written(new: torch.Tensor, cache: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
+        if scale is not None:
+            new = (new / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).to(cache.dtype)
+        is_kept = slots >= 0
+        block_size = cache.shape[1]
+        return cache.index_put((slots[is_kept] // block_size, slots[is_kept] % block_size), new[is_kept])
+
+    return written(key, key_cache, key_scale), written(value, value_cache, value_scale)
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    n_tokens, n_blocks, block_size = case["T"], case["n_blocks"], case["block_size"]
+    is_scaled = case.dtype == "float8_e4m3fn"
+    new_shape = n_tokens, case["H_KV"], case["D"]
+    cache_shape = n_blocks, block_size, case["H_KV"], case["D"]
+    new_dtype = "bfloat16" if is_scaled else case.dtype
+    blocks = make.permutation(n_blocks)
+    if n_tokens <= n_blocks:  # a step of decoding: each token of a sequence of its own
+        slots = blocks[:n_tokens] * block_size + make.integers(n_tokens, high=block_size)
+    else:  # a prompt fills block after block
+        slots = (blocks[:, None] * block_size + torch.arange(block_size, device=make.device)).flatten()[:n_tokens]
+    inputs = {
+        "key": make.normal(*new_shape, dtype=new_dtype),
+        "value": make.normal(*new_shape, dtype=new_dtype),
+        "key_cache": make.normal(*cache_shape),
+        "value_cache": make.normal(*cache_shape),
+        "slots": slots,
+    }
+    if is_scaled:
+        inputs["key_scale"] = make.uniform(1, low=0.01, high=0.02, dtype="float32")
+        inputs["value_scale"] = make.uniform(1, low=0.01, high=0.02, dtype="float32")
+    return inputs
+
+
+def kv_cache_write_flop_count(case: Case) -> float:
+    """One division per element into a cache of 8-bit floats, else nothing."""
+    return (2 if case.dtype == "float8_e4m3fn" else 0) * case["T"] * case["H_KV"] * case["D"]
+
+
+def kv_cache_write_memory_bytes(case: Case) -> float:
+    """Reads the new keys and values, which are bfloat16 where the cache is of 8-bit floats, and a slot of 8 bytes per
+    token; writes as many keys and values. The rest of the cache is not touched.
+    """
+    new_itemsize = 2 if case.dtype == "float8_e4m3fn" else case.itemsize
+    return case["T"] * (2 * case["H_KV"] * case["D"] * (new_itemsize + case.itemsize) + 8)
+
+
+kv_cache_write_spec = KernelSpec(
+    name="kv_cache_write",
+    family="memory",
+    inputs=_inputs,
+    reference=kv_cache_write_reference,
+    cases=[
+        *cases(
+            shapes=[{"T": 512, "H_KV": 8, "D": 64, "block_size": 16, "n_blocks": 64}],
+            dtypes=["bfloat16", "float8_e4m3fn"],
+            tags=["small"],
+        ),
+        *model_cases(cached_tokens(), dtypes=["bfloat16", "float8_e4m3fn"]),
+    ],
+    edges=[
+        *cases(
+            shapes=[
+                {"T": 63, "H_KV": 3, "D": 96, "block_size": 7, "n_blocks": 9},
+                {"T": 1, "H_KV": 1, "D": 63, "block_size": 1, "n_blocks": 2},
+                {"T": 0, "H_KV": 1, "D": 63, "block_size": 2, "n_blocks": 2},
+            ],
+            dtypes=["bfloat16", "float8_e4m3fn"],
+        ),
+        # a row of more than one tile
+        *cases(shapes=[{"T": 2, "H_KV": 20, "D": 128, "block_size": 2, "n_blocks": 3}], dtypes=["float16", "float32"]),
+    ],
+    flop_count=kv_cache_write_flop_count,
+    memory_bytes=kv_cache_write_memory_bytes,
+    mutates=("key_cache", "value_cache"),
+    formula="cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale",
+    source="Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023 "
+    "(arXiv 2309.06180)",
+    interpreted_shape={"T": 11, "H_KV": 2, "block_size": 4, "n_blocks": 6},
+)
+
+
+@kv_cache_write_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def kv_cache_write(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Write each token's key and value into its slot of the caches, in place.
+
+    Args:
+        key: [T, H_KV, D], the heads of a token side by side; tokens may lie apart, as in a slice of a joint projection.
+        value: [T, H_KV, D] likewise, of key's dtype.
+        key_cache: [n_blocks, block_size, H_KV, D], the slots of a block side by side; blocks may lie apart. Of key's
+            dtype, or float8_e4m3fn with scales.
+        value_cache: Of key_cache's shape and dtype, likewise.
+        slots: [T] int64, no slot twice. A token whose slot is negative or beyond the cache is left out.
+        key_scale: [1] float32 on the device: what a key is divided by before it is rounded to float8_e4m3fn; what then
+            is beyond ±448 is clamped.
+        value_scale: [1] float32 likewise.
+
+    Returns:
+        key_cache and value_cache themselves.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    _require_rows(key, value, key_cache, value_cache, slots)
+    _require_scales(key, key_cache, key_scale=key_scale, value_scale=value_scale)
+    _kv_cache_write_op(key, value, key_cache, value_cache, slots, key_scale, value_scale)
+    return key_cache, value_cache
+
+
+def _require_rows(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+) -> None:
+    name = "kv_cache_write"
+    require_operands(name, dims=3, key=key, value=value)
+    require_equal(name, "the dtypes", key=key.dtype, value=value.dtype)
+    require_equal(name, "the shapes", key=tuple(key.shape), value=tuple(value.shape))
+    require_equal(name, "the caches' shapes", key_cache=tuple(key_cache.shape), value_cache=tuple(value_cache.shape))
+    require_equal(name, "the caches' dtypes", key_cache=key_cache.dtype, value_cache=value_cache.dtype)
+    if key_cache.ndim != 4:
+        raise KernelError(f"{name}: a cache must have 4 dims, got shape {tuple(key_cache.shape)}; call reshape(...)")
+    require_equal(name, "heads and head dim", key=tuple(key.shape[1:]), key_cache=tuple(key_cache.shape[2:]))
+    require_integers(name, dtype=torch.int64, dims=1, beside=key, slots=slots)
+    require_equal(name, "tokens and slots", key=key.shape[0], slots=slots.shape[0])
+    require_equal(name, "the devices", key=key.device, key_cache=key_cache.device, value_cache=value_cache.device)
+    for operand, rows in {"key": key[:1], "value": value[:1]}.items():
+        if not rows.is_contiguous():
+            raise KernelError(f"{name}: {operand}'s heads must lie side by side; call {operand}.contiguous()")
+    for operand, block in {"key_cache": key_cache[:1], "value_cache": value_cache[:1]}.items():
+        if not block.is_contiguous():
+            raise KernelError(f"{name}: {operand}'s slots must lie side by side in a block; allocate it so")
+    refuse_gradients(name, key=key, value=value, key_cache=key_cache, value_cache=value_cache)
+
+
+def _require_scales(new: torch.Tensor, cache: torch.Tensor, **scales: torch.Tensor | None) -> None:
+    is_scaled = cache.dtype == torch.float8_e4m3fn
+    if not is_scaled:
+        require_equal("kv_cache_write", "the dtypes", new=new.dtype, cache=cache.dtype)
+    for name, scale in scales.items():
+        if (scale is not None) != is_scaled:
+            raise KernelError(
+                f"kv_cache_write: a cache of {cache.dtype} {'needs' if is_scaled else 'takes no'} {name}; "
+                + (f"pass {name}=torch.ones(1)" if is_scaled else "leave it out")
+            )
+        if scale is not None and (scale.dtype != torch.float32 or scale.numel() != 1 or scale.device != cache.device):
+            raise KernelError(
+                f"kv_cache_write: {name} must be one float32 on {cache.device}, got {tuple(scale.shape)} of "
+                f"{scale.dtype} on {scale.device}; call {name}.to({str(cache.device)!r}, torch.float32)"
+            )
+
+
+@kv_cache_write_spec.implementation("torch", directions=["fwd"], compile=True)
+def _kv_cache_write_torch(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    for new, cache, scale in ((key, key_cache, key_scale), (value, value_cache, value_scale)):
+        if scale is None:
+            _write_rows(new, cache, slots)
+        else:
+            code = (new.float() / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+            _write_rows(code.view(torch.uint8), cache.view(torch.uint8), slots)  # torch indexes no 8-bit floats
+    return key_cache, value_cache
+
+
+def _write_rows(new: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+    if not slots.numel():
+        return
+    # to pick the kept tokens out, the host would have to wait for their number: one that is left out repeats what
+    # the first kept one writes or, if none is kept, what slot 0 holds
+    is_kept = slots >= 0
+    first = is_kept.int().argmax().reshape(1)
+    slot = slots[first].clamp(min=0)
+    block_size = cache.shape[1]
+    row = torch.where(is_kept[first][:, None, None], new[first], cache[slot // block_size, slot % block_size])
+    targets = torch.where(is_kept, slots, slot)
+    rows = torch.where(is_kept[:, None, None], new, row)
+    cache[targets // block_size, targets % block_size] = rows

@@ -1,0 +1,273 @@
+"""One matrix product per expert over rows that are sorted by expert, in one launch; forward.
+
+How many rows an expert has is known on the GPU alone. Each program reads all the offsets, counts the tiles that every
+expert's product has, and finds the expert of its own tile among their running sums; then it goes on to its next tile.
+So no product waits for the host, an expert without rows costs nothing, and one with all of them is spread over the
+whole GPU.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernels.building_blocks.dots import dot
+from kernels.building_blocks.tiles import load_factors, store_product, tile_of
+from kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
+from kernels.moe.routing import chosen_experts, expert_offsets, routed
+from kernels.operands import can_be_copied_by_tiles, refuse_gradients, require_equal, require_integers, require_operands
+from kernels.shapes import expert_tokens, model_cases
+from kernels.target import Target, current_target, persistent_program_count
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+_GROUP_M = 8
+_PROGRAMS_PER_MULTIPROCESSOR = 2
+"""One's first loads and stores hide behind the other's products."""
+
+
+@triton.jit
+def _grouped_gemm_kernel(
+    tokens,
+    weights,
+    offsets_ptr,
+    out_ptr,
+    n_experts,
+    N,
+    K,
+    tokens_row_stride,
+    weights_expert_stride,
+    weights_row_stride,
+    EXPERTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    IS_COPIED: tl.constexpr,
+    K_IS_EVEN: tl.constexpr,
+):
+    n_tiles_n = tl.cdiv(N, BLOCK_N)
+    offs_e = tl.arange(0, EXPERTS)
+    starts = tl.load(offsets_ptr + offs_e, mask=offs_e < n_experts, other=0)  # [EXPERTS]
+    ends = tl.load(offsets_ptr + 1 + offs_e, mask=offs_e < n_experts, other=0)  # [EXPERTS]
+    end_tiles = tl.cumsum(tl.cdiv(ends - starts, BLOCK_M) * n_tiles_n, axis=0)
+    for tile in range(tl.program_id(0), tl.max(end_tiles, axis=0), tl.num_programs(0)):
+        expert = tl.sum((end_tiles <= tile).to(tl.int32), axis=0)
+        first_tile = tl.max(tl.where(end_tiles <= tile, end_tiles, 0), axis=0)
+        first_row = tl.load(offsets_ptr + expert)
+        end_row = tl.load(offsets_ptr + expert + 1)
+        n_tiles_m = tl.cdiv(end_row - first_row, BLOCK_M)
+        tile_m, tile_n = tile_of(tile - first_tile, n_tiles_m, n_tiles_n, GROUP_M)
+        first_m = first_row + tile_m * BLOCK_M
+        first_n = tile_n * BLOCK_N
+        offs_m = first_m + tl.arange(0, BLOCK_M)
+        offs_n = first_n + tl.arange(0, BLOCK_N)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        if IS_COPIED:
+            for first_k in range(0, K, BLOCK_K):
+                # the next expert's first rows may be among them; they are not stored
+                a = tokens.load([first_m, first_k])  # [BLOCK_M, BLOCK_K]
+                b = weights.load([expert, first_k, first_n]).reshape(BLOCK_K, BLOCK_N)  # [BLOCK_K, BLOCK_N]
+                acc = dot(a, b, acc)
+        else:
+            offs_k = tl.arange(0, BLOCK_K)
+            # past the end the last row and the first columns are read again and not stored
+            rows = tl.minimum(offs_m, end_row - 1).to(tl.int64)
+            a_ptrs = tokens + rows[:, None] * tokens_row_stride + offs_k[None, :]
+            b_ptrs = weights + expert.to(tl.int64) * weights_expert_stride
+            b_ptrs += offs_k.to(tl.int64)[:, None] * weights_row_stride + (offs_n % N)[None, :]
+            for first_k in range(0, K, BLOCK_K):
+                a, b = load_factors(a_ptrs, b_ptrs, K - first_k, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+                acc = dot(a, b, acc)
+                a_ptrs += BLOCK_K
+                b_ptrs += tl.cast(weights_row_stride, tl.int64) * BLOCK_K
+        store_product(out_ptr, acc, offs_m, offs_n, end_row, N, N)
+
+
+def grouped_gemm_config(rows_per_expert: int, itemsize: int, target: Target) -> dict[str, int]:
+    """Tiles as high as an expert has rows on average, such that two programs fit a multiprocessor's shared memory and
+    registers.
+    """
+    is_amd = target.backend == "hip"
+    if itemsize == 4:
+        return {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 8, "num_stages": 2 if is_amd else 4}
+    if rows_per_expert < 64:
+        block_m = min(max(triton.next_power_of_2(rows_per_expert), 16), 64)
+        return {"BLOCK_M": block_m, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2 if is_amd else 4}
+    if is_amd:
+        return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2}
+    if target.arch == "sm_80":
+        return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "num_warps": 8, "num_stages": 4}
+    return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
+
+
+@torch.library.custom_op("roofwatch::grouped_gemm", mutates_args=())
+def _grouped_gemm_op(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    n_rows, K = tokens.shape
+    n_experts, _, N = weights.shape
+    out = tokens.new_empty(n_rows, N)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    with torch.cuda.device_of(tokens):
+        target = current_target()
+        config = grouped_gemm_config(triton.cdiv(n_rows, n_experts), tokens.element_size(), target)
+        block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
+        is_copied = (
+            target.has_tensor_copies
+            and tokens.element_size() == 2
+            and can_be_copied_by_tiles(tokens)
+            and can_be_copied_by_tiles(weights)
+        )
+        # each expert's last tile may be a part of one
+        most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
+        n_programs = persistent_program_count(tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR))
+        _grouped_gemm_kernel[(n_programs * _PROGRAMS_PER_MULTIPROCESSOR,)](
+            TensorDescriptor.from_tensor(tokens, [block_m, block_k]) if is_copied else tokens,
+            TensorDescriptor.from_tensor(weights, [1, block_k, block_n]) if is_copied else weights,
+            offsets,
+            out,
+            n_experts,
+            N,
+            K,
+            tokens.stride(0),
+            weights.stride(0),
+            weights.stride(1),
+            EXPERTS=triton.next_power_of_2(max(n_experts, 2)),
+            GROUP_M=_GROUP_M,
+            IS_COPIED=is_copied,
+            K_IS_EVEN=K % block_k == 0,
+            **config,
+        )
+    return out
+
+
+@_grouped_gemm_op.register_fake
+def _grouped_gemm_fake(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
+    return tokens.new_empty(tokens.shape[0], weights.shape[2])
+
+
+def grouped_gemm_reference(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """The formula, `out[i] = tokens[i] @ weights[e]` for the rows i of expert e, from `offsets[e]` up to
+    `offsets[e + 1]`.
+    """
+    bounds = pairwise(offsets.tolist())
+    return torch.cat([tokens[start:end] @ weight for (start, end), weight in zip(bounds, weights, strict=True)])
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "tokens": make.normal(case["T"] * case["top_k"], case["ffn"]),
+        "weights": make.normal(case["E"], case["ffn"], case["hidden"]),
+        "offsets": expert_offsets(chosen_experts(case, make), case["E"]),
+    }
+
+
+def grouped_gemm_flop_count(case: Case) -> float:
+    """One multiplication and one addition for each term of each row's product, whatever the routing."""
+    return 2 * case["T"] * case["top_k"] * case["ffn"] * case["hidden"]
+
+
+def grouped_gemm_memory_bytes(case: Case) -> float:
+    """Reads the rows, the offsets and the weights of the experts that have rows; writes the products. Where not all
+    tokens choose the same, every expert is taken to have rows.
+    """
+    n_rows = case["T"] * case["top_k"]
+    n_used = min(case["top_k"] if case.choice("routing") == "all_to_one" else case["E"], n_rows)
+    elements = n_rows * (case["ffn"] + case["hidden"]) + n_used * case["ffn"] * case["hidden"]
+    return elements * case.itemsize + 4 * (case["E"] + 1)
+
+
+# Mixtral's experts fit one GPU together; those of the others are split over 8
+_WORKLOADS = [
+    *expert_tokens([MIXTRAL_8X7B]),
+    *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8),
+]
+_SHAPE = ("T", "E", "top_k", "hidden", "ffn")
+
+grouped_gemm_spec = KernelSpec(
+    name="grouped_gemm",
+    family="MoE",
+    inputs=_inputs,
+    reference=grouped_gemm_reference,
+    cases=[
+        *cases(
+            shapes=[
+                {"T": 256, "E": 8, "top_k": 2, "hidden": 256, "ffn": 512, "routing": routing}
+                for routing in ("uniform", "zipf")
+            ],
+            dtypes=["bfloat16"],
+            tags=["small"],
+        ),
+        *model_cases(routed(_WORKLOADS, *_SHAPE)),
+    ],
+    edges=[
+        # few rows an expert; rows that are no multiples of 16 bytes; experts without rows
+        *cases(
+            shapes=[{"T": 9, "E": 5, "top_k": 2, "hidden": 63, "ffn": 35, "routing": "all_to_one"}],
+            dtypes=["float32", "float16", "bfloat16"],
+        ),
+        *cases(
+            shapes=[
+                {"T": 1, "E": 1, "top_k": 1, "hidden": 8, "ffn": 16, "routing": "uniform"},
+                {"T": 0, "E": 3, "top_k": 1, "hidden": 8, "ffn": 16, "routing": "uniform"},
+                {"T": 100, "E": 3, "top_k": 1, "hidden": 131, "ffn": 70, "routing": "zipf"},
+            ],
+            dtypes=["bfloat16"],
+        ),
+    ],
+    flop_count=grouped_gemm_flop_count,
+    memory_bytes=grouped_gemm_memory_bytes,
+    formula="out[i] = tokens[i] @ weights[e] for offsets[e] <= i < offsets[e + 1]",
+    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
+    interpreted_shape={"T": 210, "E": 6, "top_k": 2, "hidden": 136, "ffn": 72},
+)
+
+
+@grouped_gemm_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def grouped_gemm(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """`tokens[i] @ weights[e]` for the rows of each expert e, accumulated in float32.
+
+    Args:
+        tokens: [n_rows, K], sorted by expert, contiguous along its last dim.
+        weights: [n_experts, K, N] of tokens' dtype, contiguous along its last dim.
+        offsets: [n_experts + 1] int32: where each expert's rows begin, from 0, and n_rows at the end, as `moe_permute`
+            returns them. Rows past the last offset are left unwritten.
+
+    Returns:
+        [n_rows, N] in tokens' dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    require_operands("grouped_gemm", dims=2, tokens=tokens)
+    require_operands("grouped_gemm", tokens=tokens, weights=weights)
+    require_operands("grouped_gemm", dims=3, weights=weights)
+    require_integers("grouped_gemm", dtype=torch.int32, dims=1, beside=tokens, offsets=offsets)
+    require_equal("grouped_gemm", "the dtypes", tokens=tokens.dtype, weights=weights.dtype)
+    require_equal("grouped_gemm", "tokens' and weights' K", tokens=tokens.shape[1], weights=weights.shape[1])
+    require_equal("grouped_gemm", "the experts", weights=weights.shape[0], offsets=offsets.shape[0] - 1)
+    refuse_gradients("grouped_gemm", tokens=tokens, weights=weights)
+    out: torch.Tensor = _grouped_gemm_op(tokens, weights, offsets)
+    return out
+
+
+@grouped_gemm_spec.implementation("torch", compile=True)
+def _grouped_gemm_torch(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    K, N = weights.shape[1:]
+    multiple = 16 // tokens.element_size()  # torch asks for rows of whole 16 bytes
+    more_k, more_n = -K % multiple, -N % multiple
+    if more_k or more_n:
+        tokens = torch.nn.functional.pad(tokens, (0, more_k))
+        weights = torch.nn.functional.pad(weights, (0, more_n, 0, more_k))
+    return torch.nn.functional.grouped_mm(tokens, weights, offs=offsets[1:])[:, :N]
+
+
+@grouped_gemm_spec.implementation("torch", name="loop")
+def _grouped_gemm_loop(tokens: torch.Tensor, weights: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    """A product per expert, as models without a grouped one do it: the host waits for the offsets."""
+    out = tokens.new_empty(tokens.shape[0], weights.shape[2])
+    for weight, (start, end) in zip(weights, pairwise(offsets.tolist()), strict=True):
+        torch.mm(tokens[start:end], weight, out=out[start:end])
+    return out

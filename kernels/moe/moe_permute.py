@@ -1,0 +1,237 @@
+"""Token rows in the order of the experts that they go to, as a grouped product reads them; forward.
+
+A counting sort in two short kernels: each block of choices counts its experts, then adds up what all the smaller
+experts and, of the same one, all the blocks before it have, and so knows where its own choices go. No atomic decides
+about the order: an expert's rows come in the order of the tokens, in every run. A third kernel reads each row once and
+writes it to every place that it goes to.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.moe.routing import chosen_experts, routed
+from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from kernels.shapes import expert_tokens, model_cases
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+_BLOCK = 512
+_EXPERTS_AT_ONCE = 16
+
+
+@triton.jit
+def _count_kernel(experts_ptr, counts_ptr, n_choices, EXPERTS: tl.constexpr, BLOCK: tl.constexpr):
+    block = tl.program_id(0)
+    offs = block * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n_choices
+    experts = tl.load(experts_ptr + offs, mask=mask, other=0)  # [BLOCK]
+    counts = tl.histogram(experts, EXPERTS, mask=mask)
+    tl.store(counts_ptr + block * EXPERTS + tl.arange(0, EXPERTS), counts)  # [EXPERTS]
+
+
+@triton.jit
+def _place_kernel(
+    experts_ptr,
+    counts_ptr,
+    positions_ptr,
+    offsets_ptr,
+    n_choices,
+    n_experts,
+    n_blocks,
+    EXPERTS: tl.constexpr,
+    EXPERTS_AT_ONCE: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    block = tl.program_id(0)
+    offs = block * BLOCK + tl.arange(0, BLOCK)
+    experts = tl.load(experts_ptr + offs, mask=offs < n_choices, other=-1)  # [BLOCK]
+    blocks = tl.arange(0, BLOCKS)[:, None]
+    positions = tl.zeros((BLOCK,), tl.int32)
+    start = 0
+    for first in range(0, n_experts, EXPERTS_AT_ONCE):
+        offs_e = first + tl.arange(0, EXPERTS_AT_ONCE)
+        counts_ptrs = counts_ptr + blocks * EXPERTS + offs_e[None, :]
+        counts = tl.load(counts_ptrs, mask=blocks < n_blocks, other=0)  # [BLOCKS, EXPERTS_AT_ONCE]
+        total = tl.sum(counts, axis=0)
+        before = tl.sum(tl.where(blocks < block, counts, 0), axis=0)
+        starts = start + tl.cumsum(total, axis=0) - total
+        start += tl.sum(total, axis=0)
+        if block == 0:
+            tl.store(offsets_ptr + offs_e, starts, mask=offs_e < n_experts)  # [EXPERTS_AT_ONCE]
+        is_chosen = experts[:, None] == offs_e[None, :]
+        rank = tl.cumsum(is_chosen.to(tl.int32), axis=0) - 1
+        positions += tl.sum(tl.where(is_chosen, (starts + before)[None, :] + rank, 0), axis=1)
+    tl.store(positions_ptr + offs, positions, mask=offs < n_choices)  # [BLOCK]
+    if block == 0:
+        tl.store(offsets_ptr + n_experts, n_choices)
+
+
+@triton.jit
+def _copy_kernel(x_ptr, positions_ptr, rows_ptr, x_row_stride, n_cols, TOP_K: tl.constexpr, BLOCK: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64)
+    offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x = tl.load(x_ptr + token * x_row_stride + offs, mask=mask)  # [BLOCK]
+    for choice in tl.static_range(TOP_K):
+        position = tl.load(positions_ptr + token * TOP_K + choice).to(tl.int64)
+        tl.store(rows_ptr + position * n_cols + offs, x, mask=mask)  # [BLOCK]
+
+
+def copy_config(n_cols: int) -> dict[str, int]:
+    """Columns of a row per program, such that a thread has two accesses of 16 bytes in half precision."""
+    block = min(triton.next_power_of_2(n_cols), 2048)
+    return {"BLOCK": block, "num_warps": max(block // 512, 1)}
+
+
+@torch.library.custom_op("roofwatch::moe_permute", mutates_args=())
+def _moe_permute_op(
+    x: torch.Tensor, experts: torch.Tensor, n_experts: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    n_tokens, n_cols = x.shape
+    n_choices = experts.numel()
+    rows = x.new_empty(n_choices, n_cols)
+    positions = torch.empty_like(experts)
+    offsets = experts.new_empty(n_experts + 1)
+    if not n_choices:
+        return rows, positions, offsets.zero_()  # a grid of no programs cannot be launched
+    padded = triton.next_power_of_2(max(n_experts, 2))
+    n_blocks = triton.cdiv(n_choices, _BLOCK)
+    counts = experts.new_empty(n_blocks, padded)
+    with torch.cuda.device_of(x):
+        _count_kernel[(n_blocks,)](experts, counts, n_choices, EXPERTS=padded, BLOCK=_BLOCK, num_warps=4)
+        _place_kernel[(n_blocks,)](
+            experts,
+            counts,
+            positions,
+            offsets,
+            n_choices,
+            n_experts,
+            n_blocks,
+            EXPERTS=padded,
+            EXPERTS_AT_ONCE=min(padded, _EXPERTS_AT_ONCE),
+            BLOCKS=triton.next_power_of_2(n_blocks),
+            BLOCK=_BLOCK,
+            num_warps=8,
+        )
+        if n_cols:
+            config = copy_config(n_cols)
+            _copy_kernel[(n_tokens, triton.cdiv(n_cols, config["BLOCK"]))](
+                x, positions, rows, x.stride(0), n_cols, TOP_K=experts.shape[1], **config
+            )
+    return rows, positions, offsets
+
+
+@_moe_permute_op.register_fake
+def _moe_permute_fake(
+    x: torch.Tensor, experts: torch.Tensor, n_experts: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    n_choices = experts.shape[0] * experts.shape[1]
+    return x.new_empty(n_choices, x.shape[1]), torch.empty_like(experts), experts.new_empty(n_experts + 1)
+
+
+Permuted = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def moe_permute_reference(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
+    """The choices of expert 0 in the order of the tokens, then those of expert 1, and so on."""
+    flat = experts.flatten()
+    groups = [(flat == expert).nonzero().flatten() for expert in range(n_experts)]
+    order = torch.cat(groups)
+    positions = torch.empty_like(order)
+    positions[order] = torch.arange(order.numel(), device=order.device)
+    offsets = torch.tensor([0, *(group.numel() for group in groups)], device=order.device).cumsum(0)
+    return x[order // experts.shape[1]], positions.reshape(experts.shape), offsets
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "x": make.normal(case["T"], case["hidden"]),
+        "experts": chosen_experts(case, make),
+        "n_experts": case["E"],
+    }
+
+
+def moe_permute_flop_count(case: Case) -> float:  # noqa: ARG001  every spec's signature
+    """It computes nothing."""
+    return 0
+
+
+def moe_permute_memory_bytes(case: Case) -> float:
+    """Reads each token's row and its experts once, writes the row to top_k places, and where those are; the offsets of
+    the experts. Indices have 4 bytes.
+    """
+    T, top_k = case["T"], case["top_k"]
+    return (1 + top_k) * T * case["hidden"] * case.itemsize + 4 * (2 * T * top_k + case["E"] + 1)
+
+
+_SHAPE = ("T", "E", "top_k", "hidden")
+
+moe_permute_spec = KernelSpec(
+    name="moe_permute",
+    family="MoE",
+    inputs=_inputs,
+    reference=moe_permute_reference,
+    cases=[
+        *cases(
+            shapes=[{"T": 512, "E": 16, "top_k": 4, "hidden": 1024, "routing": "zipf"}],
+            dtypes=["float32", "bfloat16"],
+            tags=["small"],
+        ),
+        *model_cases(routed(expert_tokens(), *_SHAPE)),
+    ],
+    edges=[
+        # the last block of choices is full, has one choice, is the only one
+        *cases(
+            shapes=[
+                {"T": 128, "E": 8, "top_k": 8, "hidden": 63, "routing": "uniform"},
+                {"T": 171, "E": 40, "top_k": 3, "hidden": 3, "routing": "zipf"},
+                {"T": 7, "E": 33, "top_k": 3, "hidden": 100, "routing": "all_to_one"},
+            ],
+            dtypes=["float16"],
+        ),
+        *cases(shapes=[{"T": 1, "E": 1, "top_k": 1, "hidden": 1000, "routing": "uniform"}], dtypes=["bfloat16"]),
+        *cases(shapes=[{"T": 0, "E": 4, "top_k": 2, "hidden": 64, "routing": "uniform"}], dtypes=["bfloat16"]),
+    ],
+    flop_count=moe_permute_flop_count,
+    memory_bytes=moe_permute_memory_bytes,
+    formula="rows = x[order // top_k] with order = stable argsort of experts",
+    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
+    interpreted_shape={"T": 75, "E": 9, "top_k": 7, "hidden": 130},
+)
+
+
+@moe_permute_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def moe_permute(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
+    """Sort token rows by expert; rows of one expert stay in the order of the tokens.
+
+    Args:
+        x: [n_tokens, n_cols], contiguous along its last dim.
+        experts: [n_tokens, top_k] int32, each 0 … n_experts - 1; another number is not looked for.
+        n_experts: Of all of them.
+
+    Returns:
+        The rows, [n_tokens * top_k, n_cols] in x's dtype; the row that each choice went to, [n_tokens, top_k] int32;
+        and where each expert's rows begin, with their number at the end, [n_experts + 1] int32.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    require_operands("moe_permute", dims=2, x=x)
+    require_integers("moe_permute", dtype=torch.int32, dims=2, beside=x, experts=experts)
+    require_equal("moe_permute", "the tokens", x=x.shape[0], experts=experts.shape[0])
+    refuse_gradients("moe_permute", x=x)
+    permuted: Permuted = _moe_permute_op(x, experts, n_experts)
+    return permuted
+
+
+@moe_permute_spec.implementation("torch", compile=True)
+def _moe_permute_torch(x: torch.Tensor, experts: torch.Tensor, n_experts: int) -> Permuted:
+    in_order, order = experts.flatten().sort(stable=True)
+    places = torch.arange(order.numel(), device=x.device, dtype=torch.int32)
+    positions = torch.zeros_like(places).scatter(0, order, places)
+    bounds = torch.arange(n_experts + 1, device=x.device, dtype=torch.int32)
+    offsets = torch.searchsorted(in_order, bounds, out_int32=True)
+    return x[order // experts.shape[1]], positions.reshape(experts.shape), offsets

@@ -1,0 +1,369 @@
+"""A residual addition and the root-mean-square normalisation of the sum in one pass, forward and backward.
+
+Every transformer block does both in turn; fused, the sum is written once and not read again. It is normalised as it is
+stored, rounded to its dtype, so the backward pass sees the same numbers. A row is held in registers; of a longer one,
+what the registers do not hold is read twice. In the backward pass a program walks over several rows and sums their
+share of the weight's gradient (column_gradients.py).
+
+Sources: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467); the fusion is that of
+vllm-project/vllm csrc/layernorm_kernels.cu, fused_add_rms_norm.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from kernels.normalisation.column_gradients import (
+    MAX_ROW_BYTES_BACKWARD,
+    add_to_share,
+    backward_config,
+    share_count,
+)
+from kernels.operands import require_equal, require_operands
+from kernels.shapes import model_cases, only, small_rows, token_rows
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+
+@triton.jit
+def _add_rms_norm_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    out_ptr,
+    sum_ptr,
+    rstd_ptr,
+    x_row_stride,
+    residual_row_stride,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    residual = tl.load(residual_ptr + row * residual_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    rounded = (x + residual).to(sum_ptr.dtype.element_ty)
+    tl.store(sum_ptr + row * n_cols + offs, rounded, mask=mask)  # [BLOCK]
+    total = rounded.to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(total * total, axis=0) / n_cols + eps)
+    # loaded this late it costs a cache's latency, and leaves registers to more rows at once
+    weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    out = total * rstd * weight
+    tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(rstd_ptr + row, rstd)
+
+
+@triton.jit
+def _add_rms_norm_long_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    out_ptr,
+    sum_ptr,
+    rstd_ptr,
+    x_row_stride,
+    residual_row_stride,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    residual_ptr += row * residual_row_stride
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        residual = tl.load(residual_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        rounded = (x + residual).to(sum_ptr.dtype.element_ty)
+        tl.store(sum_ptr + row * n_cols + offs, rounded, mask=mask)  # [BLOCK]
+        squares += rounded.to(tl.float32) * rounded.to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        # not the sum: another thread may have stored it
+        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        residual = tl.load(residual_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        out = (x + residual).to(sum_ptr.dtype.element_ty).to(tl.float32) * rstd * weight
+        tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(rstd_ptr + row, rstd)
+
+
+@triton.jit
+def _add_rms_norm_grad_kernel(
+    sum_ptr,
+    weight_ptr,
+    rstd_ptr,
+    grad_out_ptr,
+    grad_sum_ptr,
+    grad_ptr,
+    grad_weight_share_ptr,
+    n_rows,
+    n_cols,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    grad_weight = tl.zeros((BLOCK,), tl.float32)
+    next_total = tl.load(sum_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+    next_grad_out = tl.load(grad_out_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+    for row in range(program, n_rows, tl.num_programs(0)):
+        total = next_total.to(tl.float32)
+        grad_out = next_grad_out.to(tl.float32)
+        next_row = row + tl.num_programs(0)
+        next_mask = mask & (next_row < n_rows)
+        next_total = tl.load(sum_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
+        next_grad_out = tl.load(grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
+        # in every round from a cache: held over all rows it would take registers that the sums need
+        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        rstd = tl.load(rstd_ptr + row)
+        normed = total * rstd
+        grad_normed = grad_out * weight
+        mean = tl.sum(grad_normed * normed, axis=0) / n_cols
+        grad_sum = tl.load(grad_sum_ptr + row * n_cols + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        grad = grad_sum + (grad_normed - normed * mean) * rstd
+        tl.store(grad_ptr + row * n_cols + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+        grad_weight += grad_out * normed
+    tl.store(grad_weight_share_ptr + program * n_cols + offs, grad_weight, mask=mask)  # [BLOCK]
+
+
+@triton.jit
+def _add_rms_norm_long_grad_kernel(
+    sum_ptr,
+    weight_ptr,
+    rstd_ptr,
+    grad_out_ptr,
+    grad_sum_ptr,
+    grad_ptr,
+    grad_weight_share_ptr,
+    n_rows,
+    n_cols,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0).to(tl.int64)
+    share_ptr = grad_weight_share_ptr + program * n_cols
+    first_row = program * ROWS
+    for start_row in range(first_row, n_rows, tl.num_programs(0) * ROWS):
+        rows = start_row + tl.arange(0, ROWS)
+        row_mask = rows < n_rows
+        rstd = tl.load(rstd_ptr + rows, mask=row_mask, other=0.0)[:, None]  # [ROWS, 1]
+        products = tl.zeros((ROWS, BLOCK), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            offs = rows[:, None] * n_cols + cols[None, :]
+            mask = row_mask[:, None] & (cols < n_cols)[None, :]
+            total = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+            products += grad_out * weight[None, :] * total
+        mean = tl.sum(products, axis=1)[:, None] * rstd / n_cols  # [ROWS, 1]
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            offs = rows[:, None] * n_cols + cols[None, :]
+            mask = row_mask[:, None] & (cols < n_cols)[None, :]
+            normed = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32) * rstd  # [ROWS, BLOCK]
+            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            grad_sum = tl.load(grad_sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+            grad = grad_sum + (grad_out * weight[None, :] - normed * mean) * rstd
+            tl.store(grad_ptr + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [ROWS, BLOCK]
+            add_to_share(share_ptr, cols, cols < n_cols, tl.sum(grad_out * normed, axis=0), start_row > first_row)
+
+
+@torch.library.custom_op("roofwatch::add_rms_norm", mutates_args=())
+def _add_rms_norm_op(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    n_rows, n_cols = x.shape
+    out, new_residual = x.new_empty(n_rows, n_cols), x.new_empty(n_rows, n_cols)
+    rstd = x.new_empty(n_rows, dtype=torch.float32)
+    if not x.numel():
+        return out, new_residual, rstd.zero_()  # a grid of no programs cannot be launched
+    kernel = _add_rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _add_rms_norm_long_kernel
+    with torch.cuda.device_of(x):
+        kernel[(n_rows,)](
+            x,
+            residual,
+            weight,
+            out,
+            new_residual,
+            rstd,
+            x.stride(0),
+            residual.stride(0),
+            n_cols,
+            eps,
+            **row_config(n_cols),
+        )
+    return out, new_residual, rstd
+
+
+@torch.library.custom_op("roofwatch::add_rms_norm_backward", mutates_args=())
+def _add_rms_norm_backward_op(
+    new_residual: torch.Tensor,
+    weight: torch.Tensor,
+    rstd: torch.Tensor,
+    grad_out: torch.Tensor,
+    grad_new_residual: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    n_rows, n_cols = new_residual.shape
+    grad = new_residual.new_empty(n_rows, n_cols)
+    if not grad.numel():
+        return grad, torch.zeros_like(weight)
+    config = backward_config(n_cols, grad.element_size())
+    kernel = _add_rms_norm_long_grad_kernel if "ROWS" in config else _add_rms_norm_grad_kernel
+    n_shares = share_count(grad, 1, n_rows, config)
+    grad_weight_shares = grad.new_empty(n_shares, n_cols, dtype=torch.float32)
+    with torch.cuda.device_of(grad):
+        kernel[(n_shares,)](
+            new_residual,
+            weight,
+            rstd,
+            grad_out.contiguous(),  # autograd may hand over an expanded scalar
+            grad_new_residual.contiguous(),
+            grad,
+            grad_weight_shares,
+            n_rows,
+            n_cols,
+            **config,
+        )
+    return grad, grad_weight_shares.sum(dim=0).to(weight.dtype)
+
+
+@_add_rms_norm_op.register_fake
+def _add_rms_norm_fake(
+    x: torch.Tensor,
+    residual: torch.Tensor,  # noqa: ARG001  the op's signature
+    weight: torch.Tensor,  # noqa: ARG001
+    eps: float,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(x.shape[:1], dtype=torch.float32)
+
+
+@_add_rms_norm_backward_op.register_fake
+def _add_rms_norm_backward_fake(
+    new_residual: torch.Tensor,
+    weight: torch.Tensor,
+    rstd: torch.Tensor,  # noqa: ARG001  the op's signature
+    grad_out: torch.Tensor,  # noqa: ARG001
+    grad_new_residual: torch.Tensor,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return new_residual.new_empty(new_residual.shape), torch.empty_like(weight)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+    _x, _residual, weight, _eps = inputs
+    _out, new_residual, rstd = output
+    ctx.mark_non_differentiable(rstd)
+    ctx.save_for_backward(new_residual, weight, rstd)
+
+
+def _backward(
+    ctx: Any, grad_out: torch.Tensor, grad_new_residual: torch.Tensor, _: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+    grad, grad_weight = _add_rms_norm_backward_op(*ctx.saved_tensors, grad_out, grad_new_residual)
+    return grad, grad, grad_weight, None  # a sum's gradient is that of both summands
+
+
+_add_rms_norm_op.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+def add_rms_norm_reference(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The formula, `h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row."""
+    h = x + residual
+    return h / (h.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight, h
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    shape = case["n_rows"], case["n_cols"]
+    return {
+        "x": make.normal(*shape),
+        "residual": make.normal(*shape),
+        "weight": make.uniform(case["n_cols"], low=0.5, high=1.5),
+    }
+
+
+def add_rms_norm_flop_count(case: Case) -> float:
+    """Per element, forward: the addition, square and add, times 1/rms, times weight. Backward: normed (1), times weight
+    (1), the row's sum (2), the sum's gradient (4), the weight's (2). What is done once per row is left out.
+    """
+    return (10 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
+
+
+def add_rms_norm_memory_bytes(case: Case) -> float:
+    """Forward reads x, residual and weight and writes out and the sum. Backward reads the sum, weight and both outputs'
+    gradients and writes the gradients of weight and, once for both, of x and residual. The four bytes per row of the
+    saved 1/rms are left out: it can be computed again.
+    """
+    n_cols = case["n_cols"]
+    return (4 * case["n_rows"] * n_cols + (2 if case.is_backward else 1) * n_cols) * case.itemsize
+
+
+add_rms_norm_spec = KernelSpec(
+    name="add_rms_norm",
+    family="normalisation",
+    inputs=_inputs,
+    reference=add_rms_norm_reference,
+    cases=[
+        *small_rows(),
+        *model_cases(token_rows()),
+        *model_cases(only(token_rows(), "prefill"), directions=["bwd"]),
+    ],
+    edges=[
+        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
+        # the shortest rows that are read in tiles: forward, and backward, where some programs work on two tiles of them
+        *cases(shapes=[{"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"]),
+        *cases(shapes=[{"n_rows": 27, "n_cols": MAX_ROW_BYTES_BACKWARD // 4 + 1}], directions=["bwd"]),
+    ],
+    flop_count=add_rms_norm_flop_count,
+    memory_bytes=add_rms_norm_memory_bytes,
+    formula="h = x + residual; out = h / sqrt(mean(h²) + eps) * weight",
+    source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467)",
+    interpreted_shape={"n_rows": 7, "n_cols": 2100},
+)
+
+
+@add_rms_norm_spec.implementation("triton", deterministic=True)
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row, computed in float32.
+
+    Args:
+        x: [n_rows, n_cols], contiguous along its last dim.
+        residual: [n_rows, n_cols] of x's dtype, contiguous along its last dim.
+        weight: [n_cols].
+        eps: Keeps a row of zeros finite.
+
+    Returns:
+        The normalised sum and the sum, the next block's residual; each [n_rows, n_cols] in x's dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype.
+    """
+    require_operands("add_rms_norm", x=x, residual=residual, weight=weight)
+    require_operands("add_rms_norm", dims=2, x=x)
+    require_equal("add_rms_norm", "the shapes", x=tuple(x.shape), residual=tuple(residual.shape))
+    require_equal("add_rms_norm", "the dtypes", x=x.dtype, residual=residual.dtype)
+    require_equal("add_rms_norm", "the columns", weight=tuple(weight.shape), x=tuple(x.shape[1:]))
+    out, new_residual, _ = _add_rms_norm_op(x, residual, weight, eps)
+    return out, new_residual
+
+
+@add_rms_norm_spec.implementation("torch", compile=True)
+def _add_rms_norm_torch(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    h = x + residual
+    return torch.nn.functional.rms_norm(h, weight.shape, weight, eps), h

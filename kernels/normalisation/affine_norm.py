@@ -1,0 +1,357 @@
+"""Rows brought to mean 0 and variance 1, then scaled and shifted by column, forward and backward: what layer_norm and
+adaln_modulate share.
+
+Operands are [B, T, n_cols]; each of the B groups of rows has a weight and a bias of its own, so layer_norm is B = 1.
+
+A row that fits into one program's registers is read once, a longer one twice in tiles. In the backward pass a program
+walks over several rows, loads the next one while it works on the present one, and sums their share of the weight's and
+the bias's gradients (column_gradients.py).
+
+Source: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from kernels.normalisation.column_gradients import add_to_share, backward_config, share_count
+from kernels.normalisation.moments import moments_of
+
+
+@triton.jit
+def _affine_norm_kernel(
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    out_ptr,
+    mean_ptr,
+    rstd_ptr,
+    x_group_stride,
+    x_row_stride,
+    weight_group_stride,
+    bias_group_stride,
+    n_rows,
+    n_cols,
+    eps,
+    WEIGHT_OFFSET: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    group = row // n_rows
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x_ptr += group * x_group_stride + row % n_rows * x_row_stride
+    x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    mean = tl.sum(x, axis=0) / n_cols
+    centred = tl.where(mask, x - mean, 0.0)
+    rstd = tl.rsqrt(tl.sum(centred * centred, axis=0) / n_cols + eps)
+    # loaded this late they cost a cache's latency, and leave registers to more rows at once
+    weight = tl.load(weight_ptr + group * weight_group_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    bias = tl.load(bias_ptr + group * bias_group_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    out = centred * (rstd * (WEIGHT_OFFSET + weight)) + bias
+    tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(mean_ptr + row, mean)
+    tl.store(rstd_ptr + row, rstd)
+
+
+@triton.jit
+def _affine_norm_long_kernel(
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    out_ptr,
+    mean_ptr,
+    rstd_ptr,
+    x_group_stride,
+    x_row_stride,
+    weight_group_stride,
+    bias_group_stride,
+    n_rows,
+    n_cols,
+    eps,
+    WEIGHT_OFFSET: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    group = row // n_rows
+    x_ptr += group * x_group_stride + row % n_rows * x_row_stride
+    weight_ptr += group * weight_group_stride
+    bias_ptr += group * bias_group_stride
+    out_ptr += row * n_cols
+    mean, square_sum = moments_of(x_ptr, n_cols, BLOCK)
+    rstd = tl.rsqrt(square_sum / n_cols + eps)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        bias = tl.load(bias_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        out = (x - mean) * rstd * (WEIGHT_OFFSET + weight) + bias
+        tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(mean_ptr + row, mean)
+    tl.store(rstd_ptr + row, rstd)
+
+
+@triton.jit
+def _affine_norm_grad_kernel(
+    x_ptr,
+    weight_ptr,
+    mean_ptr,
+    rstd_ptr,
+    grad_out_ptr,
+    grad_x_ptr,
+    grad_weight_share_ptr,
+    grad_bias_share_ptr,
+    x_group_stride,
+    x_row_stride,
+    weight_group_stride,
+    n_rows,
+    n_cols,
+    n_shares,
+    WEIGHT_OFFSET: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0).to(tl.int64)
+    group = program // n_shares
+    first_row = program % n_shares
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x_ptr += group * x_group_stride
+    weight_ptr += group * weight_group_stride
+    mean_ptr += group * n_rows
+    rstd_ptr += group * n_rows
+    grad_out_ptr += group * n_rows * n_cols
+    grad_x_ptr += group * n_rows * n_cols
+    grad_weight = tl.zeros((BLOCK,), tl.float32)
+    grad_bias = tl.zeros((BLOCK,), tl.float32)
+    next_x = tl.load(x_ptr + first_row * x_row_stride + offs, mask=mask, other=0.0)  # [BLOCK]
+    next_grad_out = tl.load(grad_out_ptr + first_row * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+    for row in range(first_row, n_rows, n_shares):
+        x = next_x.to(tl.float32)
+        grad_out = next_grad_out.to(tl.float32)
+        next_row = row + n_shares
+        next_mask = mask & (next_row < n_rows)
+        next_x = tl.load(x_ptr + next_row * x_row_stride + offs, mask=next_mask, other=0.0)  # [BLOCK]
+        next_grad_out = tl.load(grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
+        rstd = tl.load(rstd_ptr + row)
+        normed = tl.where(mask, (x - tl.load(mean_ptr + row)) * rstd, 0.0)
+        grad_weight += grad_out * normed
+        grad_bias += grad_out
+        # read in every round: it comes from a cache, and held it would take registers that the sums need
+        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        grad_normed = grad_out * (WEIGHT_OFFSET + weight)
+        mean_grad = tl.sum(grad_normed, axis=0) / n_cols
+        mean_product = tl.sum(grad_normed * normed, axis=0) / n_cols
+        grad_x = (grad_normed - mean_grad - normed * mean_product) * rstd
+        tl.store(grad_x_ptr + row * n_cols + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(grad_weight_share_ptr + program * n_cols + offs, grad_weight, mask=mask)  # [BLOCK]
+    tl.store(grad_bias_share_ptr + program * n_cols + offs, grad_bias, mask=mask)  # [BLOCK]
+
+
+@triton.jit
+def _affine_norm_long_grad_kernel(
+    x_ptr,
+    weight_ptr,
+    mean_ptr,
+    rstd_ptr,
+    grad_out_ptr,
+    grad_x_ptr,
+    grad_weight_share_ptr,
+    grad_bias_share_ptr,
+    x_group_stride,
+    x_row_stride,
+    weight_group_stride,
+    n_rows,
+    n_cols,
+    n_shares,
+    WEIGHT_OFFSET: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0).to(tl.int64)
+    group = program // n_shares
+    first_row = program % n_shares * ROWS
+    x_ptr += group * x_group_stride
+    weight_ptr += group * weight_group_stride
+    mean_ptr += group * n_rows
+    rstd_ptr += group * n_rows
+    grad_out_ptr += group * n_rows * n_cols
+    grad_x_ptr += group * n_rows * n_cols
+    grad_weight_share_ptr += program * n_cols
+    grad_bias_share_ptr += program * n_cols
+    for start_row in range(first_row, n_rows, n_shares * ROWS):
+        rows = start_row + tl.arange(0, ROWS)
+        row_mask = rows < n_rows
+        mean = tl.load(mean_ptr + rows, mask=row_mask, other=0.0)[:, None]  # [ROWS, 1]
+        rstd = tl.load(rstd_ptr + rows, mask=row_mask, other=0.0)[:, None]  # [ROWS, 1]
+        grads = tl.zeros((ROWS, BLOCK), tl.float32)
+        products = tl.zeros((ROWS, BLOCK), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            mask = row_mask[:, None] & (cols < n_cols)[None, :]
+            x_offs = rows[:, None] * x_row_stride + cols[None, :]
+            grad_offs = rows[:, None] * n_cols + cols[None, :]
+            x = tl.load(x_ptr + x_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            grad_out = tl.load(grad_out_ptr + grad_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+            grad_normed = grad_out * (WEIGHT_OFFSET + weight)[None, :]
+            grads += grad_normed
+            products += grad_normed * (x - mean) * rstd
+        mean_grad = tl.sum(grads, axis=1)[:, None] / n_cols  # [ROWS, 1]
+        mean_product = tl.sum(products, axis=1)[:, None] / n_cols  # [ROWS, 1]
+        for start in range(0, n_cols, BLOCK):
+            cols = start + tl.arange(0, BLOCK)
+            col_mask = cols < n_cols
+            mask = row_mask[:, None] & col_mask[None, :]
+            x_offs = rows[:, None] * x_row_stride + cols[None, :]
+            grad_offs = rows[:, None] * n_cols + cols[None, :]
+            x = tl.load(x_ptr + x_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            grad_out = tl.load(grad_out_ptr + grad_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
+            weight = tl.load(weight_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)  # [BLOCK]
+            normed = (x - mean) * rstd
+            grad_x = (grad_out * (WEIGHT_OFFSET + weight)[None, :] - mean_grad - normed * mean_product) * rstd
+            tl.store(grad_x_ptr + grad_offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [ROWS, BLOCK]
+            is_begun = start_row > first_row
+            add_to_share(grad_weight_share_ptr, cols, col_mask, tl.sum(grad_out * normed, axis=0), is_begun)
+            add_to_share(grad_bias_share_ptr, cols, col_mask, tl.sum(grad_out, axis=0), is_begun)
+
+
+def _forward(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float, weight_offset: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    n_groups, n_rows, n_cols = x.shape
+    out = x.new_empty(x.shape)
+    mean = x.new_empty(n_groups, n_rows, dtype=torch.float32)
+    rstd = torch.empty_like(mean)
+    if not out.numel():
+        return out, mean, rstd  # a grid of no programs cannot be launched
+    kernel = _affine_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _affine_norm_long_kernel
+    with torch.cuda.device_of(x):
+        kernel[(n_groups * n_rows,)](
+            x,
+            weight,
+            bias,
+            out,
+            mean,
+            rstd,
+            *x.stride()[:2],
+            weight.stride(0),
+            bias.stride(0),
+            n_rows,
+            n_cols,
+            eps,
+            WEIGHT_OFFSET=weight_offset,
+            **row_config(n_cols),
+        )
+    return out, mean, rstd
+
+
+def _backward(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    grad_out: torch.Tensor,
+    weight_offset: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    n_groups, n_rows, n_cols = x.shape
+    grad_x = x.new_empty(x.shape)
+    if not grad_x.numel():
+        return grad_x, torch.zeros_like(weight), torch.zeros_like(bias)
+    config = backward_config(n_cols, x.element_size())
+    kernel = _affine_norm_long_grad_kernel if "ROWS" in config else _affine_norm_grad_kernel
+    n_shares = share_count(x, n_groups, n_rows, config)
+    grad_weight_shares = x.new_empty(n_groups, n_shares, n_cols, dtype=torch.float32)
+    grad_bias_shares = torch.empty_like(grad_weight_shares)
+    with torch.cuda.device_of(x):
+        kernel[(n_groups * n_shares,)](
+            x,
+            weight,
+            mean,
+            rstd,
+            grad_out.contiguous(),  # autograd may hand over an expanded scalar
+            grad_x,
+            grad_weight_shares,
+            grad_bias_shares,
+            *x.stride()[:2],
+            weight.stride(0),
+            n_rows,
+            n_cols,
+            n_shares,
+            WEIGHT_OFFSET=weight_offset,
+            **config,
+        )
+    return grad_x, grad_weight_shares.sum(dim=1).to(weight.dtype), grad_bias_shares.sum(dim=1).to(bias.dtype)
+
+
+def define_affine_norm(name: str, *, weight_offset: float) -> Callable[..., torch.Tensor]:
+    """Register the operator `roofwatch::<name>` with its gradient.
+
+    Args:
+        name: Of the operator.
+        weight_offset: Added to the weight: 1.0 where it says how far the scale is from 1.
+
+    Returns:
+        A function of x [B, T, n_cols], weight [B, n_cols], bias [B, n_cols], each contiguous along its last dim, and
+        eps. It gives [B, T, n_cols] in x's dtype and checks nothing.
+    """
+
+    @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())
+    def forward_op(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return _forward(x, weight, bias, eps, weight_offset)
+
+    @torch.library.custom_op(f"roofwatch::{name}_backward", mutates_args=())
+    def backward_op(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        mean: torch.Tensor,
+        rstd: torch.Tensor,
+        grad_out: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return _backward(x, weight, bias, mean, rstd, grad_out, weight_offset)
+
+    @forward_op.register_fake
+    def _(
+        x: torch.Tensor,
+        weight: torch.Tensor,  # noqa: ARG001  the op's signature
+        bias: torch.Tensor,  # noqa: ARG001
+        eps: float,  # noqa: ARG001
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        per_row = x.new_empty(x.shape[:2], dtype=torch.float32)
+        return x.new_empty(x.shape), per_row, torch.empty_like(per_row)
+
+    @backward_op.register_fake
+    def _(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        mean: torch.Tensor,  # noqa: ARG001  the op's signature
+        rstd: torch.Tensor,  # noqa: ARG001
+        grad_out: torch.Tensor,  # noqa: ARG001
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return x.new_empty(x.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
+
+    def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        x, weight, bias, _eps = inputs
+        _out, mean, rstd = output
+        ctx.mark_non_differentiable(mean, rstd)
+        ctx.save_for_backward(x, weight, bias, mean, rstd)
+
+    def backward(ctx: Any, grad_out: torch.Tensor, *_unused: Any) -> tuple[torch.Tensor | None, ...]:
+        return *backward_op(*ctx.saved_tensors, grad_out), None
+
+    forward_op.register_autograd(backward, setup_context=save_for_backward)
+
+    def launch(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+        out: torch.Tensor = forward_op(x, weight, bias, eps)[0]
+        return out
+
+    return launch

@@ -1,0 +1,134 @@
+"""A chain of tiny launches, each of which needs the one before: what launching costs a step of many small kernels.
+
+The same chain is launched one by one from Python, and as one CUDA graph that was captured before. `compile` shows what
+is left when the chain becomes a single kernel.
+
+Source: Gray, Getting Started with CUDA Graphs, NVIDIA developer blog, 2019.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from kernels.errors import KernelError
+from kernels.overhead.empty_launch import launch_add_one, require_few
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+
+_N_ELEMENTS = 1024
+_IS_NOT_THERE = dict.fromkeys(
+    ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"),
+    "is not there to capture a graph on; the code in it is that of `triton`",
+)
+
+
+def launch_chain_reference(x: torch.Tensor, n_launches: int) -> torch.Tensor:
+    """The formula, `x + n_launches`."""
+    return x + n_launches
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {"x": make.normal(case["n_elements"]), "n_launches": case["n_launches"]}
+
+
+def launch_chain_flop_count(case: Case) -> float:
+    """One addition per element and launch."""
+    return case["n_launches"] * case["n_elements"]
+
+
+def launch_chain_memory_bytes(case: Case) -> float:
+    """Reads x and writes out once: what lies between the launches need not leave the GPU."""
+    return 2 * case["n_elements"] * case.itemsize
+
+
+launch_chain_spec = KernelSpec(
+    name="launch_chain",
+    family="overhead",
+    inputs=_inputs,
+    reference=launch_chain_reference,
+    cases=[
+        *cases(shapes=[{"n_launches": 16, "n_elements": _N_ELEMENTS}], tags=["small", "quick", "full"]),
+        *cases(shapes=[{"n_launches": 256, "n_elements": _N_ELEMENTS}], tags=["full"]),
+    ],
+    edges=[
+        *cases(shapes=[{"n_launches": 3, "n_elements": 0}, {"n_launches": 1, "n_elements": 63}]),
+        *cases(shapes=[{"n_launches": 5, "n_elements": 1000}], dtypes=["float16", "bfloat16"]),
+    ],
+    flop_count=launch_chain_flop_count,
+    memory_bytes=launch_chain_memory_bytes,
+    formula="out = x + 1 + 1 + ... + 1, a launch for each",
+    source="Gray, Getting Started with CUDA Graphs, NVIDIA developer blog, 2019",
+    interpreted_shape={"n_launches": 4},
+)
+
+
+@launch_chain_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def launch_chain(x: torch.Tensor, n_launches: int) -> torch.Tensor:
+    """`x + 1`, and so on: `n_launches` launches of one program each.
+
+    Args:
+        x: [n_elements], contiguous, at most `kernels.overhead.empty_launch.MAX_ELEMENTS`.
+        n_launches: At least 1.
+
+    Returns:
+        [n_elements] in x's dtype.
+
+    Raises:
+        KernelError: x has another layout or dtype, more elements, or requires a gradient; or there is no launch.
+    """
+    require_few("launch_chain", x)
+    if n_launches < 1:
+        raise KernelError(f"launch_chain: n_launches is {n_launches}; pass 1 or more, or take x itself")
+    out = x.new_empty(x.shape)
+    if out.numel():
+        with torch.cuda.device_of(x):
+            launch_add_one(x, out)
+            for _ in range(n_launches - 1):
+                launch_add_one(out, out)
+    return out
+
+
+@launch_chain_spec.implementation("torch", directions=["fwd"], compile=True)
+def _launch_chain_torch(x: torch.Tensor, n_launches: int) -> torch.Tensor:
+    out = x + 1
+    for _ in range(n_launches - 1):
+        out.add_(1)
+    return out
+
+
+_captured = WeakTensorKeyDictionary()
+"""By input: the graphs that read it where it lies, with the buffer that each writes. They live as long as the input."""
+
+
+def _replay(chain: Callable[[torch.Tensor, int], torch.Tensor], x: torch.Tensor, n_launches: int) -> torch.Tensor:
+    """Run the chain as a CUDA graph, captured at the first call. The result is overwritten by the next.
+
+    Raises:
+        UnsupportedError: x is not on a GPU.
+    """
+    if not x.is_cuda:
+        raise UnsupportedError("needs a GPU: a CUDA graph is captured on one")
+    graphs: dict[Any, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = _captured.setdefault(x, {})
+    if (chain, n_launches) not in graphs:
+        with torch.cuda.device_of(x):
+            chain(x, n_launches)  # compiles, which cannot be done within a capture
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = chain(x, n_launches)
+        graphs[chain, n_launches] = graph, out
+    graph, out = graphs[chain, n_launches]
+    graph.replay()
+    return out
+
+
+@launch_chain_spec.implementation(
+    "triton", name="triton_graph", directions=["fwd"], deterministic=True, unsupported_targets=_IS_NOT_THERE
+)
+def _launch_chain_triton_graph(x: torch.Tensor, n_launches: int) -> torch.Tensor:
+    return _replay(launch_chain, x, n_launches)
+
+
+@launch_chain_spec.implementation("torch", name="eager_graph", directions=["fwd"])
+def _launch_chain_eager_graph(x: torch.Tensor, n_launches: int) -> torch.Tensor:
+    return _replay(_launch_chain_torch, x, n_launches)

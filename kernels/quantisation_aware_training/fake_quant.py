@@ -1,0 +1,239 @@
+"""Weights rounded to a few levels and back, forward and backward, for quantisation-aware training: what
+ternary_fake_quant and nonary_fake_quant share.
+
+Each row has a scale, the mean of its magnitudes. The weight in units of it is rounded to a whole number and clamped to
+±highest, and the result is that level times the scale:
+
+    scale = mean |x|,  level = clamp(round(x / scale), -highest, highest),  out = level * scale
+
+For highest = 1 this is the absmean quantisation of BitNet b1.58, by rows instead of by whole tensors. For highest = 4
+the scale is the one that learned step sizes start from, 2 mean |x| / sqrt(highest).
+
+The gradient goes straight through the rounding (Bengio et al., 2013) and stops at the clamp: it passes where
+|round(x / scale)| <= highest. The scale counts as a constant. Values may be bfloat16; the scale is float32, and so is
+all that is computed.
+
+Sources: Ma et al., The Era of 1-bit LLMs, 2024 (arXiv 2402.17764), equations 1 to 3; Esser et al., Learned Step Size
+Quantization, 2019 (arXiv 1902.08153), section 2.1; Bengio et al., Estimating or Propagating Gradients Through
+Stochastic Neurons, 2013 (arXiv 1308.3432).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.rounding import round_half_even
+from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from kernels.errors import KernelError
+from kernels.operands import require_operands
+from kernels.shapes import model_cases, projection_weights, small_rows
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+SMALLEST_SCALE = 1e-30
+"""Keeps a row of zeros finite."""
+_SMALLEST_SCALE = tl.constexpr(SMALLEST_SCALE)
+_TILE_COLS_BACKWARD = 2_048
+
+
+@triton.jit
+def _fake_quant_kernel(x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    scale = tl.maximum(tl.sum(tl.abs(x), axis=0) / n_cols, _SMALLEST_SCALE)
+    out = tl.clamp(round_half_even(_in_steps(x, 1.0 / scale, HIGHEST)), -HIGHEST, HIGHEST) * scale
+    tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(scale_ptr + row, scale)
+
+
+@triton.jit
+def _fake_quant_long_kernel(
+    x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    out_ptr += row * n_cols
+    lane_sum = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        lane_sum += tl.abs(tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32))  # [BLOCK]
+    scale = tl.maximum(tl.sum(lane_sum, axis=0) / n_cols, _SMALLEST_SCALE)
+    inverse = 1.0 / scale
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        out = tl.clamp(round_half_even(_in_steps(x, inverse, HIGHEST)), -HIGHEST, HIGHEST) * scale
+        tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(scale_ptr + row, scale)
+
+
+@triton.jit
+def _fake_quant_grad_kernel(
+    x_ptr,
+    scale_ptr,
+    grad_out_ptr,
+    grad_x_ptr,
+    x_row_stride,
+    n_cols,
+    HIGHEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    grad_out = tl.load(grad_out_ptr + row * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+    level = round_half_even(_in_steps(x, 1.0 / tl.load(scale_ptr + row), HIGHEST))
+    grad_x = tl.where(tl.abs(level) <= HIGHEST, grad_out, 0.0)
+    tl.store(grad_x_ptr + row * n_cols + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+
+
+@triton.jit
+def _in_steps(x, inverse, HIGHEST: tl.constexpr):
+    # what is far outside is brought near, where the rounding is exact
+    return tl.clamp(x * inverse, -HIGHEST - 1.0, HIGHEST + 1.0)
+
+
+def fake_quant_grad_config(n_cols: int) -> dict[str, int]:
+    """No row is reduced, so tiles are short: 16 elements for each thread of an NVIDIA GPU."""
+    block = min(triton.next_power_of_2(n_cols), _TILE_COLS_BACKWARD)
+    return {"BLOCK": block, "num_warps": max(block // 512, 1)}
+
+
+def define_fake_quant(name: str, highest: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Register the operators `roofwatch::<name>` and `roofwatch::<name>_backward` of levels up to ±highest.
+
+    Returns:
+        A launcher that checks its operand.
+    """
+
+    @torch.library.custom_op(f"roofwatch::{name}", mutates_args=())
+    def forward_op(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n_rows, n_cols = x.shape
+        out = x.new_empty(n_rows, n_cols)
+        scale = x.new_empty(n_rows, dtype=torch.float32)
+        if not n_rows:
+            return out, scale  # a grid of no programs cannot be launched
+        kernel = _fake_quant_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _fake_quant_long_kernel
+        with torch.cuda.device_of(x):
+            kernel[(n_rows,)](x, out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
+        return out, scale
+
+    @torch.library.custom_op(f"roofwatch::{name}_backward", mutates_args=())
+    def backward_op(x: torch.Tensor, scale: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+        n_rows, n_cols = x.shape
+        grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+        grad_x = x.new_empty(n_rows, n_cols)
+        if not n_rows:
+            return grad_x
+        config = fake_quant_grad_config(n_cols)
+        with torch.cuda.device_of(x):
+            _fake_quant_grad_kernel[n_rows, triton.cdiv(n_cols, config["BLOCK"])](
+                x, scale, grad_out, grad_x, x.stride(0), n_cols, HIGHEST=highest, **config
+            )
+        return grad_x
+
+    @forward_op.register_fake
+    def _(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
+
+    @backward_op.register_fake
+    def _(x: torch.Tensor, scale: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the op's signature
+        return x.new_empty(x.shape)
+
+    def save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+        ctx.save_for_backward(inputs[0], output[1])
+
+    def backward(ctx: Any, grad_out: torch.Tensor, _grad_scale: torch.Tensor) -> torch.Tensor:
+        x, scale = ctx.saved_tensors
+        grad_x: torch.Tensor = backward_op(x, scale, grad_out)
+        return grad_x
+
+    forward_op.register_autograd(backward, setup_context=save_for_backward)
+
+    def launch(x: torch.Tensor) -> torch.Tensor:
+        require_operands(name, dims=2, x=x)
+        if not x.shape[1]:
+            raise KernelError(f"{name}: x has shape {tuple(x.shape)}, rows without a mean; pass at least one column")
+        out: torch.Tensor = forward_op(x)[0]
+        return out
+
+    return launch
+
+
+def fake_quant_spec(name: str, highest: int, *, source: str) -> KernelSpec:
+    """The spec of the kernel whose levels go up to ±highest."""
+    return KernelSpec(
+        name=name,
+        family="quantisation-aware training",
+        inputs=partial(off_thresholds, highest=highest),
+        reference=partial(fake_quant_reference, highest=highest),
+        cases=[*small_rows(), *model_cases(projection_weights(), directions=["fwd", "bwd"])],
+        edges=[
+            *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["bwd"]),
+            *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
+            # the shortest row that is read twice
+            *cases(
+                shapes=[{"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"], directions=["bwd"]
+            ),
+        ],
+        flop_count=fake_quant_flop_count,
+        memory_bytes=fake_quant_memory_bytes,
+        formula=f"out = clamp(round(x / scale), -{highest}, {highest}) * scale, scale = mean |x| of each row",
+        source=source,
+        interpreted_shape={"n_rows": 3, "n_cols": 2100},
+    )
+
+
+def fake_quant_reference(x: torch.Tensor, highest: int) -> torch.Tensor:
+    """The formula, `clamp(round(x / mean |x|), -highest, highest) * mean |x|`, with the gradient of x wherever the
+    level is not clamped.
+    """
+    scale = x.detach().abs().mean(dim=-1, keepdim=True).clamp(min=SMALLEST_SCALE)
+    rounded = torch.round(x / scale).detach()
+    out = rounded.clamp(-highest, highest) * scale
+    is_clamped = rounded.abs() > highest
+    return out + torch.where(is_clamped, 0.0, x - x.detach())
+
+
+def fake_quant_torch(x: torch.Tensor, highest: int) -> torch.Tensor:
+    """The same in torch's operations."""
+    wide = x.float()
+    scale = wide.detach().abs().mean(dim=-1, keepdim=True).clamp(min=SMALLEST_SCALE)
+    level = (wide.detach() / scale).round()
+    passing = torch.where(level.abs() <= highest, wide, 0.0)
+    # adds exactly zero, and leaves a gradient of one behind
+    straight_through = passing - passing.detach()
+    return (level.clamp(-highest, highest) * scale + straight_through).to(x.dtype)
+
+
+def off_thresholds(case: Case, make: InputMaker, highest: int) -> dict[str, Any]:
+    """Weights as layers have them. Those within a thousandth of a step from where two levels meet are moved away: on
+    which side they lie is decided by how the mean was rounded, and float64 and float32 round it differently.
+    """
+    x = make.normal(case["n_rows"], case["n_cols"], scale=0.02)
+    if make.only_integers:
+        return {"x": x}
+    steps = x.float() / x.float().abs().mean(dim=-1, keepdim=True)
+    is_near = ((steps.abs() % 1.0 - 0.5).abs() < 1e-3) & (steps.abs() < highest + 1)
+    return {"x": torch.where(is_near, 0.98 * x, x)}
+
+
+def fake_quant_flop_count(case: Case) -> float:
+    """Per element, forward: magnitude and addition for the mean, times the inverse scale, round, two comparisons for
+    the clamp, times the scale. Backward: times the inverse scale, round, magnitude, comparison.
+    """
+    return (4 if case.is_backward else 7) * case["n_rows"] * case["n_cols"]
+
+
+def fake_quant_memory_bytes(case: Case) -> float:
+    """Forward reads x and writes out; backward reads x and out's gradient and writes x's. The four bytes per row of the
+    saved scale are left out: it can be computed again.
+    """
+    return (3 if case.is_backward else 2) * case["n_rows"] * case["n_cols"] * case.itemsize

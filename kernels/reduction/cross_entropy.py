@@ -1,0 +1,277 @@
+"""Cross entropy of each row's logits with its label, forward and backward, for vocabularies of any length.
+
+The probabilities are never written. The forward pass reads a row once and keeps its loss and its log-sum-exp, with a
+running maximum and sum for every few columns of a tile, so that an element costs one exponential; the backward pass
+computes the probabilities again from the logits and the log-sum-exp. A row that is ignored is not read at all.
+
+Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867); Wijmans et al.,
+Cut Your Losses in Large-Vocabulary Language Models, 2024 (arXiv 2411.09009), for what materialised logits cost.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.row_tiles import piece_of_row
+from kernels.errors import KernelError
+from kernels.operands import require_equal, require_operands
+from kernels.shapes import model_cases, vocabulary_rows
+from roofwatch import Case, InputMaker, KernelSpec, cases
+
+_TILE_COLS = 4_096
+_TILE_COLS_BACKWARD = 2_048
+_BYTES_PER_LOAD = 16
+_IGNORED = -100
+_ROWS_PER_IGNORED_ROW = 8
+
+
+@triton.jit
+def _cross_entropy_kernel(
+    logits_ptr,
+    labels_ptr,
+    loss_ptr,
+    lse_ptr,
+    row_stride,
+    n_cols,
+    ignore_index,
+    LANES: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    logits_ptr += row * row_stride
+    label = tl.load(labels_ptr + row)
+    is_ignored = label == ignore_index
+    lane_max = tl.full((LANES,), -float("inf"), tl.float32)
+    lane_sum = tl.zeros((LANES,), tl.float32)
+    for start in range(0, tl.where(is_ignored, 0, n_cols), LANES * WIDTH):
+        offs = start + tl.arange(0, LANES)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+        x = tl.load(logits_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(tl.float32)  # [LANES, WIDTH]
+        new_max = tl.maximum(lane_max, tl.max(x, axis=1))
+        # a lane that has met only -inf keeps sum 0 instead of exp(-inf + inf)
+        anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
+        lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.sum(tl.exp(x - anchor[:, None]), axis=1)
+        lane_max = new_max
+    row_max = tl.max(lane_max, axis=0)
+    lse = row_max + tl.log(tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0))
+    # a label that names no column gives NaN
+    label_logit = tl.load(logits_ptr + label, mask=(label >= 0) & (label < n_cols), other=float("nan")).to(tl.float32)
+    tl.store(loss_ptr + row, tl.where(is_ignored, 0.0, lse - label_logit))
+    tl.store(lse_ptr + row, tl.where(is_ignored, 0.0, lse))
+
+
+@triton.jit
+def _cross_entropy_grad_kernel(
+    logits_ptr,
+    labels_ptr,
+    lse_ptr,
+    grad_loss_ptr,
+    grad_logits_ptr,
+    row_stride,
+    grad_loss_stride,
+    n_cols,
+    ignore_index,
+    BLOCK: tl.constexpr,
+):
+    row, offs, mask = piece_of_row(n_cols, BLOCK)
+    label = tl.load(labels_ptr + row)
+    is_kept = label != ignore_index
+    logits = tl.load(logits_ptr + row * row_stride + offs, mask=mask & is_kept, other=0.0).to(tl.float32)  # [BLOCK]
+    probability = tl.exp(logits - tl.load(lse_ptr + row))
+    grad_loss = tl.load(grad_loss_ptr + row * grad_loss_stride)
+    grad_loss = tl.where((label >= 0) & (label < n_cols), grad_loss, float("nan"))
+    grad = tl.where(offs == label, probability - 1.0, probability) * grad_loss
+    grad = tl.where(is_kept, grad, 0.0)
+    tl.store(grad_logits_ptr + row * n_cols + offs, grad.to(grad_logits_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+
+
+def cross_entropy_config(n_cols: int, itemsize: int) -> dict[str, int]:
+    """A lane is what a thread loads at once, so that its maximum needs no other thread; two lanes per thread."""
+    block = min(triton.next_power_of_2(n_cols), _TILE_COLS)
+    width = min(_BYTES_PER_LOAD // itemsize, block)
+    return {"LANES": block // width, "WIDTH": width, "num_warps": max(block // 512, 1)}
+
+
+def cross_entropy_grad_config(n_cols: int) -> dict[str, int]:
+    """Sixteen elements per thread of an NVIDIA GPU, so that the row's label and sum are read for many."""
+    block = min(triton.next_power_of_2(n_cols), _TILE_COLS_BACKWARD)
+    return {"BLOCK": block, "num_warps": max(block // 512, 1)}
+
+
+@torch.library.custom_op("roofwatch::cross_entropy", mutates_args=())
+def _cross_entropy_op(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    n_rows, n_cols = logits.shape
+    loss = logits.new_empty(n_rows, dtype=torch.float32)
+    lse = torch.empty_like(loss)
+    if not n_rows:
+        return loss, lse  # a grid of no programs cannot be launched
+    config = cross_entropy_config(n_cols, logits.element_size())
+    with torch.cuda.device_of(logits):
+        _cross_entropy_kernel[(n_rows,)](logits, labels, loss, lse, logits.stride(0), n_cols, ignore_index, **config)
+    return loss, lse
+
+
+@torch.library.custom_op("roofwatch::cross_entropy_backward", mutates_args=())
+def _cross_entropy_backward_op(
+    logits: torch.Tensor, labels: torch.Tensor, lse: torch.Tensor, grad_loss: torch.Tensor, ignore_index: int
+) -> torch.Tensor:
+    n_rows, n_cols = logits.shape
+    grad_logits = logits.new_empty(n_rows, n_cols)
+    if not n_rows:
+        return grad_logits
+    config = cross_entropy_grad_config(n_cols)
+    with torch.cuda.device_of(logits):
+        _cross_entropy_grad_kernel[(n_rows * triton.cdiv(n_cols, config["BLOCK"]),)](
+            logits,
+            labels,
+            lse,
+            grad_loss,
+            grad_logits,
+            logits.stride(0),
+            grad_loss.stride(0),
+            n_cols,
+            ignore_index,
+            **config,
+        )
+    return grad_logits
+
+
+@_cross_entropy_op.register_fake
+def _cross_entropy_fake(
+    logits: torch.Tensor,
+    labels: torch.Tensor,  # noqa: ARG001  the op's signature
+    ignore_index: int,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    per_row = logits.new_empty(logits.shape[:1], dtype=torch.float32)
+    return per_row, torch.empty_like(per_row)
+
+
+@_cross_entropy_backward_op.register_fake
+def _cross_entropy_backward_fake(
+    logits: torch.Tensor,
+    labels: torch.Tensor,  # noqa: ARG001  the op's signature
+    lse: torch.Tensor,  # noqa: ARG001
+    grad_loss: torch.Tensor,  # noqa: ARG001
+    ignore_index: int,  # noqa: ARG001
+) -> torch.Tensor:
+    return logits.new_empty(logits.shape)
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    logits, labels, ctx.ignore_index = inputs
+    _loss, lse = output
+    ctx.mark_non_differentiable(lse)
+    ctx.save_for_backward(logits, labels, lse)
+
+
+def _backward(ctx: Any, grad_loss: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    grad_logits: torch.Tensor = _cross_entropy_backward_op(*ctx.saved_tensors, grad_loss, ctx.ignore_index)
+    return grad_logits, None, None
+
+
+_cross_entropy_op.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+def cross_entropy_reference(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = _IGNORED) -> torch.Tensor:
+    """The formula, `log sum exp logits - logits[label]` of each row, 0 where the label is ignored."""
+    is_kept = labels != ignore_index
+    label_logit = logits.gather(1, labels.where(is_kept, 0).unsqueeze(1)).squeeze(1)
+    loss: torch.Tensor = (logits.logsumexp(dim=1) - label_logit) * is_kept
+    return loss
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    n_rows, n_cols = case["n_rows"], case["n_cols"]
+    labels = make.integers(n_rows, high=n_cols)
+    labels[make.permutation(n_rows)[: _ignored_rows(case)]] = _IGNORED
+    return {"logits": make.normal(n_rows, n_cols, scale=3.0), "labels": labels}
+
+
+def _ignored_rows(case: Case) -> int:
+    """Prompt and padding, on which a model is not trained."""
+    return case["n_rows"] // _ROWS_PER_IGNORED_ROW
+
+
+def cross_entropy_flop_count(case: Case) -> float:
+    """Per element of a row that is kept, forward: compare, subtract, exp, add. Backward: subtract, exp, times loss's
+    gradient. What is done once per row is left out.
+    """
+    return (3 if case.is_backward else 4) * (case["n_rows"] - _ignored_rows(case)) * case["n_cols"]
+
+
+def cross_entropy_memory_bytes(case: Case) -> float:
+    """Forward reads the logits of the rows that are kept and every label, and writes a float32 loss per row. Backward
+    reads the same logits, every label and the float32 gradient of each kept row's loss, and writes all logits'
+    gradients. The four bytes per row of the saved log-sum-exp are left out: it can be computed again.
+    """
+    n_rows, n_cols = case["n_rows"], case["n_cols"]
+    kept_rows = n_rows - _ignored_rows(case)
+    if case.is_backward:
+        return (kept_rows + n_rows) * n_cols * case.itemsize + n_rows * 8 + kept_rows * 4
+    return kept_rows * n_cols * case.itemsize + n_rows * (8 + 4)
+
+
+cross_entropy_spec = KernelSpec(
+    name="cross_entropy",
+    family="reduction",
+    inputs=_inputs,
+    reference=cross_entropy_reference,
+    cases=[
+        *cases(
+            shapes=[{"n_rows": 64, "n_cols": 32_000}],
+            dtypes=["float32", "bfloat16"],
+            directions=["fwd", "bwd"],
+            tags=["small"],
+        ),
+        *model_cases(vocabulary_rows(), directions=["fwd", "bwd"]),
+    ],
+    edges=[
+        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(shapes=[{"n_rows": 9, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
+        *cases(shapes=[{"n_rows": 1, "n_cols": 50_257}], dtypes=["bfloat16"], directions=["bwd"]),
+    ],
+    flop_count=cross_entropy_flop_count,
+    memory_bytes=cross_entropy_memory_bytes,
+    formula="loss = log sum exp logits - logits[label], 0 where label = ignore_index",
+    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867)",
+    interpreted_shape={"n_rows": 8, "n_cols": 5001},
+)
+
+
+@cross_entropy_spec.implementation("triton", deterministic=True)
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = _IGNORED) -> torch.Tensor:
+    """`log sum exp logits - logits[label]` of each row, computed in float32.
+
+    Args:
+        logits: [n_rows, n_cols], contiguous along its last dim.
+        labels: [n_rows] int64, each below n_cols; one that is not makes its row's loss and gradient NaN.
+        ignore_index: The label of rows whose loss and gradient are 0.
+
+    Returns:
+        [n_rows] in float32.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or the rows are empty.
+    """
+    require_operands("cross_entropy", dims=2, logits=logits)
+    require_equal("cross_entropy", "the rows", labels=tuple(labels.shape), logits=tuple(logits.shape[:1]))
+    require_equal("cross_entropy", "the devices", labels=labels.device, logits=logits.device)
+    if labels.dtype != torch.int64:
+        raise KernelError(f"cross_entropy: labels are {labels.dtype}, not torch.int64; call labels.long()")
+    if not labels.is_contiguous():
+        raise KernelError(
+            f"cross_entropy: labels must be contiguous, got strides {labels.stride()}; call labels.contiguous()"
+        )
+    if logits.shape[0] and not logits.shape[1]:
+        raise KernelError("cross_entropy: logits have no columns to choose from; give at least one")
+    loss: torch.Tensor = _cross_entropy_op(logits, labels, ignore_index)[0]
+    return loss
+
+
+@cross_entropy_spec.implementation("torch", compile=True)
+def _cross_entropy_torch(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = _IGNORED) -> torch.Tensor:
+    # in float32, as models are trained
+    return torch.nn.functional.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="none")

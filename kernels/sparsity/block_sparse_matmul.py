@@ -1,0 +1,293 @@
+"""Product of a block-sparse weight and a dense matrix: whole square blocks of the weight are zero and not stored.
+
+The blocks lie in the order of rows (BSR): a row pointer says where a row of blocks begins, a column index where a block
+stands in it. A program owns one tile of the result and walks the blocks of its row, so no sum is shared.
+
+Source: Gray, Radford and Kingma, GPU Kernels for Block-Sparse Weights, 2017.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels.building_blocks.dots import dot
+from kernels.building_blocks.tiles import tile_of
+from kernels.errors import KernelError
+from kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
+from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from kernels.shapes import model_cases, only, weights_first, with_choice
+from kernels.target import Target, current_target
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+
+BLOCK_SIZES = (32, 64, 128)
+_MAX_BLOCK_K = 64
+
+
+@triton.jit
+def _block_sparse_matmul_kernel(
+    blocks_ptr,
+    row_pointers_ptr,
+    column_indices_ptr,
+    x_ptr,
+    out_ptr,
+    n_block_rows,
+    N,
+    x_row_stride,
+    out_row_stride,
+    BLOCK: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    block_row, tile_n = tile_of(tl.program_id(0), n_block_rows, tl.cdiv(N, BLOCK_N), GROUP_M)
+    offs_m = tl.arange(0, BLOCK)
+    offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K)
+    first = tl.load(row_pointers_ptr + block_row)
+    last = tl.load(row_pointers_ptr + block_row + 1)
+    steps_per_block: tl.constexpr = BLOCK // BLOCK_K
+    block_ptrs = blocks_ptr + offs_m[:, None] * BLOCK + offs_k[None, :]
+    # past the end the first columns are read again and not stored
+    x_ptrs = x_ptr + offs_k.to(tl.int64)[:, None] * x_row_stride + (offs_n % N)[None, :]
+    acc = tl.zeros((BLOCK, BLOCK_N), tl.float32)
+    for step in range(first * steps_per_block, last * steps_per_block):
+        block = step // steps_per_block
+        k_in_block = step % steps_per_block * BLOCK_K
+        column = tl.load(column_indices_ptr + block).to(tl.int64) * BLOCK + k_in_block
+        weight = tl.load(block_ptrs + block.to(tl.int64) * (BLOCK * BLOCK) + k_in_block)  # [BLOCK, BLOCK_K]
+        x = tl.load(x_ptrs + column * x_row_stride)  # [BLOCK_K, BLOCK_N]
+        acc = dot(weight, x, acc)
+    out_rows = block_row.to(tl.int64) * BLOCK + offs_m
+    out_ptrs = out_ptr + out_rows[:, None] * out_row_stride + offs_n[None, :]
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(offs_n < N)[None, :])  # [BLOCK, BLOCK_N]
+
+
+def block_sparse_matmul_config(block: int, N: int, itemsize: int, target: Target) -> dict[str, int]:
+    """Tiles as high as a block and 128 columns wide, unless there are fewer. Float32 products, which take three, need
+    narrow ones. On NVIDIA two of the stages go into waiting for the column index that says which rows of x to load.
+    """
+    block_n = min(max(triton.next_power_of_2(N), 16), 128 if itemsize == 2 else 64)
+    block_k = min(block, _MAX_BLOCK_K if itemsize == 2 else 16)
+    return {
+        "BLOCK_N": block_n,
+        "BLOCK_K": block_k,
+        "GROUP_M": 8,
+        "num_warps": 8 if block * block_n > 64 * 128 else 4,
+        "num_stages": 3 if target.backend == "hip" else 5,
+    }
+
+
+@torch.library.custom_op("roofwatch::block_sparse_matmul", mutates_args=())
+def _block_sparse_matmul_op(
+    blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, x: torch.Tensor
+) -> torch.Tensor:
+    block, N = blocks.shape[-1], x.shape[1]
+    n_block_rows = row_pointers.shape[0] - 1
+    out = x.new_empty(n_block_rows * block, N)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    with torch.cuda.device_of(x):
+        config = block_sparse_matmul_config(block, N, x.element_size(), current_target())
+        _block_sparse_matmul_kernel[(n_block_rows * triton.cdiv(N, config["BLOCK_N"]),)](
+            blocks,
+            row_pointers,
+            column_indices,
+            x,
+            out,
+            n_block_rows,
+            N,
+            x.stride(0),
+            out.stride(0),
+            BLOCK=block,
+            **config,
+        )
+    return out
+
+
+@_block_sparse_matmul_op.register_fake
+def _block_sparse_matmul_fake(
+    blocks: torch.Tensor,
+    row_pointers: torch.Tensor,
+    column_indices: torch.Tensor,  # noqa: ARG001  the op's signature
+    x: torch.Tensor,
+) -> torch.Tensor:
+    return x.new_empty((row_pointers.shape[0] - 1) * blocks.shape[-1], x.shape[1])
+
+
+def unfold_blocks(
+    blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, n_columns: int
+) -> torch.Tensor:
+    """The dense weight [M, n_columns]."""
+    block, n_block_rows = blocks.shape[-1], row_pointers.shape[0] - 1
+    rows = torch.repeat_interleave(torch.arange(n_block_rows, device=blocks.device), row_pointers.diff())
+    weight = blocks.new_zeros(n_block_rows, n_columns // block, block, block)
+    weight[rows, column_indices.long()] = blocks
+    return weight.transpose(1, 2).reshape(n_block_rows * block, n_columns)
+
+
+def block_sparse_matmul_reference(
+    blocks: torch.Tensor,
+    row_pointers: torch.Tensor,
+    column_indices: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
+) -> torch.Tensor:
+    """The formula, `out[m, n] = sum over k of weight[m, k] * x[k, n]`, of the weight unfolded."""
+    return torch.einsum("mk,kn->mn", unfold_blocks(blocks, row_pointers, column_indices, x.shape[0]), x)
+
+
+def _kept_count(case: Case) -> int:
+    """Blocks that are stored: `percent` of all, but at least one of a weight that has any."""
+    n_all = case["M"] // case["block"] * (case["K"] // case["block"])
+    return max(n_all * case["percent"] // 100, min(n_all, 1))
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    block, K = case["block"], case["K"]
+    n_rows, n_columns, n_kept = case["M"] // block, K // block, _kept_count(case)
+    kept = make.permutation(n_rows * n_columns)[:n_kept].sort().values
+    row_lengths = torch.bincount(kept // n_columns, minlength=n_rows)
+    row_pointers = torch.nn.functional.pad(row_lengths.cumsum(0), (1, 0)).int()
+    column_indices = (kept % n_columns).int()
+    blocks = make.normal(n_kept, block, block)
+    return {
+        "blocks": blocks,
+        "row_pointers": row_pointers,
+        "column_indices": column_indices,
+        "x": make.normal(K, case["N"]),
+        "weight": unfold_blocks(blocks, row_pointers, column_indices, K),
+    }
+
+
+def block_sparse_matmul_flop_count(case: Case) -> float:
+    """One multiplication and one addition for each stored weight and column of x."""
+    return 2 * _kept_count(case) * case["block"] ** 2 * case["N"]
+
+
+def block_sparse_matmul_memory_bytes(case: Case) -> float:
+    """Reads the stored blocks, a column index of 4 bytes for each and a pointer of 4 for each row of blocks and the
+    end, and x once; writes the product.
+    """
+    M, N, K, block = case["M"], case["N"], case["K"], case["block"]
+    n_kept = _kept_count(case)
+    return (n_kept * block**2 + K * N + M * N) * case.itemsize + 4 * (n_kept + M // block + 1)
+
+
+block_sparse_matmul_spec = KernelSpec(
+    name="block_sparse_matmul",
+    family="sparsity",
+    inputs=_inputs,
+    reference=block_sparse_matmul_reference,
+    cases=[
+        *cases(
+            shapes=[{"M": 1024, "N": 256, "K": 1024, "block": 64, "percent": 20}],
+            dtypes=["float32", "bfloat16"],
+            tags=["small"],
+        ),
+        *model_cases(
+            with_choice(only(weights_first([LLAMA_3_1_8B, LLAMA_3_1_70B]), "tp1"), block=64, percent=20)
+            + with_choice(only(weights_first([LLAMA_3_1_8B]), "tp1", "prefill"), block=128, percent=20)
+        ),
+    ],
+    edges=[
+        # rows without a block
+        *cases(shapes=[{"M": 384, "N": 70, "K": 128, "block": 64, "percent": 15}], dtypes=["float16", "float32"]),
+        *cases(
+            shapes=[
+                {"M": 128, "N": 1, "K": 256, "block": 128, "percent": 100},
+                {"M": 64, "N": 63, "K": 96, "block": 32, "percent": 50},
+                {"M": 0, "N": 5, "K": 64, "block": 64, "percent": 20},
+                {"M": 64, "N": 0, "K": 64, "block": 64, "percent": 20},
+            ],
+            dtypes=["bfloat16"],
+        ),
+    ],
+    flop_count=block_sparse_matmul_flop_count,
+    memory_bytes=block_sparse_matmul_memory_bytes,
+    formula="out = weight @ x with all but a few square blocks of the weight zero",
+    source="Gray, Radford and Kingma, GPU Kernels for Block-Sparse Weights, 2017",
+    interpreted_shape={"M": 256, "N": 140, "K": 384, "percent": 30},
+)
+
+
+def block_sparse_matmul(
+    blocks: torch.Tensor, row_pointers: torch.Tensor, column_indices: torch.Tensor, x: torch.Tensor
+) -> torch.Tensor:
+    """`weight @ x`, accumulated in float32, where the weight is given by its blocks that are not zero.
+
+    Args:
+        blocks: [n_blocks, block, block], contiguous, block one of `BLOCK_SIZES`, those of a row side by side.
+        row_pointers: [M / block + 1] int32, contiguous: the first block of each row of blocks, and their number.
+        column_indices: [n_blocks] int32, contiguous: which block of columns each stands in, below K / block.
+        x: [K, N] of blocks' dtype, contiguous along its last dim, K a multiple of block.
+
+    Returns:
+        [M, N] in blocks' dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype, or requires a gradient.
+    """
+    name = "block_sparse_matmul"
+    require_operands(name, blocks=blocks, x=x)
+    require_operands(name, dims=3, blocks=blocks)
+    require_operands(name, dims=2, x=x)
+    require_equal(name, "the dtypes", blocks=blocks.dtype, x=x.dtype)
+    require_integers(
+        name, dtype=torch.int32, dims=1, beside=blocks, row_pointers=row_pointers, column_indices=column_indices
+    )
+    n_blocks, height, width = blocks.shape
+    if height != width or width not in BLOCK_SIZES:
+        known = ", ".join(map(str, BLOCK_SIZES))
+        raise KernelError(f"{name}: blocks of {height} x {width} are none of the squares of {known}; cut them so")
+    if not blocks.is_contiguous():
+        raise KernelError(f"{name}: blocks must be contiguous, got strides {blocks.stride()}; call blocks.contiguous()")
+    if x.shape[0] % width:
+        raise KernelError(f"{name}: x has {x.shape[0]} rows; pad it and the weight to a multiple of {width}")
+    require_equal(name, "blocks and column indices", blocks=n_blocks, column_indices=column_indices.shape[0])
+    if not row_pointers.shape[0]:
+        raise KernelError(f"{name}: row_pointers is empty; of a weight without rows it is torch.zeros(1)")
+    refuse_gradients(name, blocks=blocks, x=x)
+    out: torch.Tensor = _block_sparse_matmul_op(blocks, row_pointers, column_indices, x)
+    return out
+
+
+@block_sparse_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def _block_sparse_matmul_triton(
+    blocks: torch.Tensor,
+    row_pointers: torch.Tensor,
+    column_indices: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,  # noqa: ARG001  for the implementations that take it unfolded
+) -> torch.Tensor:
+    return block_sparse_matmul(blocks, row_pointers, column_indices, x)
+
+
+@block_sparse_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
+def _block_sparse_matmul_dense(
+    blocks: torch.Tensor,  # noqa: ARG001  for the implementations that take it in blocks
+    row_pointers: torch.Tensor,  # noqa: ARG001
+    column_indices: torch.Tensor,  # noqa: ARG001
+    x: torch.Tensor,
+    weight: torch.Tensor,
+) -> torch.Tensor:
+    return weight @ x
+
+
+@block_sparse_matmul_spec.implementation("torch", name="bsr", directions=["fwd"])
+def _block_sparse_matmul_bsr(
+    blocks: torch.Tensor,
+    row_pointers: torch.Tensor,
+    column_indices: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+) -> torch.Tensor:
+    sparse = torch.sparse_bsr_tensor(row_pointers, column_indices, blocks, size=weight.shape, check_invariants=False)
+    try:
+        product: torch.Tensor = sparse @ x
+    except RuntimeError as error:
+        if isinstance(error, NotImplementedError) or "MKL" in str(error):
+            raise UnsupportedError(f"torch cannot multiply blocks of {blocks.dtype} here: {error}") from error
+        raise
+    return product

@@ -1,0 +1,85 @@
+from itertools import pairwise
+
+import pytest
+import torch
+
+from kernels.attention.attention import attention
+from kernels.attention.attention_varlen import attention_varlen, attention_varlen_spec
+from kernels.errors import KernelError
+from tests.kernels.builders import make_case
+
+TOKENS = torch.zeros(5, 2, 16)
+BOUNDS = torch.tensor([0, 2, 5], dtype=torch.int32)
+
+
+def bounds(device: str, *starts: int) -> torch.Tensor:
+    return torch.tensor(starts, dtype=torch.int32, device=device)
+
+
+def test_forward_cost_of_sequences_of_none_two_and_four_tokens():
+    case = make_case("attention_varlen", "bfloat16", B=3, H=2, H_KV=1, T=4, D=16, lengths="spread")
+    # 1 + 2 and 1 + 2 + 3 + 4 pairs of a query and a key that it sees, in each of two heads
+    assert attention_varlen_spec.flop_count(case) == 2 * (3 + 10) * (32 + 32)
+    # 6 tokens of 16 elements of 2 bytes: two heads each of q and out, one each of k and v
+    assert attention_varlen_spec.memory_bytes(case) == 6 * 32 * (2 + 2 + 1 + 1)
+
+
+def test_backward_cost_of_sequences_of_four_two_and_one_tokens():
+    case = make_case("attention_varlen", "bfloat16", "bwd", B=3, H=1, H_KV=1, T=4, D=16, lengths="halving")
+    assert attention_varlen_spec.flop_count(case) == (10 + 3 + 1) * 5 * 32
+    assert attention_varlen_spec.memory_bytes(case) == 7 * 32 * (4 + 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_sequence_gives_what_it_gives_by_itself(device: str, dtype: torch.dtype):
+    starts = [0, 70, 70, 71, 140]
+    packed = torch.randn(3, 140, 2, 64, device=device).to(dtype)
+    q, k, v = packed.requires_grad_()
+    out = attention_varlen(q, k, v, bounds(device, *starts), 70)
+    together = [out, torch.autograd.grad(out.square().sum(), packed)[0]]
+    for start, stop in pairwise(starts):
+        alone = packed[:, start:stop].detach().transpose(1, 2).unsqueeze(1).requires_grad_()
+        out = attention(*alone)
+        (gradient,) = torch.autograd.grad(out.square().sum(), alone)
+        torch.testing.assert_close(together[0][start:stop], out[0].transpose(0, 1))
+        torch.testing.assert_close(together[1][:, start:stop], gradient[:, 0].transpose(1, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_nan_in_a_sequence_stays_there(device: str, dtype: torch.dtype):
+    packed = torch.randn(3, 100, 1, 32, device=device).to(dtype)
+    packed[:, 40:75] = torch.nan
+    q, k, v = packed.requires_grad_()
+    out = attention_varlen(q, k, v, bounds(device, 0, 40, 75, 100), 40)
+    (gradient,) = torch.autograd.grad(out, packed, torch.ones_like(out))
+    for result in (out.unsqueeze(0), gradient):
+        assert result[:, :40].isfinite().all()
+        assert result[:, 75:].isfinite().all()
+
+
+def test_a_bound_above_the_longest_length_changes_nothing(device: str):
+    q, k, v = torch.randn(3, 50, 1, 16, device=device)
+    starts = bounds(device, 0, 20, 50)
+    assert torch.equal(attention_varlen(q, k, v, starts, 1000), attention_varlen(q, k, v, starts, 30))
+
+
+def test_no_tokens_give_an_empty_result_and_gradient():
+    q, k, v = (torch.empty(0, 2, 16, requires_grad=True) for _ in range(3))
+    out = attention_varlen(q, k, v, bounds("cpu", 0, 0), 0)
+    assert out.shape == (0, 2, 16)
+    assert all(gradient.shape == (0, 2, 16) for gradient in torch.autograd.grad(out.sum(), [q, k, v]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cu_seqlens": BOUNDS.long()}, r"cu_seqlens is torch.int64, must be torch.int32; call cu_seqlens.to"),
+        ({"cu_seqlens": BOUNDS[None]}, r"cu_seqlens must have 1 dims, got shape \(1, 3\)"),
+        ({"k": TOKENS[:4], "v": TOKENS[:4]}, r"tokens and head dim must be equal, got q \(5, 16\), k \(4, 16\)"),
+        ({"q": torch.zeros(5, 3, 16)}, "3 heads of q are no multiple of k's 2"),
+        ({"v": TOKENS.half()}, "the dtypes must be equal"),
+    ],
+)
+def test_operands_that_do_not_fit_together_are_refused(arguments, message):
+    with pytest.raises(KernelError, match=message):
+        attention_varlen(**{"q": TOKENS, "k": TOKENS, "v": TOKENS, "cu_seqlens": BOUNDS, "max_seqlen": 3, **arguments})

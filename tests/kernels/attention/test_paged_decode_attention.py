@@ -1,0 +1,105 @@
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.attention.decoding import tokens_per_split
+from kernels.attention.paged_decode_attention import (
+    paged_decode_attention,
+    paged_decode_attention_spec,
+)
+from kernels.errors import KernelError
+from tests.kernels.builders import make_case
+
+
+def make_inputs(device: str, *lengths: int, n_blocks: int, dtype: torch.dtype = torch.float32) -> dict[str, Any]:
+    """Sequences over a cache of blocks of 16 tokens, each with as many blocks as all may have."""
+    per_sequence = n_blocks // len(lengths)
+    cache = torch.randn(2, n_blocks, 16, 2, 32, device=device).to(dtype)
+    return {
+        "q": torch.randn(len(lengths), 4, 32, device=device).to(dtype),
+        "key_cache": cache[0],
+        "value_cache": cache[1],
+        "block_tables": torch.randperm(n_blocks).int().view(len(lengths), per_sequence).to(device),
+        "context_lengths": torch.tensor(lengths, dtype=torch.int32, device=device),
+    }
+
+
+def test_cost_of_two_sequences_of_eight_and_six_tokens():
+    case = make_case("paged_decode_attention", "bfloat16", B=2, H=4, H_KV=2, T=8, D=16, block_size=4)
+    # 14 tokens, in each of four heads a score and a weighted value of 16 multiplications and additions
+    assert paged_decode_attention_spec.flop_count(case) == 14 * 4 * (32 + 32)
+    # keys and values of 14 tokens in two heads; q and out of two tokens in four; 2 + 2 blocks and 2 lengths of 4 bytes
+    assert paged_decode_attention_spec.memory_bytes(case) == 2 * 14 * 2 * 32 + 2 * 2 * 4 * 32 + 4 * (4 + 2)
+
+
+def test_where_in_the_cache_a_block_lies_changes_nothing(device: str):
+    inputs = make_inputs(device, 300, 170, n_blocks=40)
+    moved_to = torch.randperm(40, device=device)
+    moved = dict(inputs, block_tables=moved_to[inputs["block_tables"].long()].int())
+    for name in ("key_cache", "value_cache"):
+        moved[name] = torch.empty_like(inputs[name]).index_copy(0, moved_to, inputs[name])
+    assert torch.equal(paged_decode_attention(**inputs), paged_decode_attention(**moved))
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 129, 300])
+def test_what_lies_beyond_the_context_is_not_read(device: str, length: int):
+    inputs = make_inputs(device, length, n_blocks=20)
+    used = -(-length // 16)
+    before = paged_decode_attention(**inputs)
+    for name in ("key_cache", "value_cache"):
+        inputs[name][inputs["block_tables"][0, used:].long()] = torch.nan
+        inputs[name][inputs["block_tables"][0, used - 1].long(), (length - 1) % 16 + 1 :] = torch.nan
+    inputs["block_tables"][0, used:] = 2**30
+    assert torch.equal(paged_decode_attention(**inputs), before)
+
+
+@pytest.mark.parametrize("n_blocks", [8, 80])  # one program per sequence and key head, and several
+def test_a_sequence_without_tokens_gets_zeros_beside_one_that_has_some(device: str, n_blocks: int):
+    out = paged_decode_attention(**make_inputs(device, 0, 50, n_blocks=n_blocks))
+    assert not out[0].any()
+    assert out[1].isfinite().all()
+
+
+def test_large_scores_do_not_overflow(device: str):
+    inputs = make_inputs(device, 300, n_blocks=20)
+    inputs["q"] *= 1000
+    eager = paged_decode_attention_spec.implementations["eager"].launch
+    torch.testing.assert_close(paged_decode_attention(**inputs), eager(**inputs), rtol=1e-3, atol=1e-3)
+
+
+def test_a_slice_of_a_joint_cache_is_read_where_it_lies(device: str):
+    inputs = make_inputs(device, 100, n_blocks=7)
+    joint = torch.cat([inputs["key_cache"], inputs["value_cache"]], dim=2)
+    sliced = dict(inputs, key_cache=joint[:, :, :2], value_cache=joint[:, :, 2:])
+    assert torch.equal(paged_decode_attention(**inputs), paged_decode_attention(**sliced))
+
+
+@pytest.mark.parametrize(
+    ("n_key_heads", "expected"),
+    [
+        (8, 128),  # one sequence of eight key heads: two tiles each, the fewest
+        (128, 512),  # 16 sequences: 16 splits of 8192 tokens
+        (4096, 8192),  # more heads than programs are wanted
+    ],
+)
+def test_a_sequence_is_split_until_the_gpu_is_busy(n_key_heads: int, expected: int):
+    assert tokens_per_split(8192, n_key_heads, 132, 64) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("block_tables", lambda value: value.long(), "block_tables is torch.int64, must be torch.int32"),
+        ("context_lengths", lambda value: value[:1], "the sequences must be equal, got q 2, .* context_lengths 1"),
+        ("value_cache", lambda value: value[:, :8], "the shapes must be equal"),
+        ("key_cache", lambda value: value.half(), "the dtypes must be equal"),
+        ("q", lambda value: value[:, :3], "3 heads of q are no multiple of k's 2"),
+        ("q", lambda value: value.requires_grad_(), "q requires a gradient, .* forward only"),
+    ],
+)
+def test_operands_that_do_not_fit_together_are_refused(name: str, change, message: str):
+    inputs = make_inputs("cpu", 9, 20, n_blocks=4)
+    inputs[name] = change(inputs[name])
+    with pytest.raises(KernelError, match=message):
+        paged_decode_attention(**inputs)

@@ -1,0 +1,57 @@
+import pytest
+import torch
+
+from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from kernels.errors import KernelError
+from kernels.low_precision.quantise_int8 import quantise_int8, quantise_int8_spec
+from tests.kernels.builders import make_case
+
+
+def test_cost_of_two_rows_of_three():
+    case = make_case("quantise_int8", "bfloat16", n_rows=2, n_cols=3)
+    # 6 elements: magnitude, comparison, product, rounding
+    assert quantise_int8_spec.flop_count(case) == 6 + 6 + 6 + 6
+    # 6 elements of 2 bytes in and of 1 byte out, a scale of 4 bytes for each of 2 rows
+    assert quantise_int8_spec.memory_bytes(case) == 12 + 6 + 8
+
+
+@pytest.mark.parametrize("n_cols", [1000, MAX_COLS_IN_REGISTERS + 100])
+def test_rows_of_a_wider_matrix_are_read_where_they_lie(device: str, n_cols: int):
+    rows = torch.randn(3, n_cols + 5, device=device)[:, :n_cols]
+    for there, copied in zip(quantise_int8(rows), quantise_int8(rows.contiguous()), strict=True):
+        assert torch.equal(there, copied)
+
+
+def test_halves_go_to_the_even_level(device: str):
+    x = torch.tensor([[127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5]], device=device)
+    levels, scale = quantise_int8(x)
+    assert scale.item() == 1.0
+    assert levels.tolist() == [[127, 0, 2, 2, 0, -2, -2]]
+
+
+def test_each_row_reaches_127_and_none_128(device: str):
+    levels, _ = quantise_int8(torch.randn(20, 63, device=device))
+    assert levels.abs().amax(dim=1).tolist() == [127] * 20
+    assert levels.min() >= -127
+
+
+def test_the_product_of_levels_and_scale_is_within_half_a_step(device: str):
+    x = torch.randn(5, 300, device=device)
+    levels, scale = quantise_int8(x)
+    assert ((levels * scale - x).abs() <= 0.5001 * scale).all()
+
+
+def test_a_row_of_zeros_stays_zero(device: str):
+    levels, scale = quantise_int8(torch.zeros(2, 70, device=device))
+    assert not levels.any()
+    assert (scale > 0).all()
+
+
+def test_rows_without_columns_are_refused():
+    with pytest.raises(KernelError, match=r"without a maximum.*at least one column"):
+        quantise_int8(torch.empty(3, 0))
+
+
+def test_a_gradient_is_not_cut_off_without_a_word():
+    with pytest.raises(KernelError, match=r"forward only.*x\.detach\(\)"):
+        quantise_int8(torch.ones(2, 3, requires_grad=True))

@@ -1,0 +1,80 @@
+import pytest
+import torch
+
+from collector.machine_code.static import compile_case
+from collector.part import Outcome
+from kernels.errors import KernelError
+from kernels.low_precision.packing import pack_ternary
+from kernels.low_precision.ternary_matmul import MAX_FEW_ROWS, MAX_K, ternary_matmul, ternary_matmul_spec
+from tests.kernels.builders import make_case
+
+
+def operands(M: int, levels: torch.Tensor, device: str) -> dict[str, torch.Tensor]:
+    N, K = levels.shape
+    return {
+        "x": torch.randint(-127, 128, (M, K), dtype=torch.int8).to(device),
+        "x_scale": torch.ones(M, 1, device=device),
+        "packed": pack_ternary(levels).to(device),
+        "weight_scale": torch.ones(N, 1, device=device),
+    }
+
+
+def test_cost_of_a_product_of_two_by_three_by_128():
+    case = make_case("ternary_matmul", "int8", M=2, N=3, K=128)
+    # 768 products and as many additions, and two scales for each of 6 results
+    assert ternary_matmul_spec.flop_count(case) == 1536 + 12
+    # 256 bytes of x, 384 weights of a quarter of a byte, 2 + 3 scales of 4 bytes, 6 results of 2 bytes
+    assert ternary_matmul_spec.memory_bytes(case) == 256 + 96 + 20 + 12
+
+
+@pytest.mark.parametrize("M", [1, 40])
+def test_a_row_of_the_identity_picks_a_column_of_weights(device: str, M: int):
+    levels = torch.randint(-1, 2, (70, 384))
+    given = operands(M, levels, device)
+    columns = torch.randperm(384)[:M]
+    given["x"] = torch.eye(384)[columns].to(torch.int8).to(device)
+    assert torch.equal(ternary_matmul(**given).cpu().long(), levels[:, columns].t())
+
+
+@pytest.mark.parametrize("M", [1, 40])
+def test_the_largest_sums_are_exact(device: str, M: int):
+    given = operands(M, torch.ones(5, 1024, dtype=torch.int8), device)
+    given["x"][:] = -128
+    assert torch.equal(ternary_matmul(**given).float(), torch.full((M, 5), -131_072.0, device=device))
+    assert 128 * 64 * MAX_K < 2**31
+
+
+def test_rows_of_wider_matrices_are_read_where_they_lie(device: str):
+    given = operands(3, torch.randint(-1, 2, (70, 384)), device)
+    whole = ternary_matmul(**given)
+    for name in ("x", "packed"):
+        n_rows, n_cols = given[name].shape
+        wider = torch.full((n_rows, n_cols + 16), 85, dtype=given[name].dtype, device=device)
+        wider[:, :n_cols] = given[name]
+        given[name] = wider[:, :n_cols]
+    assert torch.equal(ternary_matmul(**given), whole)
+
+
+@pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
+def test_more_rows_compile_for_every_target_without_spilling(M: int, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    case = make_case("ternary_matmul", "int8", M=M, N=1024, K=256)
+    for fact in compile_case(ternary_matmul_spec, ternary_matmul_spec.implementations["triton"], case):
+        assert fact.outcome is Outcome.OK, fact.message
+        assert fact.local_bytes == 0, fact
+        assert not fact.spilled_registers, fact
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "message"),
+    [
+        ("x", torch.ones(2, 128), r"x is torch.float32, which is none of torch.int8; call x\.to\(torch.int8\)"),
+        ("x", torch.ones(2, 100, dtype=torch.int8), "x has 100 columns, no multiple of 128 up to .*; pad or split"),
+        ("packed", torch.ones(3, 33, dtype=torch.uint8), "the packed columns must be equal, got x 32, packed 33"),
+        ("packed", torch.ones(3, 32, dtype=torch.int8), r"packed is torch.int8.*packed\.to\(torch.uint8\)"),
+        ("weight_scale", torch.ones(1, 1), r"weight_scale must be contiguous float32 of shape \(3, 1\)"),
+    ],
+)
+def test_an_operand_that_would_be_read_wrongly_is_refused(name: str, broken: torch.Tensor, message: str):
+    with pytest.raises(KernelError, match=message):
+        ternary_matmul(**{**operands(2, torch.ones(3, 128, dtype=torch.int8), "cpu"), name: broken})

@@ -1,0 +1,104 @@
+import pytest
+import torch
+
+from collector.machine_code.static import compile_case
+from collector.part import Outcome
+from kernels.errors import KernelError
+from kernels.low_precision.packing import pack_int4
+from kernels.low_precision.w4a16_matmul import MAX_FEW_ROWS, w4a16_matmul, w4a16_matmul_config, w4a16_matmul_spec
+from kernels.target import Target
+from tests.kernels.builders import make_case
+
+
+def operands(M: int, N: int, K: int, device: str, dtype: torch.dtype = torch.float16) -> dict[str, torch.Tensor]:
+    return {
+        "x": torch.randn(M, K).to(dtype).to(device),
+        "packed": pack_int4(torch.randint(0, 16, (K, N))).to(device),
+        "scale": torch.rand(K // 128, N).to(dtype).to(device),
+        "packed_zero": pack_int4(torch.randint(0, 16, (K // 128, N))).to(device),
+    }
+
+
+def test_cost_of_one_group_of_three_by_eight():
+    case = make_case("w4a16_matmul", "bfloat16", M=3, N=8, K=128)
+    # 3 x 8 x 128 products and as many additions; 8 x 128 weights are centred and scaled
+    assert w4a16_matmul_spec.flop_count(case) == 2 * 3072 + 2 * 1024
+    # x of 384 and out of 24 numbers of 2 bytes, 1024 weights of half a byte, 8 scales of 2 bytes and zeros of half one
+    assert w4a16_matmul_spec.memory_bytes(case) == 768 + 48 + 512 + 16 + 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("M", [1, 40])
+def test_a_row_of_the_identity_picks_a_row_of_weights(device: str, M: int, dtype: torch.dtype):
+    levels = torch.randint(0, 16, (256, 48))
+    zeros = torch.randint(0, 16, (2, 48))
+    given = operands(M, 48, 256, device, dtype)
+    given["packed"], given["packed_zero"] = pack_int4(levels).to(device), pack_int4(zeros).to(device)
+    given["scale"] = torch.ones_like(given["scale"])
+    rows = torch.randperm(256)[:M]
+    given["x"] = torch.eye(256)[rows].to(dtype).to(device)
+    assert torch.equal(w4a16_matmul(**given).cpu().long(), levels[rows] - zeros[rows // 128])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_outliers_in_x_do_not_drown_the_rest(device: str, dtype: torch.dtype):
+    given = operands(2, 64, 256, device, dtype)
+    given["x"][:, 5] = 1000.0
+    given["packed"][5] = given["packed_zero"][0]  # whose weights are zero
+    without = {**given, "x": given["x"].clone()}
+    without["x"][:, 5] = 0.0
+    precision = torch.finfo(dtype).eps
+    rms = w4a16_matmul(**without).float().square().mean().sqrt().item()
+    torch.testing.assert_close(
+        w4a16_matmul(**given), w4a16_matmul(**without), rtol=2 * precision, atol=2 * precision * rms
+    )
+
+
+@pytest.mark.parametrize("M", [3, 40])
+def test_rows_of_a_wider_x_are_read_where_they_lie(device: str, M: int):
+    given = operands(M, 48, 256, device)
+    wider = torch.full((M, 300), 1e4, dtype=torch.float16, device=device)
+    wider[:, 8:264] = given["x"]
+    assert torch.equal(w4a16_matmul(**{**given, "x": wider[:, 8:264]}), w4a16_matmul(**given))
+
+
+def test_a_long_k_is_split_until_there_are_four_programs_for_each_multiprocessor():
+    tiling = w4a16_matmul_config(16, 4096, 4096, Target("cuda", "sm_90"), 132)
+    assert tiling.groups_per_split == 1  # 16 tiles of 256 columns, 32 splits
+    tiling = w4a16_matmul_config(1, 28_672, 8192, Target("cuda", "sm_90"), 132)
+    assert tiling.groups_per_split == 16  # 112 tiles, 4 splits of 64 groups
+    tiling = w4a16_matmul_config(8192, 4096, 4096, Target("cuda", "sm_90"), 132)
+    assert tiling.groups_per_split == 32  # 2048 tiles: no split
+
+
+@pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
+def test_more_rows_compile_for_every_target_without_spilling(M: int, monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    case = make_case("w4a16_matmul", "bfloat16", M=M, N=1024, K=256)
+    for fact in compile_case(w4a16_matmul_spec, w4a16_matmul_spec.implementations["triton"], case):
+        assert fact.outcome is Outcome.OK, fact.message
+        assert fact.local_bytes == 0, fact
+        assert not fact.spilled_registers, fact
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "message"),
+    [
+        ("x", torch.ones(2, 256), r"x is torch.float32, which is none of torch.float16, torch.bfloat16"),
+        ("x", torch.ones(2, 200, dtype=torch.float16), "x 200, packed 256"),
+        ("scale", torch.ones(2, 16, dtype=torch.bfloat16), "the dtypes must be equal"),
+        ("scale", torch.ones(2, 24, dtype=torch.float16), r"scale \(2, 24\), groups \(2, 16\)"),
+        ("scale", torch.ones(16, 2, dtype=torch.float16).t(), r"contiguous along its last dim.*scale\.contiguous\(\)"),
+        ("packed", torch.ones(256, 2), r"packed is torch.float32, must be torch.int32; call packed\.to"),
+        ("packed_zero", torch.ones(1, 2, dtype=torch.int32), r"packed_zero \(1, 2\), groups \(2, 2\)"),
+    ],
+)
+def test_an_operand_that_would_be_read_wrongly_is_refused(name: str, broken: torch.Tensor, message: str):
+    with pytest.raises(KernelError, match=message):
+        w4a16_matmul(**{**operands(2, 16, 256, "cpu"), name: broken})
+
+
+def test_columns_that_are_no_whole_groups_are_refused():
+    given = operands(2, 16, 256, "cpu")
+    with pytest.raises(KernelError, match="no multiple of 128; pad x and the weights"):
+        w4a16_matmul(given["x"][:, :200].contiguous(), given["packed"][:200], given["scale"], given["packed_zero"])

@@ -1,0 +1,74 @@
+import pytest
+import torch
+
+from kernels.errors import KernelError
+from kernels.normalisation.group_norm_silu import (
+    group_norm_silu,
+    group_norm_silu_reference,
+    group_norm_silu_spec,
+    part_length,
+)
+from kernels.shapes import feature_maps
+from tests.kernels.builders import make_case
+
+
+def make_operands(*shape: int, device: str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return (
+        torch.randn(shape, device=device),
+        torch.rand(shape[1], device=device) + 0.5,
+        torch.randn(shape[1], device=device),
+    )
+
+
+def test_cost_of_one_image_of_two_channels_of_three_pixels():
+    case = make_case("group_norm_silu", "bfloat16", B=1, C=2, H=1, W=3, G=1)
+    # 6 elements: 6 additions for the means, 18 for the variances, 24 for the affine map, 24 for SiLU
+    assert group_norm_silu_spec.flop_count(case) == 6 + 18 + 24 + 24
+    # elements of 2 bytes: 6 of x and 2 each of weight and bias in, 6 out
+    assert group_norm_silu_spec.memory_bytes(case) == 12 + 4 + 4 + 12
+
+
+def test_a_group_is_split_into_tiles_until_there_would_be_too_many_parts():
+    widest = feature_maps()[0].shape
+    group_size = int(widest["C"]) // 32 * int(widest["H"]) * int(widest["W"])
+    assert group_size == 40 * 4096
+    assert part_length(group_size) == 4096
+    assert part_length(64 * 4096) == 4096
+    assert part_length(64 * 4096 + 1) == 2 * 4096
+
+
+def test_a_group_of_more_tiles_than_parts_agrees_with_the_reference(device: str):
+    x, weight, bias = make_operands(1, 2, 3, 88_000, device=device)
+    assert part_length(3 * 88_000) == 2 * 4096  # two tiles to a part
+    actual = group_norm_silu(x, weight, bias, n_groups=2)
+    torch.testing.assert_close(actual, group_norm_silu_reference(x, weight, bias, n_groups=2))
+
+
+def test_a_mean_far_from_zero_does_not_cancel_the_variance(device: str):
+    x, weight, bias = make_operands(1, 2, 80, 80, device=device)
+    x += 1e4
+    expected = group_norm_silu_reference(x.double(), weight.double(), bias.double(), n_groups=1)
+    torch.testing.assert_close(group_norm_silu(x, weight, bias, n_groups=1).double(), expected, atol=5e-3, rtol=0)
+
+
+def test_the_operator_can_be_traced(device: str):
+    x, weight, bias = make_operands(1, 4, 3, 5, device=device)
+    torch.library.opcheck(torch.ops.roofwatch.group_norm_silu.default, (x, weight, bias, 2, 1e-5))
+
+
+def test_what_it_would_read_wrongly_is_refused_with_a_way_out():
+    x, weight, bias = make_operands(2, 4, 3, 5)
+    with pytest.raises(KernelError, match=r"group_norm_silu: x must be contiguous.*call x\.contiguous\(\)"):
+        group_norm_silu(x.transpose(0, 1).contiguous().transpose(0, 1), weight, bias, n_groups=2)
+    with pytest.raises(KernelError, match=r"4 channels cannot be split into 3 groups; give an n_groups that divides"):
+        group_norm_silu(x, weight, bias, n_groups=3)
+    with pytest.raises(KernelError, match=r"weight requires a gradient.*torch\.no_grad\(\)"):
+        group_norm_silu(x, weight.requires_grad_(), bias, n_groups=2)
+    with pytest.raises(KernelError, match="the channels must be equal"):
+        group_norm_silu(x, weight.detach(), bias[:3], n_groups=2)
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 3, 5), (2, 4, 0, 5)])
+def test_an_empty_batch_gives_an_empty_result(shape: tuple[int, int, int, int]):
+    x, weight, bias = make_operands(*shape)
+    assert group_norm_silu(x, weight, bias, n_groups=2).shape == shape

@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from kernels.errors import KernelError
+from kernels.overhead.launch_chain import launch_chain, launch_chain_spec
+from roofwatch import UnsupportedError
+from tests.kernels.builders import make_case
+
+GRAPHS = ("triton_graph", "eager_graph")
+
+
+def test_cost_of_three_launches_on_two_elements():
+    case = make_case("launch_chain", n_launches=3, n_elements=2)
+    assert launch_chain_spec.flop_count(case) == 3 * 2
+    # 2 floats of 4 bytes in, 2 out
+    assert launch_chain_spec.memory_bytes(case) == 8 + 8
+
+
+@pytest.mark.parametrize("n_launches", [1, 2, 7])
+def test_every_launch_adds_one_and_x_stays(device: str, n_launches: int):
+    x = torch.zeros(5, device=device)
+    assert torch.equal(launch_chain(x, n_launches), torch.full_like(x, n_launches))
+    assert not x.any()
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_says_what_it_needs_where_there_is_no_gpu(name: str):
+    with pytest.raises(UnsupportedError, match="needs a GPU"):
+        launch_chain_spec.implementations[name].launch(torch.zeros(5), 3)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_reads_what_its_input_holds_now(device: str, name: str):
+    if device == "cpu":
+        pytest.skip("a CUDA graph is captured on a GPU")
+    replay = launch_chain_spec.implementations[name].launch
+    x = torch.zeros(5, device=device)
+    assert torch.equal(replay(x, 3), torch.full_like(x, 3))
+    x += 10
+    assert torch.equal(replay(x, 3), torch.full_like(x, 13))
+    assert torch.equal(replay(x, 4), torch.full_like(x, 14))
+    assert torch.equal(replay(x + 1, 3), torch.full_like(x, 14))
+
+
+def test_a_chain_without_a_launch_is_refused_with_the_way_out():
+    with pytest.raises(KernelError, match="n_launches is 0; pass 1 or more, or take x itself"):
+        launch_chain(torch.zeros(5), 0)

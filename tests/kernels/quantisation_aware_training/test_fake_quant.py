@@ -1,0 +1,90 @@
+"""Of ternary_fake_quant and nonary_fake_quant, which share their kernels."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from kernels.errors import KernelError
+from kernels.quantisation_aware_training.nonary_fake_quant import nonary_fake_quant, nonary_fake_quant_spec
+from kernels.quantisation_aware_training.ternary_fake_quant import ternary_fake_quant, ternary_fake_quant_spec
+from tests.kernels.builders import make_case
+
+FakeQuant = Callable[[torch.Tensor], torch.Tensor]
+EACH = pytest.mark.parametrize(
+    ("fake_quant", "highest"), [(ternary_fake_quant, 1), (nonary_fake_quant, 4)], ids=["ternary", "nonary"]
+)
+
+
+@pytest.mark.parametrize("spec", [ternary_fake_quant_spec, nonary_fake_quant_spec], ids=lambda spec: spec.name)
+def test_cost_of_two_rows_of_three(spec):
+    forward = make_case(spec.name, "bfloat16", n_rows=2, n_cols=3)
+    # 6 elements: magnitude, addition, product, rounding, two comparisons, product
+    assert spec.flop_count(forward) == 6 * 7
+    # 6 elements of 2 bytes in and out
+    assert spec.memory_bytes(forward) == 12 + 12
+    backward = make_case(spec.name, "bfloat16", "bwd", n_rows=2, n_cols=3)
+    # 6 elements: product, rounding, magnitude, comparison
+    assert spec.flop_count(backward) == 6 * 4
+    # 6 elements of 2 bytes each of x, out's gradient and x's gradient
+    assert spec.memory_bytes(backward) == 12 + 12 + 12
+
+
+@EACH
+def test_a_row_takes_on_its_levels_times_the_mean_of_its_magnitudes(device: str, fake_quant: FakeQuant, highest: int):
+    x = torch.randn(3, 500, device=device)
+    scale = x.abs().mean(dim=1, keepdim=True)
+    levels = (fake_quant(x) / scale).round()
+    torch.testing.assert_close(fake_quant(x), levels * scale)
+    assert levels.unique().tolist() == list(range(-highest, highest + 1))
+
+
+@EACH
+@pytest.mark.parametrize("n_cols", [1000, MAX_COLS_IN_REGISTERS + 100])
+def test_the_gradient_passes_where_the_level_is_not_clamped(
+    device: str, fake_quant: FakeQuant, highest: int, n_cols: int
+):
+    x = torch.randn(2, n_cols, device=device)
+    x[0, :4] = 1e6 * torch.tensor([1.0, -1.0, 0.0, 1.0], device=device)  # far beyond, in a row whose rest is near zero
+    x.requires_grad_(True)
+    upstream = torch.randn(2, n_cols, device=device)
+    (gradient,) = torch.autograd.grad(fake_quant(x), x, upstream)
+    steps = (x / x.abs().mean(dim=1, keepdim=True)).detach()
+    is_near_threshold = (steps.abs() - highest - 0.5).abs() < 1e-4
+    expected = torch.where(steps.abs() < highest + 0.5, upstream, 0.0)
+    assert torch.equal(gradient[~is_near_threshold], expected[~is_near_threshold])
+    assert not gradient[0, [0, 1, 3]].any()
+
+
+@EACH
+def test_a_gradient_expanded_from_a_scalar_is_read_right(device: str, fake_quant: FakeQuant, highest: int):
+    x = torch.full((2, 70), 0.3, device=device, requires_grad=True)  # every level is 1
+    fake_quant(x).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.ones_like(x))
+
+
+@EACH
+def test_rows_of_a_wider_matrix_are_read_where_they_lie(device: str, fake_quant: FakeQuant, highest: int):
+    rows = torch.randn(3, 105, device=device)[:, :100]
+    assert torch.equal(fake_quant(rows), fake_quant(rows.contiguous()))
+
+
+@EACH
+def test_a_row_of_zeros_stays_zero(device: str, fake_quant: FakeQuant, highest: int):
+    assert not fake_quant(torch.zeros(2, 70, device=device)).any()
+
+
+@EACH
+def test_an_empty_batch_gives_an_empty_result_and_gradient(fake_quant: FakeQuant, highest: int):
+    x = torch.empty(0, 5, requires_grad=True)
+    fake_quant(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.shape == (0, 5)
+
+
+@EACH
+def test_rows_without_columns_are_refused(fake_quant: FakeQuant, highest: int):
+    with pytest.raises(KernelError, match=r"without a mean.*at least one column"):
+        fake_quant(torch.empty(5, 0))

@@ -1,0 +1,119 @@
+import pytest
+import torch
+
+from kernels.errors import KernelError
+from kernels.reduction.cross_entropy import cross_entropy, cross_entropy_spec
+from tests.kernels.builders import make_case
+
+LENGTHS = [1000, 5001]
+
+
+def make_logits_and_labels(n_rows: int, n_cols: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(n_rows, n_cols, device=device), torch.randint(n_cols, (n_rows,), device=device)
+
+
+def test_forward_cost_of_nine_rows_of_three_of_which_one_is_ignored():
+    case = make_case("cross_entropy", n_rows=9, n_cols=3)
+    # 24 elements of rows that are kept: compare, subtract, exp, add
+    assert cross_entropy_spec.flop_count(case) == 24 * 4
+    # 24 floats of 4 bytes and 9 labels of 8 in, 9 losses of 4 out
+    assert cross_entropy_spec.memory_bytes(case) == 96 + 72 + 36
+
+
+def test_backward_cost_of_nine_rows_of_three_of_which_one_is_ignored():
+    case = make_case("cross_entropy", "bfloat16", "bwd", n_rows=9, n_cols=3)
+    # 24 elements of rows that are kept: subtract, exp, multiply
+    assert cross_entropy_spec.flop_count(case) == 24 * 3
+    # 24 elements of 2 bytes, 9 labels of 8 and 8 gradients of 4 in, 27 elements of 2 bytes out
+    assert cross_entropy_spec.memory_bytes(case) == 48 + 72 + 32 + 54
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+def test_masked_and_large_logits_agree_with_torch(device: str, n_cols: int):
+    logits, labels = make_logits_and_labels(3, n_cols, device)
+    labels[:] = n_cols - 1
+    logits[0, : n_cols - 1] = -torch.inf  # whole tiles, and the label alone is left
+    logits[1, ::2] = -torch.inf
+    logits[1, -1] = 0.0
+    logits[2] *= 1e4
+    expected = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    torch.testing.assert_close(cross_entropy(logits, labels), expected)
+
+
+def test_an_ignored_row_is_not_read_and_gives_zero_loss_and_gradient(device: str):
+    logits, labels = make_logits_and_labels(4, 1000, device)
+    labels[1] = -100
+    logits[1] = torch.nan
+    logits.requires_grad_()
+    loss = cross_entropy(logits, labels)
+    loss.sum().backward()
+    assert loss[1] == 0
+    assert logits.grad is not None
+    assert torch.equal(logits.grad[1], torch.zeros_like(logits[1]))
+    assert loss.isfinite().all()
+    assert logits.grad.isfinite().all()
+
+
+def test_another_label_can_be_the_ignored_one(device: str):
+    logits, _ = make_logits_and_labels(3, 63, device)
+    labels = torch.tensor([0, 5, 0], device=device)
+    expected = torch.nn.functional.cross_entropy(logits, labels, ignore_index=0, reduction="none")
+    torch.testing.assert_close(cross_entropy(logits, labels, ignore_index=0), expected)
+
+
+@pytest.mark.parametrize("label", [-1, 63, 2**40])
+def test_a_label_that_names_no_column_gives_nan(device: str, label: int):
+    logits, labels = make_logits_and_labels(2, 63, device)
+    labels[1] = label
+    logits.requires_grad_()
+    loss = cross_entropy(logits, labels)
+    loss.sum().backward()
+    assert loss.isnan().tolist() == [False, True]
+    assert logits.grad is not None
+    assert logits.grad.isnan().all(dim=1).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+def test_rows_of_a_padded_vocabulary_are_read_where_they_lie(device: str, n_cols: int):
+    padded, labels = make_logits_and_labels(3, n_cols + 7, device)
+    labels %= n_cols
+    there, here = padded[:, :n_cols].requires_grad_(), padded[:, :n_cols].contiguous().requires_grad_()
+    assert torch.equal(cross_entropy(there, labels), cross_entropy(here, labels))
+    (grad_there,) = torch.autograd.grad(cross_entropy(there, labels).mean(), there)
+    (grad_here,) = torch.autograd.grad(cross_entropy(here, labels).mean(), here)
+    assert torch.equal(grad_there, grad_here)
+
+
+@pytest.mark.parametrize("n_cols", LENGTHS)
+def test_the_gradient_of_the_mean_is_read_right_from_one_expanded_scalar(device: str, n_cols: int):
+    logits, labels = make_logits_and_labels(3, n_cols, device)
+    logits.requires_grad_()
+    (actual,) = torch.autograd.grad(cross_entropy(logits, labels).mean(), logits)
+    (expected,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, labels), logits)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_the_loss_of_half_precision_logits_is_float32(device: str):
+    logits, labels = make_logits_and_labels(2, 63, device)
+    assert cross_entropy(logits.bfloat16(), labels).dtype is torch.float32
+
+
+def test_labels_of_another_dtype_layout_or_number_are_refused_with_a_way_out():
+    logits = torch.randn(2, 63)
+    with pytest.raises(KernelError, match=r"call labels\.long\(\)"):
+        cross_entropy(logits, torch.tensor([1, 2], dtype=torch.int32))
+    with pytest.raises(KernelError, match=r"call labels\.contiguous\(\)"):
+        cross_entropy(logits, torch.zeros(4, dtype=torch.int64)[::2])
+    with pytest.raises(KernelError, match="cross_entropy: the rows must be equal"):
+        cross_entropy(logits, torch.tensor([1, 2, 3]))
+    with pytest.raises(KernelError, match="at least one"):
+        cross_entropy(torch.empty(2, 0), torch.tensor([1, 2]))
+
+
+def test_an_empty_batch_gives_an_empty_result_and_gradient():
+    logits = torch.empty(0, 5, requires_grad=True)
+    loss = cross_entropy(logits, torch.empty(0, dtype=torch.int64))
+    loss.sum().backward()
+    assert loss.shape == (0,)
+    assert logits.grad is not None
+    assert logits.grad.shape == (0, 5)

@@ -1,0 +1,104 @@
+from typing import Any
+
+import pytest
+import torch
+
+from kernels.errors import KernelError
+from kernels.sparsity.block_sparse_matmul import block_sparse_matmul, block_sparse_matmul_spec, unfold_blocks
+from roofwatch import InputMaker
+from tests.kernels.builders import make_case
+
+OPERANDS = ("blocks", "row_pointers", "column_indices", "x")
+
+
+def make_operands(
+    M: int = 64, N: int = 5, K: int = 96, block: int = 32, percent: int = 50, device: str = "cpu"
+) -> dict[str, torch.Tensor]:
+    case = make_case("block_sparse_matmul", M=M, N=N, K=K, block=block, percent=percent)
+    inputs = block_sparse_matmul_spec.inputs(case, InputMaker(case, device))
+    return {name: inputs[name] for name in OPERANDS}
+
+
+def test_cost_of_a_weight_with_half_of_its_blocks():
+    case = make_case("block_sparse_matmul", "bfloat16", M=64, N=3, K=128, block=32, percent=50)
+    # 4 of 8 blocks of 32 x 32, each weight with 3 products and 3 additions
+    assert block_sparse_matmul_spec.flop_count(case) == 4 * 1024 * 6
+    # of 2 bytes: 4 blocks, 128 x 3 of x and 64 x 3 of the product; 4 indices and 3 pointers of 4 bytes
+    assert block_sparse_matmul_spec.memory_bytes(case) == 8192 + 768 + 384 + 28
+
+
+def test_blocks_stand_where_their_indices_say():
+    blocks = torch.arange(1.0, 13.0).reshape(3, 2, 2)
+    weight = unfold_blocks(blocks, torch.tensor([0, 0, 2, 3]), torch.tensor([0, 2, 1]), n_columns=6)
+    assert weight.tolist() == [
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+        [1, 2, 0, 0, 5, 6],
+        [3, 4, 0, 0, 7, 8],
+        [0, 0, 9, 10, 0, 0],
+        [0, 0, 11, 12, 0, 0],
+    ]
+
+
+def test_the_inputs_have_the_share_of_blocks_that_they_say_and_rows_of_different_lengths():
+    operands = make_operands(M=640, K=640, percent=20)
+    assert operands["blocks"].shape[0] == 20 * 20 * 20 // 100
+    lengths = operands["row_pointers"].diff()
+    assert lengths.sum() == 80
+    assert lengths.unique().numel() > 2
+    for first, last in operands["row_pointers"].unfold(0, 2, 1).tolist():
+        columns = operands["column_indices"][first:last]
+        assert (columns.diff() > 0).all()  # no block twice
+
+
+def test_rows_without_a_block_are_zero_and_a_full_row_is_dense(device: str):
+    operands = make_operands(M=96, K=64, device=device)
+    operands["blocks"] = torch.randn(2, 32, 32, device=device)
+    operands["row_pointers"] = torch.tensor([0, 0, 2, 2], dtype=torch.int32, device=device)
+    operands["column_indices"] = torch.tensor([0, 1], dtype=torch.int32, device=device)
+    out = block_sparse_matmul(**operands)
+    assert not out[:32].any()
+    assert not out[64:].any()
+    dense = torch.cat(list(operands["blocks"]), dim=1) @ operands["x"]
+    torch.testing.assert_close(out[32:64], dense, atol=1e-4, rtol=1e-4)
+
+
+def test_a_weight_without_any_block_gives_zeros(device: str):
+    operands = make_operands(device=device)
+    empty = {
+        "blocks": operands["blocks"][:0],
+        "row_pointers": torch.zeros_like(operands["row_pointers"]),
+        "column_indices": operands["column_indices"][:0],
+    }
+    assert torch.equal(block_sparse_matmul(**empty, x=operands["x"]), torch.zeros(64, 5, device=device))
+
+
+def test_rows_of_a_wider_x_are_read_where_they_lie(device: str):
+    operands = make_operands(device=device)
+    wide = torch.cat([operands["x"], operands["x"]], dim=1)[:, :5]
+    assert torch.equal(block_sparse_matmul(**{**operands, "x": wide}), block_sparse_matmul(**operands))
+
+
+def test_torch_can_trace_the_operator(device: str):
+    operands = tuple(make_operands(device=device).values())
+    torch.library.opcheck(torch.ops.roofwatch.block_sparse_matmul.default, operands)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"blocks": torch.randn(3, 48, 48)}, "blocks of 48 x 48 are none of the squares of 32, 64, 128; cut them so"),
+        ({"blocks": torch.randn(3, 32, 64)}, "blocks of 32 x 64"),
+        ({"blocks": torch.randn(3, 64, 32)[:, ::2]}, r"blocks\.contiguous\(\)"),
+        ({"blocks": torch.randn(3, 32, 32).half()}, "the dtypes must be equal"),
+        ({"blocks": torch.randn(4, 32, 32)}, "blocks and column indices must be equal"),
+        ({"blocks": torch.randn(3, 32, 32, requires_grad=True)}, r"blocks\.detach\(\)"),
+        ({"row_pointers": torch.tensor([0, 1, 3])}, r"row_pointers\.to\(torch\.int32\)"),
+        ({"row_pointers": torch.tensor([], dtype=torch.int32)}, "row_pointers is empty"),
+        ({"x": torch.randn(5, 96).t()}, r"x\.contiguous\(\)"),
+        ({"x": torch.randn(100, 5)}, "x has 100 rows; pad it and the weight to a multiple of 32"),
+    ],
+)
+def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):
+    with pytest.raises(KernelError, match=message):
+        block_sparse_matmul(**{**make_operands(), **changed})
