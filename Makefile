@@ -10,7 +10,7 @@ STAMP := $(VENV)/.set-up
 GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu lint types format screenshots bench-detection bench-precision up down clean
+.PHONY: help setup demo test test-gpu gpu-records lint types format screenshots bench-detection bench-precision up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test: $(STAMP) ## Run every test that needs no GPU
 test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with pytest alone
 	@$(GPU_PYTHON) -c 'import pytest' 2>/dev/null || $(GPU_PYTHON) -m pip install --quiet pytest
 	@$(GPU_PYTHON) -m pytest -m gpu -o addopts=
+
+gpu-records: ## Records of real runs on this machine's GPU into examples/, and how far its timers and two runs agree
+	@PYTHONPATH=. $(GPU_PYTHON) bench/gpu_records.py examples
 
 lint: $(STAMP) ## Check style
 	@$(BIN)/ruff check .

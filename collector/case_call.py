@@ -16,7 +16,7 @@ from collector.checking.evaluation import (
     upstream_gradients,
 )
 from collector.errors import SuiteError
-from roofwatch.spec import Case, Direction, Implementation, KernelSpec
+from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec
 
 
 def compiled(implementation: Implementation) -> Callable[..., Any]:
@@ -29,14 +29,16 @@ def compiled(implementation: Implementation) -> Callable[..., Any]:
     return form
 
 
-def prepare_call(launch: Callable[..., Any], spec: KernelSpec, case: Case, device: str) -> Callable[[], object]:
+def prepare_call(
+    launch: Callable[..., Any], spec: KernelSpec, case: Case, device: str, draws: Draws | None = None
+) -> Callable[[], object]:
     """Make the case's inputs, and give the call that does its work: the forward pass without a graph, or the gradients
     alone.
 
     Raises:
         SuiteError: what the call gives back cannot be differentiated.
     """
-    inputs = make_inputs(spec, case, device)
+    inputs = make_inputs(spec, case, device, draws=draws)
     if case.direction is Direction.FWD:
 
         def forward() -> object:

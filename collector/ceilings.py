@@ -36,7 +36,7 @@ _ALIASES = {"float8_e5m2": "float8_e4m3fn"}
 """Multiplied at the same rate."""
 
 
-def measure_ceilings(device: str, dtypes: Sequence[str]) -> list[Ceiling]:
+def measure_ceilings(device: str, dtypes: Sequence[str]) -> Iterator[Ceiling]:
     """Measure bytes/s by copying and FLOP/s by the vendor's matmul, per dtype; the best of several tries each.
 
     Args:
@@ -44,17 +44,19 @@ def measure_ceilings(device: str, dtypes: Sequence[str]) -> list[Ceiling]:
         dtypes: Those of the suite, and with each those that its products may be computed in; others are not measured.
             float32 always is: it also bounds what has no matmul.
 
-    Returns:
-        Those that were measured, then the datasheet's. A dtype that the device cannot multiply has none.
+    Yields:
+        Each as soon as it is measured, then the datasheet's. A dtype that the device cannot multiply has none.
     """
     is_gpu = device.startswith("cuda")
     wanted = _wanted(dtypes, is_gpu=is_gpu)
-    ceilings = list(_gpu_memory(device) if is_gpu else _cpu_memory(device))
-    ceilings += [ceiling for dtype in wanted if (ceiling := _matmul_ceiling(device, dtype)) is not None]
+    yield from _gpu_memory(device) if is_gpu else _cpu_memory(device)
+    for dtype in wanted:
+        ceiling = _matmul_ceiling(device, dtype)
+        if ceiling is not None:
+            yield ceiling
     if is_gpu:
-        ceilings += datasheet_ceilings(torch.cuda.get_device_properties(device).name, wanted)
+        yield from datasheet_ceilings(torch.cuda.get_device_properties(device).name, wanted)
         torch.cuda.empty_cache()  # what is timed next shall not find gigabytes set aside
-    return ceilings
 
 
 def _wanted(dtypes: Sequence[str], *, is_gpu: bool) -> list[str]:

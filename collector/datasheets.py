@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
+from collector.device_state import DeviceState
 from collector.machine import Ceiling
 
 
@@ -224,6 +226,8 @@ class PublishedCeiling:
     published_per_s: float
     at_clock_per_s: float
     """The same at the clock that was seen; for memory, whose clock is its own, as published."""
+    sm_clock_mhz: float | None = None
+    """That was seen while it was measured, or else in the run; None where nobody watched."""
 
     @property
     def share(self) -> float:
@@ -236,26 +240,32 @@ class PublishedCeiling:
 
 
 def beside_datasheet(
-    ceilings: Sequence[Ceiling], device_name: str, *, sm_clock_mhz: float | None = None
+    ceilings: Sequence[Ceiling],
+    device_name: str,
+    *,
+    at_ceilings: Sequence[DeviceState] = (),
+    sm_clock_mhz: float | None = None,
 ) -> list[PublishedCeiling]:
     """The measured ceilings that the datasheet has a figure for; none of a device that is not listed.
 
     Args:
         ceilings: Of one run.
         device_name: As torch gives it.
-        sm_clock_mhz: That was seen; the clock of the datasheet counts where none was.
+        at_ceilings: Of the device while each measured one was taken, in their order.
+        sm_clock_mhz: That was seen in the run, for records without the above; the clock of the datasheet counts where
+            none was.
     """
     sheet = datasheet_of(device_name)
     if sheet is None:
         return []
     found = []
-    for ceiling in ceilings:
+    measured = [ceiling for ceiling in ceilings if ceiling.source == "measured"]
+    for ceiling, state in zip_longest(measured, at_ceilings[: len(measured)]):
         dtype = ceiling.dtype or ""
-        if ceiling.source == "datasheet":
-            continue
+        clock_mhz = sm_clock_mhz if state is None else state.sm_clock_mhz or sm_clock_mhz
         if ceiling.resource == "memory" and ceiling.level == "dram":
-            found.append(PublishedCeiling(ceiling, sheet.bytes_per_s, sheet.bytes_per_s))
+            found.append(PublishedCeiling(ceiling, sheet.bytes_per_s, sheet.bytes_per_s, clock_mhz))
         elif ceiling.resource == "compute" and dtype in sheet.flop_per_s:
-            at_clock = sheet.flop_per_s_at(dtype, sm_clock_mhz or sheet.clock_mhz(dtype))
-            found.append(PublishedCeiling(ceiling, sheet.flop_per_s[dtype], at_clock))
+            at_clock = sheet.flop_per_s_at(dtype, clock_mhz or sheet.clock_mhz(dtype))
+            found.append(PublishedCeiling(ceiling, sheet.flop_per_s[dtype], at_clock, clock_mhz))
     return found

@@ -40,19 +40,22 @@ class Telemetry(Part):
     """Why there are no readings, or not all."""
     started_at: AwareDatetime
     offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
-    """Of each reading, after `started_at`, by a clock that never goes back."""
+    """Of each reading, after `started_at`, by a clock that never goes back; parts of a run that was cut short lie as
+    far apart as the wall clock says."""
     sm_clock_mhz: tuple[_Reading, ...] = ()
     memory_clock_mhz: tuple[_Reading, ...] = ()
     power_w: tuple[_Reading, ...] = ()
     temperature_c: tuple[_Reading, ...] = ()
     energy_j: tuple[_Reading, ...] = ()
-    """Since the first reading."""
+    """Since the first reading; of a run that was cut short, without what was spent before it was gone on with."""
     clock_event_reasons: tuple[tuple[Name, ...], ...] = ()
     foreign_process_count: tuple[Count | None, ...] = ()
+    at_ceilings: tuple[DeviceState, ...] = ()
+    """While each ceiling that was measured was taken, in their order: a matmul's holds at the clock that it ran at."""
 
     @model_validator(mode="after")
     def _columns_of_one_length(self) -> Self:
         for name, value in self:
-            if isinstance(value, tuple) and value and len(value) != len(self.offset_ms):
+            if name != "at_ceilings" and isinstance(value, tuple) and value and len(value) != len(self.offset_ms):
                 raise ValueError(f"telemetry: {len(self.offset_ms)} readings with {len(value)} of {name}")
         return self

@@ -172,6 +172,12 @@ class Measurement(Part):
         return _median_of(span for block in self.blocks for span in block.span_ns)
 
     @property
+    def joules_per_launch(self) -> float | None:
+        """Median energy of a launch over the blocks; None where the device does not count it."""
+        states = [block.device_state for block in self.blocks]
+        return _median_of([None if state is None else state.energy_per_launch_j for state in states])
+
+    @property
     def is_host_bound(self) -> bool:
         """Whether a caller who launches one after the other waits for the host: a faster kernel changes little."""
         median_ns, host_ns = self.median_ns, self.host_ns
@@ -213,9 +219,7 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
         values["bus_bytes_per_s"] = case.bus_bytes / median_ns * 1e9
     if measurement.utilisation is not None:
         values["utilisation"] = measurement.utilisation
-    joules = _median_of(
-        block.device_state.energy_per_launch_j for block in measurement.blocks if block.device_state is not None
-    )
+    joules = measurement.joules_per_launch
     if joules is not None:
         values["joules_per_launch"] = joules
     assert values.keys() <= METRICS.keys()

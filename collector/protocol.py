@@ -214,6 +214,14 @@ class Failure(_Message):
     message: str
 
 
+class MeasuredCeiling(_Message):
+    """A ceiling, and when it was measured, by the monotonic clock."""
+
+    ceiling: Ceiling
+    began_ns: int
+    ended_ns: int
+
+
 class TimedBlock(_Message):
     block: Block
     launches_per_sample: int
@@ -250,7 +258,7 @@ class Reply(_Message):
     environment: Environment | None = None
     device_uuid: str | None = None
     """Of the GPU that torch uses, as it gives it; of no interest outside of this machine, and in no record."""
-    ceilings: tuple[Ceiling, ...] | None = None
+    ceilings: tuple[MeasuredCeiling, ...] | None = None
     timing: TimingChoice | None = None
     accuracy: Accuracy | None = None
     fully_checked: FullyChecked | None = None

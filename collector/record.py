@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 from uuid import UUID
 
 import orjson
-from pydantic import AwareDatetime, BaseModel, Field, ValidationError, model_validator
+from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from collector.artefact import Artefact
 from collector.case_record import CaseRecord
@@ -32,9 +30,10 @@ from collector.part import Count, Name, Part, Sha
 from collector.results import Accuracy, Counters, StaticFacts
 from collector.skipped_kernel import SkippedKernel
 from collector.source_line import SourceLine
+from collector.unread_fields import find_unread
 
 SCHEMA_MAJOR = 1
-SCHEMA_VERSION = "1.3"
+SCHEMA_VERSION = "1.4"
 MAX_RECORD_BYTES = 512 * 2**20
 
 
@@ -140,7 +139,7 @@ class RunRecord(Part):
 
     def unread_fields(self) -> dict[str, Any]:
         """Fields that a newer minor version wrote and this one only keeps, by their path."""
-        return dict(_extras(self, ""))
+        return find_unread(self)
 
     @classmethod
     def from_json(cls, document: bytes, *, name: str) -> Self:
@@ -161,6 +160,11 @@ class RunRecord(Part):
             raise RecordError(
                 f"{name}: not a complete JSON document ({error}); measure again or copy it again"
             ) from None
+        return cls.from_parsed(parsed, name=name)
+
+    @classmethod
+    def from_parsed(cls, parsed: object, *, name: str) -> Self:
+        """Validate a document that was parsed; otherwise as `from_json`."""
         if not isinstance(parsed, dict) or "schema_version" not in parsed or "run_id" not in parsed:
             raise RecordError(f"{name}: not a roofwatch record: it has no schema_version and run_id")
         version = str(parsed["schema_version"])
@@ -229,28 +233,6 @@ def json_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = f"roofwatch RunRecord {SCHEMA_VERSION}"
     return schema
-
-
-def _extras(part: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in (part.model_extra or {}).items():
-        yield prefix + name, value
-    for name in _fields_with_parts(type(part)):
-        value = getattr(part, name)
-        for step, child in enumerate(value) if isinstance(value, tuple) else ((None, value),):
-            if isinstance(child, BaseModel):
-                yield from _extras(child, f"{prefix}{name}{'' if step is None else f'.{step}'}.")
-
-
-@cache
-def _fields_with_parts(part: type[BaseModel]) -> tuple[str, ...]:
-    """Names of the fields that may hold parts: all others, such as samples, need not be looked through."""
-    return tuple(name for name, field in part.model_fields.items() if _may_hold_parts(field.annotation))
-
-
-def _may_hold_parts(annotation: object) -> bool:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return True
-    return any(_may_hold_parts(inner) for inner in getattr(annotation, "__args__", ()))
 
 
 def utc_now() -> datetime:

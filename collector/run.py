@@ -12,13 +12,15 @@ from pathlib import Path
 
 from collector.device.device_watch import DeviceWatch
 from collector.keeping.journal import Journal
+from collector.machine_code.static_compiler import StaticCompiler
 from collector.nursery import Nursery
 from collector.protocol import Mode
 from collector.record import Pairing, RunRecord, Side
 from collector.revision import SuiteAt
+from collector.run_plan import RunPlan
 from collector.selection import Subject
 from collector.spent_time import Activity
-from collector.suite_run import RunPlan, SuiteRun
+from collector.suite_run import SuiteRun
 from collector.workers import Workers
 
 
@@ -87,13 +89,13 @@ def collect_run(
         JournalError: a result cannot be kept, or the run was begun on another machine.
     """
     steps = _Steps(on_progress)
-    watch = DeviceWatch(plan.lock_clocks)
+    watch = DeviceWatch(plan.lock_clocks, earlier=() if journal is None else journal.seen)
     run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), watch)
     with watch, _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
         steps.say("loading the suite")
         _begin(run, workers, interpreter, steps)
         steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
-        _compile_and_check(run, workers, interpreter, steps)
+        _compile_and_check(nursery, run, workers, interpreter, steps)
         for number in range(plan.block_count):
             for subject in run.to_time:
                 if run.block_count(subject) <= number:
@@ -143,7 +145,7 @@ def measure_pair(
     nursery.warm_up()
     pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
     order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
-    watch = DeviceWatch(plan.lock_clocks)
+    watch = DeviceWatch(plan.lock_clocks, earlier=() if journal is None else journal.seen)
     runs = {
         side: SuiteRun(suite.source, plan, None if journal is None else journal.log(side), watch)
         for side, suite in ((Side.BASE, base), (Side.HEAD, head))
@@ -162,7 +164,7 @@ def measure_pair(
                 steps.say(f"loading the suite of the {side}")
                 _begin(run, workers, interpreter, steps)
                 steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
-                _compile_and_check(run, workers, interpreter, steps)
+                _compile_and_check(nursery, run, workers, interpreter, steps)
         _forget_half_pairs(runs)
         wanted: Mapping[Subject, int] = {
             subject: plan.block_count for run in runs.values() for subject in _chosen(run, only)
@@ -258,11 +260,14 @@ def _begin(run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps)
         steps.note(str(run.chosen))
 
 
-def _compile_and_check(run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
+def _compile_and_check(nursery: Nursery, run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
     with ThreadPoolExecutor(1) as pool:
         interpreting = pool.submit(run.interpret, interpreter, steps.step)
         try:
-            run.compile(workers, steps.step)
+            # not beside the checks on the device: Triton's autotuner times its candidates there
+            with StaticCompiler(nursery, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
+                run.compile(compiler, steps.step)
+            run.check(workers, steps.step)
             with run.spent.on(Activity.CHECK):
                 interpreting.result()
         except BaseException:  # an interrupt too must not wait for what may take minutes
@@ -270,7 +275,6 @@ def _compile_and_check(run: SuiteRun, workers: Workers, interpreter: Workers, st
             interpreter.kill()
             raise
     interpreter.stop()
-    run.check(workers, steps.step)
 
 
 def _chosen(run: SuiteRun, only: frozenset[Subject] | None) -> list[Subject]:

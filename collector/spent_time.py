@@ -14,7 +14,7 @@ class Activity(StrEnum):
     """Starting the first worker: torch, Triton and the suite are loaded."""
     CEILINGS = "ceilings"
     COMPILE = "compile"
-    """For targets; meanwhile Triton's interpreter checks."""
+    """For targets, on all cores, unless it is known from before; meanwhile Triton's interpreter begins to check."""
     CHECK = "check"
     WARM_UP = "warm_up"
     TIMING = "timing"

@@ -4,42 +4,40 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from collector.case_record import CaseRecord
 from collector.case_timing import CaseTiming, under_the_roof
-from collector.device.clock_lock import Clock
 from collector.device.device_watch import DeviceWatch
 from collector.device.join import Window
+from collector.device_state import DeviceState, Telemetry
 from collector.errors import CollectorError, JournalError, TimerError
 from collector.keeping.journal import CompiledCase, SuiteLog, changed_fields
 from collector.keeping.redacted_record import redact_record
 from collector.keeping.redaction import Redaction
 from collector.machine import Ceiling, Environment
-from collector.machine_code.compiling import failed_facts
-from collector.measurement import Block, CacheState, Measurement, Timer
+from collector.machine_code.static_compiler import StaticCompiler
+from collector.measurement import Block, Measurement
 from collector.part import Outcome
 from collector.protocol import (
     CheckAccuracy,
     ChooseTiming,
-    CompileStatic,
     DescribeEnvironment,
     Failure,
     ImplementationInfo,
     MeasureCeilings,
+    MeasuredCeiling,
     SuiteInfo,
     TimeBlock,
     TimedBlock,
 )
 from collector.record import Commit, Pairing, RunRecord, utc_now
 from collector.results import Accuracy, StaticFacts
-from collector.sampling import EFFORTS, Preset, SamplingPlan
+from collector.run_plan import RunPlan
 from collector.selection import Selection, Subject
 from collector.spent_time import Activity, SpentTime
 from collector.suite_source import SuiteSource
-from collector.targets import DEFAULT_TARGETS
 from collector.timers.method import ChosenMethod
 from collector.workers import Workers
 from roofwatch import __version__
@@ -48,47 +46,6 @@ HARNESS_VERSION = __version__
 
 OnStep = Callable[[str], None]
 """Called with what was just done, once a step."""
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """What to measure, and how long.
-
-    Args:
-        kernels: Shell patterns of kernel names.
-        implementations: Shell patterns of implementation names.
-        tags: Cases that have all of them; None takes what the device does in moments: of a kernel whose cases are
-            tagged, those tagged `usual_tag`, and of any other kernel all.
-        usual_tag: `quick` on a GPU and `small` on a CPU if None.
-        targets: To compile for; empty leaves the static layer out.
-        device: `cpu` or `cuda`; None takes a GPU where torch sees one.
-        thread_count: Threads of torch on the CPU. One by default: with more, a neighbour that takes one core for a
-            moment stalls all of them, and times say more about the neighbour than about the kernel.
-        block_count: Blocks of samples per measurement, spread over the run so that no moment decides.
-        sampling: When a block ends.
-        timer: The only one to take; None takes the best that there is, one for the whole run.
-        cache: What each launch finds; None takes the timer's usual state.
-        lock_clocks: What to hold the device's SM clock at meanwhile; None leaves it free.
-        cases: Shell patterns of case ids, in place of tags.
-    """
-
-    kernels: tuple[str, ...] = ("*",)
-    implementations: tuple[str, ...] = ("*",)
-    tags: tuple[str, ...] | None = None
-    usual_tag: str | None = None
-    targets: tuple[str, ...] = DEFAULT_TARGETS
-    device: str | None = None
-    thread_count: int | None = 1
-    block_count: int = EFFORTS[Preset.SURVEY].block_count
-    sampling: SamplingPlan = EFFORTS[Preset.SURVEY].sampling
-    timer: Timer | None = None
-    cache: CacheState | None = None
-    lock_clocks: Clock | None = None
-    cases: tuple[str, ...] | None = None
-    environment_timeout_s: float = 120.0
-    check_timeout_s: float = 300.0
-    compile_timeout_s: float = 300.0
-    block_timeout_s: float = 120.0
 
 
 class SuiteRun:
@@ -117,6 +74,7 @@ class SuiteRun:
         """How times are taken; None before the machine is described."""
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
+        self._at_ceilings: tuple[DeviceState, ...] = ()
         self._cases: dict[str, CaseRecord] = {}
         self._rank_counts: dict[str, int] = {}
         self._infos: dict[Subject, ImplementationInfo] = {}
@@ -164,8 +122,16 @@ class SuiteRun:
             reply = workers.request(MeasureCeilings(dtypes=dtypes), timeout_s=self.plan.environment_timeout_s)
         if reply.ceilings is None:
             raise CollectorError(f"the ceilings cannot be measured: {reply.failure}")
-        self._ceilings = reply.ceilings
-        self._keep(ceilings=reply.ceilings)
+        self._ceilings = tuple(measured.ceiling for measured in reply.ceilings)
+        self._at_ceilings = tuple(self._seen_at(reply.ceilings))
+        self._keep(ceilings=self._ceilings, at_ceilings=self._at_ceilings)
+
+    def _seen_at(self, ceilings: Sequence[MeasuredCeiling]) -> Iterator[DeviceState]:
+        for each in ceilings:
+            if self._watch is not None and each.ceiling.source == "measured":
+                state = self._watch.state(Window(each.began_ns, each.ended_ns))
+                if state is not None:
+                    yield state
 
     def _choose_timing(self, workers: Workers) -> ChosenMethod:
         """Choose how times are taken, once for all: as an earlier process of the same run did, if there was one.
@@ -208,14 +174,23 @@ class SuiteRun:
             and self._timing(subject).failure is None
         ]
 
-    def compile(self, workers: Workers, on_step: OnStep) -> None:
+    def compile(self, compiler: StaticCompiler, on_step: OnStep) -> None:
+        """Compile for the targets what was not compiled before."""
+        missing = []
         for subject in self.to_compile:
-            if subject not in self._static_facts:
-                with self.spent.on(Activity.COMPILE):
-                    facts = self._compiled(workers, subject)
-                self._static_facts[subject] = facts
-                self._keep(compiled=CompiledCase(**subject.named, static_facts=facts))
-            on_step(f"compiled {subject}")
+            if subject in self._static_facts:
+                on_step(f"compiled {subject}")
+            else:
+                missing.append(subject)
+        compiled = compiler.compile(missing, self.plan.targets) if missing else iter(())
+        while True:
+            with self.spent.on(Activity.COMPILE):
+                found = next(compiled, None)
+            if found is None:
+                return
+            self._static_facts[found.subject] = found.facts
+            self._keep(compiled=CompiledCase(**found.subject.named, static_facts=found.facts))
+            on_step(f"compiled {found.subject}")
 
     def interpret(self, workers: Workers, on_step: OnStep) -> None:
         """Check in Triton's interpreter; in another thread than the rest, until `stop()`."""
@@ -315,14 +290,19 @@ class SuiteRun:
             accuracies=tuple(self._accuracies[subject] for subject in self._infos if subject in self._accuracies),
             static_facts=self.static_facts,
             source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
-            telemetry=None if self._watch is None else self._watch.telemetry,
+            telemetry=self._telemetry(),
             spent_ns=self.spent.total_ns,
         )
         return redact_record(record, Redaction.of_this_machine())
 
+    def _telemetry(self) -> Telemetry | None:
+        seen = None if self._watch is None else self._watch.telemetry
+        return None if seen is None else seen.model_copy(update={"at_ceilings": self._at_ceilings})
+
     def _keep(self, **came_back: Any) -> None:
         if self._log is not None:
-            self._log.append(self.spent.take_new(), **came_back)
+            seen = None if self._watch is None else self._watch.take_new()
+            self._log.append(self.spent.take_new(), seen, **came_back)
 
     def _keep_step(self, subject: Subject, timing: CaseTiming, block: Block | None = None) -> None:
         self._keep(timed=timing.step(subject, block))
@@ -332,7 +312,8 @@ class SuiteRun:
         for entry in self._log.past if self._log is not None else ():
             self.spent.add_earlier(entry.spent_ns)
             self._environment = entry.environment or self._environment
-            self._ceilings = entry.ceilings or self._ceilings
+            if entry.ceilings is not None:
+                self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
             if entry.accuracy is not None:
                 self._accuracies[Subject(entry.accuracy.case_id, entry.accuracy.implementation)] = entry.accuracy
             if entry.compiled is not None:
@@ -369,16 +350,6 @@ class SuiteRun:
             outcome=reply.failure.outcome,
             message=reply.failure.message,
         )
-
-    def _compiled(self, workers: Workers, subject: Subject) -> tuple[StaticFacts, ...]:
-        reply = workers.request(
-            CompileStatic(case_id=subject.case_id, implementation=subject.implementation, targets=self.plan.targets),
-            timeout_s=self.plan.compile_timeout_s,
-        )
-        if reply.static_facts is not None:
-            return reply.static_facts
-        assert reply.failure is not None
-        return tuple(failed_facts(subject, target, reply.failure) for target in self.plan.targets)
 
     def _measurement(self, subject: Subject) -> Measurement:
         assert self._environment is not None

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import IO, Self
 
 from collector.errors import CollectorError, SuiteError
+from collector.keeping.redacted_reply import redact_reply
+from collector.keeping.redaction import Redaction
 from collector.nursery import Nursery, read_tail
 from collector.part import Outcome
 from collector.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
@@ -53,6 +55,7 @@ class Worker:
         cache_folder: Path | None = None,
     ) -> None:
         self._nursery = nursery
+        self._redaction = Redaction.of_this_machine()
         self._settings = WorkerSettings(
             mode=mode,
             source=source,
@@ -130,9 +133,12 @@ class Worker:
         return self._replies_fd
 
     def collect(self, *, timeout_s: float) -> Reply:
-        """The reply to the job that was submitted; the process lives on unless it died or is late."""
+        """The reply to the job that was submitted, fit to be kept and shown; the process lives on unless it died or is
+        late.
+        """
         line = self._read_line(timeout_s)
-        return Reply(failure=self._died(timeout_s)) if line is None else Reply.model_validate_json(line)
+        reply = Reply(failure=self._died(timeout_s)) if line is None else Reply.model_validate_json(line)
+        return redact_reply(reply, self._redaction)
 
     def kill(self) -> None:
         """Have its present job end at once, from any thread; whoever waits for the reply then cleans up."""

@@ -7,16 +7,14 @@ repository with its own `kernels`, `db` or `ci` package finds its own.
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import os
-import resource
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
+from time import monotonic_ns
 from typing import Any, Literal
 
 import torch
@@ -24,20 +22,20 @@ from pydantic import BaseModel, TypeAdapter
 
 from collector.autotune import AutotuneRecorder
 from collector.case_call import compiled, prepare_call
-from collector.case_record import CaseRecord
 from collector.ceilings import measure_ceilings
 from collector.checking.accuracy import Baselines, check_accuracy
 from collector.checking.check import Checker
+from collector.checking.evaluation import References
 from collector.environment import collect_environment, device_uuid
 from collector.errors import SuiteError, TimerError
 from collector.failures import failure_of
+from collector.host_memory import keep_freed_memory, limit_memory
+from collector.kernel_info import checkable_cases, describe_kernel
 from collector.machine_code.static import compile_case
 from collector.machine_code.watched_suite import WatchedSuite
 from collector.measurement import Autotuning
 from collector.part import Outcome
 from collector.protocol import (
-    CaseKind,
-    CheckableCase,
     CheckAccuracy,
     ChooseTiming,
     CompileStatic,
@@ -45,10 +43,9 @@ from collector.protocol import (
     DescribeSources,
     FullCheck,
     FullyChecked,
-    ImplementationInfo,
     Job,
-    KernelInfo,
     MeasureCeilings,
+    MeasuredCeiling,
     Mode,
     Reply,
     SuiteInfo,
@@ -58,16 +55,13 @@ from collector.protocol import (
     WorkerSettings,
 )
 from collector.rank import Rank
-from collector.source_lines import repository_of, source_lines
+from collector.source_lines import repository_of
 from collector.suite import load_suite
 from collector.timers.choice import choose_method
 from collector.timers.memory import measure_memory, memory_floor
 from collector.timers.rotation import Copies
 from collector.timing import sample_launches, timing_stream
-from roofwatch.spec import Case, Implementation, KernelSpec, Language, UnsupportedError
-
-_MEMORY_SHARE = 0.8
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
 
 
 @dataclass
@@ -80,10 +74,15 @@ class _Suite:
     watched: WatchedSuite | None = None
     """None: nobody asks what answers were made from."""
     baselines: Baselines = field(default_factory=Baselines)
+    draws: Draws = field(default_factory=Draws)
+    references: References = field(init=False)
     autotuning: AutotuneRecorder = field(default_factory=AutotuneRecorder)
     checker: Checker = field(default_factory=Checker)
     _compiled: dict[tuple[str, str], Callable[..., Any]] = field(default_factory=dict)
     _is_settled: bool = False
+
+    def __post_init__(self) -> None:
+        self.references = References(self.draws)
 
     def settle(self) -> None:
         """What is loaded before the first block, compilers among it, stays for good: collecting garbage before each
@@ -105,7 +104,7 @@ class _Suite:
 
     def find(self, case_id: str, implementation: str) -> tuple[KernelSpec, Case, Implementation]:
         for spec in self.specs:
-            for _, case in _checkable(spec):
+            for _, case in checkable_cases(spec):
                 if case.id == case_id:
                     return spec, case, spec.implementations[implementation]
         raise SuiteError(f"no case {case_id!r} in the suite")
@@ -167,13 +166,13 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         if settings.thread_count is not None:
             torch.set_num_threads(settings.thread_count)
         if device == "cpu":
-            _limit_memory(process_count=1 if settings.rank is None else settings.rank.count)
-            _keep_freed_memory()
+            limit_memory(process_count=1 if settings.rank is None else settings.rank.count)
+            keep_freed_memory()
         watched = WatchedSuite() if settings.is_watched else None
         try:
             specs = load_suite(settings.source)
             repository = repository_of(settings.source)
-            info = SuiteInfo(device=device, kernels=tuple(_describe(spec, repository) for spec in specs))
+            info = SuiteInfo(device=device, kernels=tuple(describe_kernel(spec, repository) for spec in specs))
         except SuiteError as error:
             send(SuiteInfo(device=device, kernels=(), error=str(error)))
             return
@@ -196,7 +195,7 @@ def _do(suite: _Suite, job: Job) -> Reply:
         if isinstance(job, DescribeEnvironment):
             return Reply(environment=collect_environment(suite.device), device_uuid=device_uuid(suite.device))
         if isinstance(job, MeasureCeilings):
-            return Reply(ceilings=tuple(measure_ceilings(suite.device, job.dtypes)))
+            return Reply(ceilings=tuple(_ceilings(suite.device, job.dtypes)))
         if isinstance(job, ChooseTiming):
             return Reply(timing=_choose_timing(suite.device, job))
         spec, case, implementation = suite.find(job.case_id, job.implementation)
@@ -210,6 +209,14 @@ def _do(suite: _Suite, job: Job) -> Reply:
         return _time(suite, spec, case, implementation, job)
     except Exception as error:  # noqa: BLE001  the boundary: whatever a kernel raises is this case's outcome
         return Reply(failure=failure_of(error))
+
+
+def _ceilings(device: str, dtypes: Sequence[str]) -> Iterator[MeasuredCeiling]:
+    began_ns = monotonic_ns()
+    for ceiling in measure_ceilings(device, dtypes):
+        ended_ns = monotonic_ns()
+        yield MeasuredCeiling(ceiling=ceiling, began_ns=began_ns, ended_ns=ended_ns)
+        began_ns = ended_ns
 
 
 def _choose_timing(device: str, job: ChooseTiming) -> TimingChoice:
@@ -236,6 +243,7 @@ def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implemen
             device=suite.launch_device,
             executor=suite.executor,
             baselines=suite.baselines,
+            references=suite.references,
         )
     return Reply(accuracy=accuracy)
 
@@ -256,11 +264,12 @@ def _check_fully(suite: _Suite, spec: KernelSpec, case: Case, implementation: Im
 
 
 def _time(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock) -> Reply:
+    suite.references.forget()
     suite.settle()
     launcher = suite.launcher(spec, implementation)
 
     def make_call() -> Callable[[], object]:
-        return prepare_call(launcher, spec, case, suite.device)
+        return prepare_call(launcher, spec, case, suite.device, suite.draws)
 
     with timing_stream(suite.device):
         floor = memory_floor(suite.device)
@@ -300,116 +309,6 @@ def _tuned(
     return call, tuned
 
 
-def _describe(spec: KernelSpec, repository: Path | None) -> KernelInfo:
-    cases = []
-    for case in spec.cases:
-        try:
-            flop_count, memory_bytes = float(spec.flop_count(case)), float(spec.memory_bytes(case))
-            cases.append(
-                CaseRecord(
-                    case_id=case.id,
-                    kernel=spec.name,
-                    family=spec.family,
-                    shape=dict(case.shape),
-                    dtype=case.dtype,
-                    direction=case.direction.value,
-                    flop_count=flop_count,
-                    memory_bytes=memory_bytes,
-                    bus_bytes=None if spec.bus_bytes is None else float(spec.bus_bytes(case)),
-                    tags=tuple(sorted(case.tags)),
-                )
-            )
-        except Exception as error:  # a user's cost model raises what it likes
-            raise SuiteError(f"{case.id}: flop_count or memory_bytes: {type(error).__name__}: {error}") from error
-    return KernelInfo(
-        name=spec.name,
-        family=spec.family,
-        formula=spec.formula,
-        source=spec.source,
-        cases=tuple(cases),
-        edge_ids=tuple(case.id for case in spec.edges),
-        checkable=tuple(
-            CheckableCase(
-                case_id=case.id,
-                kind=kind,
-                direction=case.direction.value,
-                tags=tuple(sorted(case.tags)),
-                stand_in_id=case.id if kind is CaseKind.EDGE else spec.interpreted_case(case).id,
-                rank_count=spec.rank_count(case),
-            )
-            for kind, case in _checkable(spec)
-        ),
-        rank_dimension=spec.rank_dimension,
-        implementations=tuple(
-            ImplementationInfo(
-                name=implementation.name,
-                language=implementation.language.value,
-                directions=tuple(sorted(direction.value for direction in implementation.directions)),
-                is_compiled=implementation.is_compiled,
-                is_deterministic=implementation.is_deterministic,
-                unsupported_targets=dict(implementation.unsupported_targets),
-                source_lines=source_lines(spec.name, implementation.name, implementation.launch, repository),
-            )
-            for implementation in spec.implementations.values()
-        ),
-    )
-
-
-def _checkable(spec: KernelSpec) -> Iterator[tuple[CaseKind, Case]]:
-    """Every case that can be asked for, once."""
-    known: set[str] = set()
-    for kind, cases in (
-        (CaseKind.DECLARED, spec.cases),
-        (CaseKind.EDGE, spec.edges),
-        (CaseKind.STAND_IN, map(spec.interpreted_case, spec.cases)),
-    ):
-        for case in cases:
-            if case.id not in known:
-                known.add(case.id)
-                yield kind, case
-
-
 def _exit_with_parent(lifeline_fd: int) -> None:
     os.read(lifeline_fd, 1)
     os._exit(1)
-
-
-def _limit_memory(process_count: int) -> None:
-    """Let an allocation that the machine cannot serve to each of so many processes fail here, before the system kills
-    one of them for it.
-    """
-    available = _available_memory_bytes()
-    if available is None:
-        return
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    mapped_bytes = pages * os.sysconf("SC_PAGE_SIZE")
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = mapped_bytes + int(available * _MEMORY_SHARE / process_count)
-    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
-
-
-def _keep_freed_memory() -> None:
-    """Have malloc keep what is freed, so that a launch does not pay for new pages, or not, as chance has it.
-
-    glibc gives large blocks back to the system and learns from frees when not to: whether a temporary of a megabyte
-    costs 256 page faults then hangs on what was freed before, and blocks of one kernel differ by a factor of three.
-    On a GPU torch's caching allocator does the same.
-
-    Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # another C library, such as musl, has none
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def _available_memory_bytes() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    group = Path("/sys/fs/cgroup/memory.max")
-    if group.exists() and (text := group.read_text().strip()).isdigit():
-        found.append(int(text))
-    return min(found, default=None)

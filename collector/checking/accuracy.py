@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import torch
 
-from collector.checking.deviation import Deviation, Errors, deviation, different_bytes, index_of
-from collector.checking.evaluation import IncorrectResultError, PreparedCase, evaluate, prepare
+from collector.checking.deviation import Deviation, Errors, deviation, different_bytes, has_same_bytes, index_of
+from collector.checking.evaluation import IncorrectResultError, PreparedCase, References, evaluate
 from collector.checking.poison import poisoned_buffers
 from collector.part import Outcome
 from collector.results import Accuracy, TensorError
@@ -78,6 +78,7 @@ def check_accuracy(
     device: str = "cpu",
     executor: Literal["device", "interpreter"] = "device",
     baselines: Baselines | None = None,
+    references: References | None = None,
 ) -> Accuracy:
     """Run one case of one implementation and compare all that it returns, and in the `bwd` direction every gradient,
     with the reference in float64 on the same numbers.
@@ -90,12 +91,13 @@ def check_accuracy(
         device: Where the implementation runs; the reference and the baseline run there too.
         executor: Stored with the result.
         baselines: Of earlier checks of the same suite.
+        references: The same.
 
     Raises:
         Exception: whatever the implementation, the reference or the input maker raises.
     """
     checked_case = spec.interpreted_case(case) if executor == "interpreter" else case
-    prepared = prepare(spec, checked_case, device)
+    prepared = (references or References()).prepare(spec, checked_case, device)
     baseline = (baselines or Baselines()).of(prepared, implementation)
     judged: tuple[Judged, ...] = ()
     try:
@@ -141,7 +143,7 @@ def run_once(
         actual = {name: output.clone() for name, output in actual.items()}
     changed = []
     for name, original in prepared.originals.items():
-        if bool(different_bytes(original, prepared.inputs[name]).any()):
+        if not has_same_bytes(original, prepared.inputs[name]):
             if name not in prepared.spec.mutates:
                 changed.append(name)
             with torch.no_grad():
@@ -187,8 +189,8 @@ def require_same_bits(first: Mapping[str, torch.Tensor], again: Mapping[str, tor
         IncorrectResultError: a second run gave other bits.
     """
     for name, tensor in first.items():
-        count = int(different_bytes(tensor, again[name]).sum())
-        if count:
+        if not has_same_bytes(tensor, again[name]):
+            count = int(different_bytes(tensor, again[name]).sum())
             raise IncorrectResultError(
                 f"is declared deterministic, and a second run gave other bits in {count} of {tensor.numel()} elements "
                 f"of {name}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from roofwatch.spec import Case, InputMaker, KernelSpec, SpecError
+from collector.checking.deviation import has_same_bytes
+from roofwatch.spec import Case, Draws, InputMaker, KernelSpec, SpecError
 
 
 class IncorrectResultError(Exception):
@@ -17,6 +18,9 @@ class IncorrectResultError(Exception):
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
+
+
+_COMPARABLE = (int, float, bool, str, type(None))
 
 
 @dataclass(frozen=True)
@@ -35,27 +39,79 @@ class PreparedCase:
     """How the gradients that are handed to the backward pass lie in memory."""
 
 
-def prepare(spec: KernelSpec, case: Case, device: str) -> PreparedCase:
+def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = None) -> PreparedCase:
     """Make a case's inputs and evaluate the reference in float64 on the same numbers.
 
     Raises:
         Exception: whatever the input maker or the reference raises.
     """
-    inputs = make_inputs(spec, case, device)
+    inputs = make_inputs(spec, case, device, draws=draws)
     originals = {name: value.detach().clone() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     wide = {name: _widen(value) for name, value in inputs.items()}
     expected = evaluate(spec.reference, spec, case, wide, who="the reference")
     return PreparedCase(spec, case, device, inputs, originals, {name: each.detach() for name, each in expected.items()})
 
 
-def make_inputs(spec: KernelSpec, case: Case, device: str, *, only_integers: bool = False) -> dict[str, Any]:
+class References:
+    """Of a process: what the reference made of the case that was checked last, as a case's implementations are checked
+    one after the other.
+
+    Args:
+        draws: Of the same process.
+    """
+
+    def __init__(self, draws: Draws | None = None) -> None:
+        self._draws = draws
+        self._last: PreparedCase | None = None
+
+    def prepare(self, spec: KernelSpec, case: Case, device: str) -> PreparedCase:
+        """As `prepare`, without evaluating the reference again on inputs that are the same to the bit.
+
+        Raises:
+            Exception: whatever the input maker or the reference raises.
+        """
+        if self._last is not None and (self._last.spec is not spec or self._last.case != case):
+            self.forget()  # the device may not have room for two cases
+        if self._last is not None and self._last.device == device:
+            again = replace(self._last, inputs=make_inputs(spec, case, device, draws=self._draws))
+            if _are_same(self._last, again):
+                return again
+        prepared = prepare(spec, case, device, self._draws)
+        plain = {name: value for name, value in prepared.inputs.items() if not isinstance(value, torch.Tensor)}
+        self._last = replace(prepared, inputs=plain)
+        return prepared
+
+    def forget(self) -> None:
+        """Let go of the memory that it takes."""
+        self._last = None
+
+
+def _are_same(last: PreparedCase, again: PreparedCase) -> bool:
+    """Whether the inputs are those that the reference was evaluated on."""
+    tensors = {name: value for name, value in again.inputs.items() if isinstance(value, torch.Tensor)}
+    plain = {name: value for name, value in again.inputs.items() if name not in tensors}
+    return (
+        tensors.keys() == last.originals.keys()
+        and plain.keys() == last.inputs.keys()
+        and all(type(value) in _COMPARABLE and value == last.inputs[name] for name, value in plain.items())
+        and all(_is_same(original, tensors[name]) for name, original in last.originals.items())
+    )
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and has_same_bytes(one, other)
+
+
+def make_inputs(
+    spec: KernelSpec, case: Case, device: str, *, only_integers: bool = False, draws: Draws | None = None
+) -> dict[str, Any]:
     """The case's seeded inputs by name; those to differentiate require a gradient in the `bwd` direction. With
     `only_integers` the floating-point ones are allocated and not filled.
 
     Raises:
         SpecError: `inputs` gives no dict, or `gradients` names something that cannot be differentiated.
     """
-    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers))
+    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers, draws=draws))
     if not isinstance(inputs, dict):
         raise SpecError(
             f"{spec.name}: inputs(case, make) gave {type(inputs).__name__}; return a dict of arguments by name"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -13,7 +13,8 @@ from collector.device.clock_lock import BASE, Clock, ClockLock, held_clock, is_a
 from collector.device.join import Window, device_state
 from collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
 from collector.device.processes import OwnProcesses
-from collector.device.telemetry import PERIOD_S, Sampler, no_telemetry, telemetry_of
+from collector.device.telemetry import PERIOD_S, Sampler
+from collector.device.telemetry_parts import TelemetryPart, joined, no_telemetry
 from collector.device_state import DeviceState, Telemetry
 from collector.errors import CollectorError
 from collector.machine import Environment
@@ -27,6 +28,9 @@ class _Watched:
     device: NvmlDevice
     sampler: Sampler
     started_at: datetime
+    to_journal: TelemetryPart
+    journalled_count: int = 0
+    """Readings that were given away by `take_new`."""
 
 
 class DeviceWatch:
@@ -37,6 +41,7 @@ class DeviceWatch:
 
     Args:
         lock: What to hold the SM clock at; None leaves it free.
+        earlier: What processes of the same run saw before this one.
         nvml: Answers in NVML's place.
         wait: Waits so many seconds.
     """
@@ -45,10 +50,12 @@ class DeviceWatch:
         self,
         lock: Clock | None = None,
         *,
+        earlier: Sequence[Telemetry] = (),
         nvml: NvmlBinding | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._to_lock = lock
+        self._earlier = tuple(earlier)
         self._nvml = nvml
         self._wait = wait
         self._watched: _Watched | None = None
@@ -92,8 +99,8 @@ class DeviceWatch:
             self._held_mhz = self._hold(self._watched, self._to_lock)
         return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": self._held_mhz})
 
-    def state(self, window: Window, *, launch_count: int) -> DeviceState | None:
-        """What was seen in a window that has just ended; None where nobody watches."""
+    def state(self, window: Window, *, launch_count: int = 0) -> DeviceState | None:
+        """What was seen in a window that has just ended, with so many launches in it; None where nobody watches."""
         if self._watched is None:
             return None
         # the energy is read on both sides of the window, and nobody waits for the next reading
@@ -105,9 +112,22 @@ class DeviceWatch:
             locked_sm_clock_mhz=self._held_mhz,
         )
 
+    def take_new(self) -> Telemetry | None:
+        """What was seen since it was asked last, for the journal; None where that is nothing."""
+        watched = self._watched
+        if watched is None:
+            return None
+        readings = watched.sampler.beyond(watched.journalled_count)
+        watched.journalled_count += len(readings)
+        return watched.to_journal.columns(readings) if readings else None
+
     @property
     def telemetry(self) -> Telemetry | None:
-        """All that was seen so far; None on a CPU."""
+        """All that was seen so far, by processes before this one too; None on a CPU."""
+        parts = [*self._earlier, *(part for part in [self._own_telemetry()] if part is not None)]
+        return joined(parts) if parts else None
+
+    def _own_telemetry(self) -> Telemetry | None:
         if self._watched is None:
             return self._refusal
         sampler, device = self._watched.sampler, self._watched.device
@@ -117,11 +137,8 @@ class DeviceWatch:
             messages.append(f"not offered here: {', '.join(device.refused)}")
         if readings and all(reading.foreign_process_count is None for reading in readings):
             messages.append("the driver does not tell whose the processes on the device are")
-        return telemetry_of(
-            readings,
-            started_at=self._watched.started_at,
-            message="; ".join(message for message in messages if message) or None,
-        )
+        message = "; ".join(message for message in messages if message) or None
+        return TelemetryPart(self._watched.started_at).columns(readings, message=message)
 
     def stop(self) -> None:
         """Give the clock back and end watching; what was seen stays. Safe to call again."""
@@ -157,4 +174,4 @@ class DeviceWatch:
         started_at = utc_now()
         sampler.read()
         sampler.start()
-        return _Watched(device, sampler, started_at)
+        return _Watched(device, sampler, started_at, TelemetryPart(started_at))

@@ -11,19 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TypeVar
 
 from collector.device.nvml import DeviceLostError, NvmlDevice
 from collector.device.processes import foreign_process_count
-from collector.device_state import Telemetry
-from collector.record import utc_now
-
-_Value = TypeVar("_Value", int, float)
 
 PERIOD_S = 0.05
-MAX_STORED_READINGS = 24_000
-"""Twenty minutes at 20 Hz; of a longer run every second reading is kept, or every fourth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +78,11 @@ class Sampler:
         with self._lock:
             return tuple(self._readings)
 
+    def beyond(self, count: int) -> Sequence[Reading]:
+        """The readings after the first so many."""
+        with self._lock:
+            return tuple(self._readings[count:])
+
     def since(self, at_ns: int) -> Sequence[Reading]:
         """The readings from a moment on, and the one before it."""
         with self._lock:
@@ -122,64 +119,3 @@ class Sampler:
             clock_event_reasons=device.clock_event_reasons(),
             foreign_process_count=None if pids is None else foreign_process_count(pids, self._is_own),
         )
-
-
-def telemetry_of(readings: Sequence[Reading], *, started_at: datetime, message: str | None = None) -> Telemetry:
-    """All readings as the columns of a record. A column that would hold nothing is left empty, and of very many
-    readings only so many are kept.
-
-    Args:
-        readings: In order.
-        started_at: When the first was taken.
-        message: Why there are not more.
-    """
-    step = 1
-    while len(readings) > MAX_STORED_READINGS * step:
-        step *= 2
-    kept = readings[::step]
-    return Telemetry(
-        status="ok" if kept else "unavailable",
-        message=message,
-        started_at=started_at,
-        offset_ms=tuple((reading.at_ns - kept[0].at_ns) / 1e6 for reading in kept),
-        sm_clock_mhz=_column([reading.sm_clock_mhz for reading in kept]),
-        memory_clock_mhz=_column([reading.memory_clock_mhz for reading in kept]),
-        power_w=_column([reading.power_w for reading in kept]),
-        temperature_c=_column([reading.temperature_c for reading in kept]),
-        energy_j=_column(energy_since_first(readings)[::step]),
-        clock_event_reasons=(
-            tuple(reading.clock_event_reasons or () for reading in kept)
-            if any(reading.clock_event_reasons is not None for reading in kept)
-            else ()
-        ),
-        foreign_process_count=_column([reading.foreign_process_count for reading in kept]),
-    )
-
-
-def energy_since_first(readings: Sequence[Reading]) -> list[float | None]:
-    """Energy in J that was spent since the first reading that tells it. None from where the counter went back: what was
-    spent around that is not known.
-    """
-    energy: list[float | None] = []
-    first: float | None = None
-    last = 0.0
-    is_lost = False
-    for reading in readings:
-        value = reading.energy_j
-        if value is None:
-            energy.append(None)
-            continue
-        is_lost = is_lost or value < last
-        first = value if first is None else first
-        last = value
-        energy.append(None if is_lost else value - first)
-    return energy
-
-
-def no_telemetry(status: str, message: str) -> Telemetry:
-    """What stands in a record where nothing could be read."""
-    return Telemetry.model_validate({"status": status, "message": message, "started_at": utc_now()})
-
-
-def _column(values: Sequence[_Value | None]) -> tuple[_Value | None, ...]:
-    return tuple(values) if any(value is not None for value in values) else ()

@@ -19,7 +19,7 @@ from collector.fleet.node import measure_share
 from collector.fleet.share import Share
 from collector.fleet.shipped_suite import ShippedSuite
 from collector.record import RunRecord
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 
 MAX_RETRIES = 3
 """Times that a share is tried again whose machine was lost."""

@@ -8,7 +8,7 @@ from collector.fleet.share import Share
 from collector.fleet.shipped_suite import ShippedSuite
 from collector.nursery import Nursery
 from collector.run import collect_run
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 
 
 def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:

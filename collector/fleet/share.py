@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from collector.run_plan import RunPlan
 from collector.selection import Selected
-from collector.suite_run import RunPlan
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt
 from collector.run import OnProgress, Progress
+from collector.run_plan import RunPlan
 from collector.selection import Selected, Selection
-from collector.suite_run import RunPlan
 from collector.worker import Worker
 
 _SHARES_PER_DEVICE = 4

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
+from collector.device_state import DeviceState, Telemetry
 from collector.errors import JournalError
 from collector.keeping.whole_file import reason_of, sync_folder
 from collector.machine import Ceiling, Environment
@@ -80,13 +81,17 @@ class TimedStep(_Line):
 
 
 class Entry(_Line):
-    """What came back. Beside `side` and `spent_ns` exactly one field is set."""
+    """What came back. Beside `side`, `spent_ns` and `seen` exactly one field is set."""
 
     side: str
     spent_ns: dict[str, int] = {}
     """Wall time since the entry before, by activity."""
+    seen: Telemetry | None = None
+    """Of the device since the entry before, of whichever side."""
     environment: Environment | None = None
     ceilings: tuple[Ceiling, ...] | None = None
+    at_ceilings: tuple[DeviceState, ...] = ()
+    """With `ceilings`: of the device while they were measured."""
     accuracy: Accuracy | None = None
     compiled: CompiledCase | None = None
     timed: TimedStep | None = None
@@ -186,6 +191,12 @@ class Journal:
         with self._lock:
             return tuple(entry for entry in self._entries if entry.side == side)
 
+    @property
+    def seen(self) -> tuple[Telemetry, ...]:
+        """What was seen of the device so far, which two sides share."""
+        with self._lock:
+            return tuple(entry.seen for entry in self._entries if entry.seen is not None)
+
     def append(self, entry: Entry) -> None:
         """Put an entry on the disk.
 
@@ -240,9 +251,9 @@ class SuiteLog:
     def past(self) -> tuple[Entry, ...]:
         return self.journal.entries(self.side)
 
-    def append(self, spent_ns: Mapping[str, int], **came_back: Any) -> None:
+    def append(self, spent_ns: Mapping[str, int], seen: Telemetry | None = None, **came_back: Any) -> None:
         """Put on the disk what came back: one field of `Entry`."""
-        self.journal.append(Entry(side=self.side, spent_ns=dict(spent_ns), **came_back))
+        self.journal.append(Entry(side=self.side, spent_ns=dict(spent_ns), seen=seen, **came_back))
 
 
 def discard(path: Path) -> None:

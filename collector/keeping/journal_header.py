@@ -11,8 +11,9 @@ from pydantic import TypeAdapter
 from collector.keeping.journal import Header, MeasuredSuite
 from collector.record import utc_now
 from collector.revision import SuiteAt
+from collector.run_plan import RunPlan
 from collector.suite_digest import digest_of_suite
-from collector.suite_run import HARNESS_VERSION, RunPlan
+from collector.suite_run import HARNESS_VERSION
 
 ALONE = "run"
 

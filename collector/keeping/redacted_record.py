@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from collector.keeping.redaction import Kind, Redaction
+from collector.machine import Environment
 from collector.measurement import Measurement
 from collector.record import RunRecord
 from collector.results import Accuracy, Counters, StaticFacts
@@ -18,14 +19,12 @@ _Told = TypeVar("_Told", Measurement, Accuracy, StaticFacts)
 
 def redact_record(record: RunRecord, redaction: Redaction) -> RunRecord:
     """The same record, as it may be shown; what was measured is untouched, and what names a commit stays."""
-    environment = record.environment
-    knobs = {name: _knob(name, value, redaction) for name, value in environment.compile_knobs.items()}
     telemetry = record.telemetry
     if telemetry is not None and telemetry.message is not None:
         telemetry = telemetry.model_copy(update={"message": _message(telemetry.message, redaction)})
     return record.model_copy(
         update={
-            "environment": environment.model_copy(update={"compile_knobs": knobs}),
+            "environment": redact_environment(record.environment, redaction),
             "measurements": tuple(_told(part, redaction) for part in record.measurements),
             "accuracies": tuple(_told(part, redaction) for part in record.accuracies),
             "static_facts": tuple(_told(part, redaction) for part in record.static_facts),
@@ -33,6 +32,12 @@ def redact_record(record: RunRecord, redaction: Redaction) -> RunRecord:
             "telemetry": telemetry,
         }
     )
+
+
+def redact_environment(environment: Environment, redaction: Redaction) -> Environment:
+    """The same environment, without settings that name a machine or open one."""
+    knobs = {name: _knob(name, value, redaction) for name, value in environment.compile_knobs.items()}
+    return environment.model_copy(update={"compile_knobs": knobs})
 
 
 def without_author(record: RunRecord, redaction: Redaction) -> RunRecord:

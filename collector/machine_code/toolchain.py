@@ -64,4 +64,5 @@ def _installed() -> Iterator[tuple[str, str | None]]:
 
 def _own_files() -> Iterator[Path]:
     yield from sorted(_COLLECTOR.rglob("*.py"))
-    yield from (_COLLECTOR.parent / "roofwatch" / name for name in ("__init__.py", "spec.py", "cuda.py"))
+    public = _COLLECTOR.parent / "roofwatch"
+    yield from (public / "__init__.py", public / "cuda.py", *sorted((public / "spec").glob("*.py")))

@@ -168,10 +168,11 @@ def _devices(rows: Iterable[sqlite3.Row]) -> dict[str, Any]:
     by_device: dict[int, list[Interval]] = defaultdict(list)
     for row in rows:
         by_device[row["deviceId"]].append((row["start"], row["end"]))
-    return {str(device): _busy(intervals) for device, intervals in sorted(by_device.items())}
+    return {str(device): busy_times(intervals) for device, intervals in sorted(by_device.items())}
 
 
-def _busy(intervals: list[Interval]) -> dict[str, Any]:
+def busy_times(intervals: list[Interval]) -> dict[str, Any]:
+    """How long a device was busy and idle, of what ran on it."""
     apart = union(intervals)
     span_ns, busy_ns = apart[-1][1] - apart[0][0], length_ns(apart)
     return {

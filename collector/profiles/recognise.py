@@ -11,11 +11,12 @@ from collector.profiles.kineto import TraceSummary
 from collector.profiles.ncu_csv import read_ncu_csv
 from collector.profiles.ncu_report_file import read_ncu_report
 from collector.profiles.nsys import read_nsys
+from collector.profiles.nsys_csv import read_nsys_csv
 from collector.profiles.source import ProfileError, head_of, read_bytes
 
 KNOWN = (
     "a trace of torch.profiler (Kineto, Chrome's format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, "
-    "or an sqlite export of Nsight Systems"
+    "or an sqlite export or statistics as CSV of Nsight Systems"
 )
 
 
@@ -36,7 +37,10 @@ def read_profile(path: Path) -> dict[str, Any]:
         content = read_bytes(path)
         trace = TraceSummary()
         header = scan_trace(content, str(path), trace.add)
-        found = read_ncu_csv(content, str(path)) if header is None else trace.to_dict(header)
+        if header is None:
+            found = read_ncu_csv(content, str(path)) or read_nsys_csv(content, str(path))
+        else:
+            found = trace.to_dict(header)
     if found is None:
         raise ProfileError(f"{path}: nothing that is known here; what can be read is {KNOWN}")
     return found

@@ -18,7 +18,7 @@ from pathlib import Path
 from collector.keeping.compressed import SUFFIX, compress
 from collector.keeping.redaction import Kind, Redaction, RedactionError
 from collector.keeping.whole_file import reason_of, write_whole
-from collector.profiles import ncu_report_file, nsys, redacted_export
+from collector.profiles import ncu_report_file, nsys, nsys_csv, redacted_export
 from collector.profiles.chrome_events import find_fields
 from collector.profiles.ncu_csv import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
 from collector.profiles.source import ProfileError, head_of, read_bytes
@@ -73,11 +73,11 @@ def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted
     content = read_bytes(source)
     done = redact_trace(content, str(source), redaction)
     if done is None:
-        done = _redact_csv(content, redaction)
+        done = _redact_csv(content, redaction) or _redact_statistics(content, redaction)
     if done is None:
         raise ProfileError(
             f"{source}: nothing that is known here; what can be redacted is a record, a trace of torch.profiler, a CSV "
-            "of Nsight Compute, or an sqlite export of Nsight Systems"
+            "of Nsight Compute, or an sqlite export or statistics as CSV of Nsight Systems"
         )
     document, said = done
     _write(target, compress(document) if target.suffix == SUFFIX else document)
@@ -173,6 +173,31 @@ def _redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] 
     )
     document = "\n".join((*before, lines[start], *told)) + "\n"
     return _encoded(document), Redacted("ncu-csv", changed, emptied)
+
+
+def _redact_statistics(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] | None:
+    """The statistics of Nsight Systems: what the tool said between its reports, which names files, is emptied."""
+    text = content.decode("utf-8-sig", errors="replace")
+    lines = text.splitlines()
+    reports = dict(nsys_csv.find_headers(lines))
+    if not reports:
+        return None
+    redaction = redaction.knowing(text)
+    told: list[str] = []
+    header: list[str] | None = None
+    for at, line in enumerate(lines):
+        if at in reports:
+            header = next(csv.reader([line]))
+            told.append(line)
+        elif not line.strip():
+            header = None
+            told.append(line)
+        elif header is not None:
+            told.append(_row(header, line, redaction))
+        else:
+            told.append(redaction.text(line) if redaction.keeps(Kind.METADATA) else "")
+    changed = sum(old != new for old, new in zip(lines, told, strict=True))
+    return _encoded("\n".join(told) + "\n"), Redacted("nsys-csv", changed, ())
 
 
 def _rows(lines: list[str]) -> Iterator[str]:

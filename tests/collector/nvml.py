@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from collector.device.nvml import REPLAY_VARIABLE, NvmlBinding
+from collector.device.nvml import REPLAY_VARIABLE, NvmlBinding, NvmlDevice
 from collector.device.nvml_replay import ReplayedNvml
-from collector.device.telemetry import Reading
+from collector.device.processes import OwnProcesses
+from collector.device.telemetry import Reading, Sampler
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvml"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -48,3 +50,17 @@ def make_reading(at_ms: float, **fields: Any) -> Reading:
         "foreign_process_count": 0,
     }
     return Reading(at_ns=int(at_ms * MS), **defaults | fields)
+
+
+def sampler_of(recording: str, uuid: str = UUID) -> Sampler:
+    """Not started: each `read` is 50 ms after the one before."""
+    times = count(0, 50 * MS)
+    device = NvmlDevice(uuid, replayed(recording))
+    return Sampler(device, is_own=OwnProcesses().__contains__, now_ns=lambda: next(times))
+
+
+def after(readings: int, recording: str, uuid: str = UUID) -> Sampler:
+    sampler = sampler_of(recording, uuid)
+    for _ in range(readings):
+        sampler.read()
+    return sampler

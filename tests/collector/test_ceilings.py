@@ -12,7 +12,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its
 
 
 def test_the_ceilings_of_this_machine_are_measured_for_the_dtypes_of_the_suite() -> None:
-    ceilings = measure_ceilings("cpu", ["bfloat16", "int32"])
+    ceilings = list(measure_ceilings("cpu", ["bfloat16", "int32"]))
     kinds = [(ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source) for ceiling in ceilings]
     assert kinds == [
         ("memory", "dram", None, "measured"),
@@ -61,7 +61,7 @@ def test_the_rounds_copy_everything() -> None:
 @GPU
 def test_the_ceilings_of_a_gpu_are_measured_beside_the_datasheets() -> None:
     dtypes = ["float32", "bfloat16", "float8_e4m3fn", "int8"]
-    ceilings = measure_ceilings("cuda", dtypes)
+    ceilings = list(measure_ceilings("cuda", dtypes))
     measured = {each.level or each.dtype: each.per_s for each in ceilings if each.source == "measured"}
     assert {"dram", "cache", "float32", "bfloat16"} <= measured.keys()
     assert measured["cache"] > measured["dram"]

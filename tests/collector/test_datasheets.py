@@ -3,6 +3,7 @@
 import pytest
 
 from collector.datasheets import DATASHEETS, Datasheet, beside_datasheet, datasheet_ceilings, datasheet_of
+from collector.device_state import DeviceState
 from tests.builders import make_ceiling
 
 H200 = "NVIDIA H200"
@@ -86,3 +87,17 @@ def test_a_measured_ceiling_above_the_datasheet_is_suspicious_unless_the_clock_e
     measured = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=per_s)
     [found] = beside_datasheet([measured], H200, sm_clock_mhz=sm_clock_mhz)
     assert found.is_suspicious is is_suspicious
+
+
+def test_a_ceiling_is_held_against_the_datasheet_at_the_clock_that_it_was_measured_at() -> None:
+    half = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=600e12)
+    published = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet")
+    seen = [DeviceState(reading_count=2), DeviceState(reading_count=2, sm_clock_mhz=915)]
+
+    memory, first, second = beside_datasheet(
+        [make_ceiling(per_s=4.0e12), published, half, half], H200, at_ceilings=seen, sm_clock_mhz=1830
+    )
+
+    assert [found.sm_clock_mhz for found in (memory, first, second)] == [1830, 915, 1830]
+    assert memory.at_clock_per_s == pytest.approx(4.8e12)
+    assert second.at_clock_per_s == pytest.approx(2 * first.at_clock_per_s)

@@ -9,8 +9,8 @@ from collector.part import Outcome
 from collector.record import RunRecord
 from collector.revision import SuiteAt
 from collector.run import collect_run
+from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from tests.builders import make_commit
 from tests.roofwatch.command import SUITES

@@ -10,9 +10,9 @@ from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt
 from collector.run import measure_pair
+from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
 from collector.selection import Subject
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from tests.builders import make_commit
 

@@ -19,8 +19,8 @@ from collector.record import RunRecord
 from collector.results import Accuracy, TensorError
 from collector.revision import SuiteAt
 from collector.run import collect_run, measure_pair
+from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from collector.workers import Workers
 from roofwatch import UnsupportedError

@@ -21,9 +21,10 @@ from collector.part import Outcome
 from collector.record import RunRecord
 from collector.revision import SuiteAt
 from collector.run import collect_run, measure_pair
+from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
 from collector.selection import Subject
-from collector.suite_run import RunPlan, SuiteRun
+from collector.suite_run import SuiteRun
 from collector.suite_source import SuiteSource
 from collector.workers import Workers
 from roofwatch.measuring.unfinished import finished_record

@@ -4,7 +4,8 @@ import pytest
 
 from collector.errors import SuiteError
 from collector.protocol import ImplementationInfo, KernelInfo, SuiteInfo
-from collector.suite_run import RunPlan, SuiteRun
+from collector.run_plan import RunPlan
+from collector.suite_run import SuiteRun
 from collector.suite_source import SuiteSource
 from tests.builders import make_case
 

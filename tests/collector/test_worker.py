@@ -11,8 +11,8 @@ from collector.part import Outcome
 from collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
 from collector.revision import SuiteAt
 from collector.run import collect_run
+from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from collector.worker import Worker
 from tests.builders import make_commit

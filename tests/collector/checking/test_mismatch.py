@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.checking.mismatch import describe_values, describe_where
@@ -90,6 +90,7 @@ def test_noise_has_no_pattern() -> None:
     assert describe_where(mask).startswith("scattered over 10.")
 
 
+@settings(deadline=None)
 @given(
     shape=st.lists(st.integers(1, 7), min_size=1, max_size=3),
     bits=st.integers(min_value=1),
@@ -101,6 +102,7 @@ def test_every_set_of_elements_has_a_description(shape: list[int], bits: int) ->
     assert describe_where(mask)
 
 
+@settings(deadline=None)
 @given(log_tile=st.integers(2, 6), position=st.integers(0, 10), n_tiles=st.integers(2, 10), tail=st.integers(0, 3))
 def test_every_whole_tile_is_named_with_its_place(log_tile: int, position: int, n_tiles: int, tail: int) -> None:
     tile = 2**log_tile
@@ -109,6 +111,7 @@ def test_every_whole_tile_is_named_with_its_place(log_tile: int, position: int, 
     assert describe_where(mask).startswith(f"dim 0 at [{start}:{start + tile}), one tile of {tile}")
 
 
+@settings(deadline=None)
 @given(log_tile=st.integers(3, 8), n_tiles=st.integers(1, 9), tail=st.integers(2, 300))
 def test_every_unhandled_tail_is_named(log_tile: int, n_tiles: int, tail: int) -> None:
     tile = 2**log_tile

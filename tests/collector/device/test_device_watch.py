@@ -6,21 +6,34 @@ import pytest
 from collector.device.clock_lock import Clock
 from collector.device.device_watch import DeviceWatch
 from collector.device.join import Window
+from collector.device.telemetry_parts import joined
 from collector.errors import CollectorError
+from collector.keeping.journal import Journal
+from collector.keeping.journal_header import ALONE, header_of
 from collector.nursery import Nursery
 from collector.protocol import Mode
+from collector.record import RunRecord
+from collector.revision import SuiteAt
 from collector.run import collect_run
-from collector.suite_run import RunPlan, SuiteRun
+from collector.run_plan import RunPlan
+from collector.sampling import SamplingPlan
+from collector.suite_run import SuiteRun
 from collector.workers import Workers
 from roofwatch.arguments import suite_at
 from tests.builders import make_environment
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed
 
+PLAN = RunPlan(targets=(), device="cpu", sampling=SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20))
 GPU = make_environment(device_kind="cuda", device_name="Example GPU")
 
 
 def without_waiting(_: float) -> None:
     """Readings come by themselves, one after each wait."""
+
+
+@pytest.fixture
+def suite() -> SuiteAt:
+    return suite_at(Path(__file__).parents[2] / "suites" / "bench_good.py", "example")
 
 
 def watch_of(recording: str) -> DeviceWatch:
@@ -184,29 +197,72 @@ def test_a_device_that_cannot_be_read_is_not_locked(tmp_path: Path, monkeypatch:
     assert calls_in(calls) == []
 
 
-def test_every_block_has_what_was_seen_of_the_device_meanwhile() -> None:
-    suite = suite_at(Path(__file__).parents[2] / "suites" / "bench_good.py", "example")
-    plan = RunPlan(targets=(), device="cpu")
+def measured(
+    suite: SuiteAt, watch: DeviceWatch, subject_count: int | None = None, journal: Journal | None = None
+) -> RunRecord:
+    """A run of kernels on a CPU, beside a recording of a GPU; only so many subjects are timed."""
     with (
+        watch,
         Nursery() as nursery,
         Workers(nursery, suite.source, Mode.DEVICE, device="cpu", thread_count=1) as workers,
-        watch_of("power_cap") as watch,
     ):
-        watch.begin(GPU, UUID)  # a recording of a GPU, beside kernels on a CPU
-        run = SuiteRun(suite.source, plan, watch=watch)
+        watch.begin(GPU, UUID)
+        run = SuiteRun(suite.source, PLAN, None if journal is None else journal.log(), watch)
         run.select(workers.start())
         run.describe_machine(workers)
         run.check(workers, lambda _: None)
-        for subject in run.to_time:
-            run.take_block(workers, subject)
-    record = run.record(suite.commit, suite.project)
-    states = [block.device_state for measured in record.measurements for block in measured.blocks]
+        for subject in run.to_time[:subject_count]:
+            if not run.block_count(subject):
+                run.take_block(workers, subject)
+    return run.record(suite.commit, suite.project)
+
+
+def test_every_block_has_what_was_seen_of_the_device_meanwhile(suite: SuiteAt) -> None:
+    record = measured(suite, watch_of("power_cap"))
+    states = [block.device_state for measurement in record.measurements for block in measurement.blocks]
 
     assert states
     assert {(state is not None and state.clock_event_reasons) for state in states} == {("sw_power_cap",)}
     assert all(state is not None and state.reading_count > 0 and not state.degraded_by for state in states)
     assert record.telemetry is not None
     assert record.telemetry.clock_event_reasons[0] == ("sw_power_cap",)
+
+
+def test_every_ceiling_has_what_was_seen_of_the_device_meanwhile(suite: SuiteAt) -> None:
+    record = measured(suite, watch_of("normal"), 0)
+
+    assert record.telemetry is not None
+    assert len(record.telemetry.at_ceilings) == len(record.ceilings)
+    assert {state.sm_clock_mhz for state in record.telemetry.at_ceilings} == {1980}
+    assert {state.energy_per_launch_j for state in record.telemetry.at_ceilings} == {None}
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_run_that_was_cut_short_keeps_what_each_of_its_processes_saw(
+    suite: SuiteAt, tmp_path: Path, is_torn: bool
+) -> None:
+    path, header = tmp_path / "record.json.journal", header_of({ALONE: suite}, PLAN)
+    with Journal.begin(path, header) as journal:
+        before = measured(suite, watch_of("normal"), 1, journal)
+    if is_torn:  # killed while it wrote the block
+        path.write_bytes(path.read_bytes()[:-20])
+
+    with Journal.resume(path, header) as journal:
+        after = measured(suite, DeviceWatch(earlier=journal.seen, nvml=replayed("power_cap")), None, journal)
+        journalled = joined(journal.seen)
+
+    assert before.telemetry is not None
+    assert after.telemetry is not None
+    told, own_count = after.telemetry, after.telemetry.sm_clock_mhz.index(1410)
+    assert 0 < own_count <= len(before.telemetry.offset_ms)
+    assert told.started_at == before.telemetry.started_at
+    assert told.offset_ms[:own_count] == before.telemetry.offset_ms[:own_count]
+    assert list(told.offset_ms) == sorted(told.offset_ms)
+    assert 1980 not in told.sm_clock_mhz[own_count:]
+    assert told.at_ceilings == before.telemetry.at_ceilings
+    # what was seen after the last block alone is not in the journal
+    assert journalled.offset_ms == told.offset_ms[: len(journalled.offset_ms)]
+    assert len(journalled.offset_ms) > own_count
 
 
 @pytest.mark.gpu

@@ -9,23 +9,8 @@ import pytest
 
 from collector.device.nvml import NvmlDevice
 from collector.device.processes import OwnProcesses, foreign_process_count, parent_pid
-from collector.device.telemetry import MAX_STORED_READINGS, Sampler, energy_since_first, telemetry_of
-from tests.builders import NOON
-from tests.collector.nvml import MS, OTHER_UUID, UUID, make_reading, replayed
-
-
-def sampler_of(recording: str, uuid: str = UUID) -> Sampler:
-    """Not started: each `read` is 50 ms after the one before."""
-    times = count(0, 50 * MS)
-    device = NvmlDevice(uuid, replayed(recording))
-    return Sampler(device, is_own=OwnProcesses().__contains__, now_ns=lambda: next(times))
-
-
-def after(readings: int, recording: str, uuid: str = UUID) -> Sampler:
-    sampler = sampler_of(recording, uuid)
-    for _ in range(readings):
-        sampler.read()
-    return sampler
+from collector.device.telemetry import Sampler
+from tests.collector.nvml import MS, OTHER_UUID, UUID, after, replayed, sampler_of
 
 
 def test_a_reading_holds_what_the_device_says() -> None:
@@ -107,34 +92,6 @@ def test_readings_since_a_moment_come_with_the_one_before_it() -> None:
 
     assert [reading.at_ns for reading in sampler.since(100 * MS)] == [50 * MS, 100 * MS, 150 * MS]
     assert [reading.at_ns for reading in sampler.since(0)] == [0, 50 * MS, 100 * MS, 150 * MS]
-
-
-def test_the_record_has_a_column_a_quantity_and_none_of_what_is_not_offered() -> None:
-    telemetry = telemetry_of(after(3, "older_driver").readings, started_at=NOON, message="some are missing")
-
-    assert (telemetry.status, telemetry.message) == ("ok", "some are missing")
-    assert list(telemetry.offset_ms) == [0, 50, 100]
-    assert list(telemetry.sm_clock_mhz) == [1350] * 3
-    assert list(telemetry.clock_event_reasons) == [("sw_power_cap",)] * 3
-    assert not telemetry.energy_j
-    assert not telemetry.foreign_process_count
-
-
-def test_energy_counts_from_the_first_reading_and_is_unknown_once_the_counter_went_back() -> None:
-    energy = energy_since_first(after(8, "counter_reset").readings)
-
-    assert energy[:6] == pytest.approx([0, 20.6, 41.2, 61.8, 82.4, 103])
-    assert energy[6:] == [None, None]
-
-
-def test_of_very_many_readings_every_so_many_is_kept() -> None:
-    readings = [make_reading(50 * step) for step in range(MAX_STORED_READINGS + 1)]
-
-    telemetry = telemetry_of(readings, started_at=NOON)
-
-    assert len(telemetry.offset_ms) == MAX_STORED_READINGS // 2 + 1
-    assert telemetry.offset_ms[1] == 100
-    assert telemetry.energy_j[1] == pytest.approx(40)
 
 
 FAMILY = {30: 20, 20: 10, 10: 1, 99: 1}

@@ -18,8 +18,8 @@ from collector.fleet.share import Share, deal
 from collector.fleet.shipped_suite import ship
 from collector.protocol import ImplementationInfo
 from collector.revision import SuiteAt
+from collector.run_plan import RunPlan
 from collector.selection import Selected
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from tests.builders import make_case, make_ceiling, make_commit, make_environment, make_measurement, make_record
 

@@ -1,7 +1,7 @@
 """Occupancy against examples that the vendors print."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.machine_code.occupancy import LIMITS, theoretical_occupancy
@@ -64,6 +64,7 @@ def test_a_block_without_threads_is_refused() -> None:
         theoretical_occupancy(LIMITS["sm_90"], threads=0, registers=16, shared_bytes=0)
 
 
+@settings(deadline=None)
 @given(
     target=st.sampled_from(DEFAULT_TARGETS),
     threads=st.integers(1, 1024),

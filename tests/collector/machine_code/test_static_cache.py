@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from collector.machine_code.known_facts import KnownFacts
+from collector.machine_code.static_compiler import StaticCompiler
 from collector.machine_code.static_lane import compile_suite
 from collector.machine_code.static_store import StaticStore
+from collector.nursery import Nursery
 from collector.results import StaticFacts
 from collector.run import Progress
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
+from collector.suite_run import SuiteRun
 from collector.suite_source import SuiteSource
 from tests.collector.static_suite import COPY, HEADER
 
@@ -165,3 +168,18 @@ def test_beyond_its_size_the_oldest_entries_are_forgotten(tmp_path: Path) -> Non
     store.shrink(max_bytes=2_500)
 
     assert [store.get("facts", key) is not None for key in keys] == [False, False, True, True]
+
+
+def test_a_run_believes_what_was_compiled_before_and_compiles_the_rest_once(suite: Path) -> None:
+    before, _ = compiled_now(suite)
+    source = SuiteSource(suite)
+    with Nursery() as nursery, StaticCompiler(nursery, source, timeout_s=60) as compiler:
+        run = SuiteRun(source, PLAN)
+        run.select(compiler.listing().info)
+        again = list(compiler.compile(run.to_compile, ["sm_90"]))
+        more = list(compiler.compile(run.to_compile, ["gfx942", "sm_90"]))
+
+    assert before == ["kernel", "other"]
+    assert [found.was_known for found in again] == [True, True]
+    assert [found.was_known for found in more] == [False, False]
+    assert {tuple(fact.target for fact in found.facts) for found in more} == {("gfx942", "sm_90")}

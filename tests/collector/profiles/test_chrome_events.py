@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.profiles.chrome_events import scan_trace
@@ -44,6 +44,7 @@ def test_a_comma_before_the_end_of_the_events_is_forgiven() -> None:
     assert scanned('{"traceEvents": [' + json.dumps(EVENTS[0]) + ",\n]}")[1] == EVENTS[:1]
 
 
+@settings(deadline=None)
 @given(cut=st.integers(1, 200))
 def test_a_trace_that_is_cut_anywhere_is_never_taken_for_whole(cut: int) -> None:
     document = json.dumps({"traceEvents": EVENTS, "traceName": "x"})

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.profiles.intervals import length_ns, overlap_ns, union
@@ -16,11 +16,13 @@ def moments(given_intervals: list[tuple[int, int]]) -> set[int]:
     return {moment for start, end in given_intervals for moment in range(start, end)}
 
 
+@settings(deadline=None)
 @given(intervals)
 def test_the_union_is_as_long_as_the_moments_in_any_interval(some: list[tuple[int, int]]) -> None:
     assert length_ns(union(some)) == len(moments(some))
 
 
+@settings(deadline=None)
 @given(intervals, intervals)
 def test_the_overlap_is_as_long_as_the_moments_in_both(
     some: list[tuple[int, int]], others: list[tuple[int, int]]
@@ -28,6 +30,7 @@ def test_the_overlap_is_as_long_as_the_moments_in_both(
     assert overlap_ns(union(some), union(others)) == len(moments(some) & moments(others))
 
 
+@settings(deadline=None)
 @given(intervals)
 def test_what_is_joined_is_apart_and_in_order(some: list[tuple[int, int]]) -> None:
     apart = union(some)

@@ -12,8 +12,8 @@ from collector.nursery import Nursery
 from collector.protocol import ChooseTiming
 from collector.revision import SuiteAt
 from collector.run import Progress, collect_run
+from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from collector.timers.choice import choose_method
 from collector.timers.method import ChosenMethod, TimingMethod

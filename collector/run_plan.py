@@ -1,0 +1,51 @@
+"""What to measure, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collector.device.clock_lock import Clock
+from collector.measurement import CacheState, Timer
+from collector.sampling import EFFORTS, Preset, SamplingPlan
+from collector.targets import DEFAULT_TARGETS
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What to measure, and how long.
+
+    Args:
+        kernels: Shell patterns of kernel names.
+        implementations: Shell patterns of implementation names.
+        tags: Cases that have all of them; None takes what the device does in moments: of a kernel whose cases are
+            tagged, those tagged `usual_tag`, and of any other kernel all.
+        usual_tag: `quick` on a GPU and `small` on a CPU if None.
+        targets: To compile for; empty leaves the static layer out.
+        device: `cpu` or `cuda`; None takes a GPU where torch sees one.
+        thread_count: Threads of torch on the CPU. One by default: with more, a neighbour that takes one core for a
+            moment stalls all of them, and times say more about the neighbour than about the kernel.
+        block_count: Blocks of samples per measurement, spread over the run so that no moment decides.
+        sampling: When a block ends.
+        timer: The only one to take; None takes the best that there is, one for the whole run.
+        cache: What each launch finds; None takes the timer's usual state.
+        lock_clocks: What to hold the device's SM clock at meanwhile; None leaves it free.
+        cases: Shell patterns of case ids, in place of tags.
+    """
+
+    kernels: tuple[str, ...] = ("*",)
+    implementations: tuple[str, ...] = ("*",)
+    tags: tuple[str, ...] | None = None
+    usual_tag: str | None = None
+    targets: tuple[str, ...] = DEFAULT_TARGETS
+    device: str | None = None
+    thread_count: int | None = 1
+    block_count: int = EFFORTS[Preset.SURVEY].block_count
+    sampling: SamplingPlan = EFFORTS[Preset.SURVEY].sampling
+    timer: Timer | None = None
+    cache: CacheState | None = None
+    lock_clocks: Clock | None = None
+    cases: tuple[str, ...] | None = None
+    environment_timeout_s: float = 120.0
+    check_timeout_s: float = 300.0
+    compile_timeout_s: float = 300.0
+    block_timeout_s: float = 120.0

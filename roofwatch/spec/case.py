@@ -1,0 +1,129 @@
+"""One kernel at one shape, dtype and direction."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import product
+
+from roofwatch.spec.errors import SpecError
+
+_WORD = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+class Direction(StrEnum):
+    FWD = "fwd"
+    BWD = "bwd"
+
+
+_ITEMSIZE_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "uint8": 1,
+    "int8": 1,
+    "int32": 4,
+    "int64": 8,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel at one shape, dtype and direction: `case["n_rows"]` is a dimension of its shape, and
+    `case.choice("routing")` a word among its dimensions.
+    """
+
+    kernel: str
+    shape: tuple[tuple[str, int | str], ...]
+    dtype: str
+    direction: Direction = Direction.FWD
+    tags: frozenset[str] = field(default=frozenset(), compare=False)
+    """Words to select it by, such as `quick` or `70b`; no part of its identity."""
+
+    def __getitem__(self, dimension: str) -> int:
+        length = self._value(dimension)
+        if isinstance(length, str):
+            raise SpecError(f"{self.id}: {dimension} is the word {length!r}; read it with case.choice({dimension!r})")
+        return length
+
+    def choice(self, name: str) -> str:
+        """A word of the shape, for example `zipf` where it says `routing=zipf`."""
+        value = self._value(name)
+        if not isinstance(value, str):
+            raise SpecError(f"{self.id}: {name} is the length {value}; read it with case[{name!r}]")
+        return value
+
+    def _value(self, name: str) -> int | str:
+        for known, value in self.shape:
+            if known == name:
+                return value
+        raise SpecError(
+            f"{self.id}: no dimension {name!r}; the shape has {', '.join(known for known, _ in self.shape)}"
+        )
+
+    @property
+    def id(self) -> str:
+        """Stable over commits, whatever the order or the display name: the key of every series."""
+        shape = ",".join(f"{name}={length}" for name, length in self.shape)
+        return f"{self.kernel}/{shape}/{self.dtype}/{self.direction}"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element of the case's dtype."""
+        return _ITEMSIZE_BYTES[self.dtype]
+
+    @property
+    def is_backward(self) -> bool:
+        return self.direction is Direction.BWD
+
+    @property
+    def seed(self) -> int:
+        """Seed of the inputs: a function of the case alone, so that every commit gets the same numbers."""
+        return int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:6], "big")
+
+
+def cases(
+    *,
+    shapes: Sequence[Mapping[str, int | str]],
+    dtypes: Sequence[str] = ("float32",),
+    directions: Sequence[str] = ("fwd",),
+    tags: Sequence[str] = (),
+) -> list[Case]:
+    """Every combination of shape, dtype and direction, in that order of nesting; the spec that they are given to
+    puts its name in.
+
+    Args:
+        shapes: Lengths by dimension; a word where a case differs in kind, for example `{"T": 512, "routing": "zipf"}`.
+        dtypes: Of the main operand.
+        directions: `fwd`, `bwd` or both.
+        tags: Words to select all of them by, for example `quick`.
+
+    Raises:
+        SpecError: a dtype or direction that is not known, a dimension that is neither a whole number >= 0 nor a
+            word, or a tag that is no word.
+    """
+    for tag in tags:
+        if not _WORD.fullmatch(tag):
+            raise SpecError(f"tag {tag!r}: use letters, digits, '_', '.' and '-'")
+    for dtype in dtypes:
+        if dtype not in _ITEMSIZE_BYTES:
+            raise SpecError(f"dtype {dtype!r} is not known; choose from {', '.join(_ITEMSIZE_BYTES)}")
+    for direction in directions:
+        if direction not in {"fwd", "bwd"}:
+            raise SpecError(f"direction {direction!r} is not known; choose 'fwd' or 'bwd'")
+    for shape in shapes:
+        for name, length in shape.items():
+            if isinstance(length, str) and _WORD.fullmatch(length):
+                continue
+            if not isinstance(length, int) or isinstance(length, bool) or length < 0:
+                raise SpecError(f"dimension {name}={length!r}: a length is a whole number >= 0, a choice is a word")
+    return [
+        Case("", tuple(shape.items()), dtype, Direction(direction), frozenset(tags))
+        for shape, dtype, direction in product(shapes, dtypes, directions)
+    ]
