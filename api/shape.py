@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from api.limits import Limits
@@ -12,19 +10,26 @@ from api.problems import ProblemError
 _LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "ceilings", "artefacts")
 
 
-def check_shape(document: bytes, limits: Limits) -> None:
-    """Bound what parsing, validation and storage will cost.
+_CONTAINERS = frozenset({list, dict})
+_FLAT = frozenset({int, float, bool, type(None)})
+"""What has nothing in it: most of a record is lists of times, each looked through at once."""
+
+
+def parse_bounded(document: bytes, limits: Limits) -> object:
+    """What a document says, where validating and storing it will cost no more than it may.
 
     Raises:
         ProblemError: not JSON, or more of something than may be.
     """
     # counted in the bytes: what a parser would make of them is many times as large
-    containers = document.count(b"[") + document.count(b"{")
-    if containers > limits.containers:
-        raise _too_much(f"{containers} arrays and objects", limits.containers)
-    values = document.count(b",")
-    if values > limits.values:
-        raise _too_much(f"{values} values", limits.values)
+    if len(document) > limits.containers:
+        containers = document.count(b"[") + document.count(b"{")
+        if containers > limits.containers:
+            raise _too_much(f"{containers} arrays and objects", limits.containers)
+    if len(document) > limits.values:
+        values = document.count(b",")
+        if values > limits.values:
+            raise _too_much(f"{values} values", limits.values)
     try:
         parsed = orjson.loads(document)
     except orjson.JSONDecodeError as error:
@@ -38,31 +43,28 @@ def check_shape(document: bytes, limits: Limits) -> None:
             most = {"cases": limits.cases, "artefacts": limits.artefacts}.get(name, limits.entries)
             if isinstance(found, list) and len(found) > most:
                 raise _too_much(f"{len(found)} {name}", most)
+    return parsed
 
 
-def _check_values(parsed: Any, limits: Limits) -> None:
-    level: list[Any] = [parsed]
+def _check_values(parsed: object, limits: Limits) -> None:
+    level = [parsed]
     for depth in range(limits.depth + 2):
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, str):
-                _check_string(value, limits)
-            elif isinstance(value, list):
-                below.extend(child for child in value if isinstance(child, (str, list, dict)))
-            elif isinstance(value, dict):
-                below.extend(child for child in value.values() if isinstance(child, (str, list, dict)))
-                for key in value:
-                    _check_string(key, limits)
-        if depth == limits.depth and any(isinstance(value, (list, dict)) for value in level):
+        strings = [value for value in level if type(value) is str]
+        containers = [value for value in level if type(value) in _CONTAINERS]
+        if depth == limits.depth and containers:
             raise _too_much(f"more than {limits.depth} arrays and objects in each other", limits.depth)
-        if not below:
+        level = []
+        for container in containers:
+            if isinstance(container, dict):
+                strings += container
+                level += container.values()
+            elif isinstance(container, list) and not _FLAT.issuperset(map(type, container)):
+                level += container
+        longest = max(map(len, strings), default=0)
+        if longest > limits.string_characters:
+            raise _too_much(f"a string of {longest} characters", limits.string_characters)
+        if not level:
             return
-        level = below
-
-
-def _check_string(text: str, limits: Limits) -> None:
-    if len(text) > limits.string_characters:
-        raise _too_much(f"a string of {len(text)} characters", limits.string_characters)
 
 
 def _too_much(what: str, limit: int) -> ProblemError:

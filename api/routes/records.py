@@ -14,7 +14,7 @@ from api.answers import Stored
 from api.body import unpack
 from api.documents import PROBLEMS, RECORD_BODY
 from api.problems import ProblemError
-from api.shape import check_shape
+from api.shape import parse_bounded
 from api.state import State, state_of
 from collector.record import RunRecord
 from db.artefacts import list_artefacts
@@ -64,8 +64,7 @@ def _store(
 ) -> Stored:
     state = state_of(request)
     document = unpack(body, encoding, state.limits)
-    check_shape(document, state.limits)
-    record = RunRecord.from_json(document, name="the record")
+    record = RunRecord.from_parsed(parse_bounded(document, state.limits), name="the record")
     sender.check_project(record.project)
     if run_id is not None and run_id != record.run_id:
         detail = f"Idempotency-Key says {run_id}, the record is run {record.run_id}; leave it out, or send the run_id"
@@ -84,7 +83,7 @@ def _store(
     state.metrics.records.labels(kind).inc()
     return Stored(
         run_id=result.run_id,
-        content_hash=record.content_hash,
+        content_hash=result.content_hash,
         project=record.project,
         was_new=result.was_new,
         is_quarantined=is_quarantined,

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
-
-from sqlalchemy import Connection, text
+from collections.abc import Mapping
 
 from collector.record import RunRecord
-from db.storing.staging import Stage, stage_rows
+from db.storing.run_key import RunKey
+from db.storing.staging import Load, Target
 
-_ACCURACIES = Stage(
-    "staged_accuracy",
-    {
-        "position": "int4",
-        "case_position": "int4",
-        "implementation": "text",
-        "executor": "text",
-        "outcome": "text",
-        "message": "text",
-    },
-)
-_TENSORS = Stage(
-    "staged_tensor_error",
-    {
-        "case_position": "int4",
-        "implementation": "text",
+_OF_CASE = {"run_number": "int4", "measured_on": "date", "case_id": "int4", "implementation": "text"}
+_CHECKS = Target("accuracy", _OF_CASE | {"position": "int4", "executor": "text", "outcome": "text", "message": "text"})
+_TENSORS = Target(
+    "tensor_error",
+    _OF_CASE
+    | {
         "position": "int4",
         "tensor": "text",
         "max_abs_error": "float8",
@@ -34,43 +22,23 @@ _TENSORS = Stage(
         "passed": "bool",
     },
 )
-_OF_CASES = "JOIN unnest(CAST(:case_ids AS int[])) WITH ORDINALITY of_case (id, number) ON number = case_position + 1"
-_STORE = text(
-    f"""
-    INSERT INTO accuracy
-        (run_number, case_id, implementation, measured_on, position, executor, outcome, message)
-    SELECT :run_number, of_case.id, implementation, :measured_on, position, executor, outcome, message
-    FROM staged_accuracy {_OF_CASES}
-    """
-)
-_STORE_TENSORS = text(
-    f"""
-    INSERT INTO tensor_error (run_number, case_id, implementation, position, measured_on, tensor, max_abs_error,
-        rmse_ratio, baseline_rmse_ratio, passed)
-    SELECT :run_number, of_case.id, implementation, position, :measured_on, tensor, max_abs_error,
-        rmse_ratio, baseline_rmse_ratio, passed
-    FROM staged_tensor_error {_OF_CASES}
-    """
-)
 
 
-def store_accuracies(
-    connection: Connection, record: RunRecord, run_number: int, measured_on: date, case_ids: Sequence[int]
-) -> None:
-    """Store the checks of a record, `case_ids` being those of its cases, in their order."""
-    if not record.accuracies:
-        return
-    of_case = {case.case_id: position for position, case in enumerate(record.cases)}
-    parameters = {"run_number": run_number, "measured_on": measured_on, "case_ids": list(case_ids)}
-    checks = (
-        (position, of_case[one.case_id], one.implementation, one.executor, one.outcome.value, one.message)
+def load_checks(record: RunRecord, key: RunKey, case_ids: Mapping[str, int]) -> Load:
+    """The checks of a record, `case_ids` being those of its cases, by their names."""
+    rows = (
+        (*key, case_ids[one.case_id], one.implementation, position, one.executor, one.outcome, one.message)
         for position, one in enumerate(record.accuracies)
     )
-    stage_rows(connection, _ACCURACIES, checks)
-    connection.execute(_STORE, parameters)
-    tensors = (
+    return Load(_CHECKS, rows)
+
+
+def load_tensors(record: RunRecord, key: RunKey, case_ids: Mapping[str, int]) -> Load:
+    """What the checks found of each tensor."""
+    rows = (
         (
-            of_case[one.case_id],
+            *key,
+            case_ids[one.case_id],
             one.implementation,
             position,
             tensor.tensor,
@@ -82,5 +50,4 @@ def store_accuracies(
         for one in record.accuracies
         for position, tensor in enumerate(one.tensors)
     )
-    stage_rows(connection, _TENSORS, tensors)
-    connection.execute(_STORE_TENSORS, parameters)
+    return Load(_TENSORS, rows)

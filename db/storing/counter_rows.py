@@ -2,59 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
-
-import orjson
-from sqlalchemy import Connection, text
+from collections.abc import Mapping
 
 from collector.record import RunRecord
-from db.storing.staging import Stage, stage_rows
+from db.storing.run_key import RunKey
+from db.storing.shared_rows import as_json
+from db.storing.staging import Load, Target
 
-_COUNTERS = Stage(
-    "staged_counters",
+_COUNTERS = Target(
+    "counters",
     {
-        "position": "int4",
-        "case_position": "int4",
+        "run_number": "int4",
+        "measured_on": "date",
+        "case_id": "int4",
         "implementation": "text",
         "function": "text",
         "launch_index": "int8",
+        "position": "int4",
         "source": "text",
-        "read": "text",
+        "values": "text",
         "findings": "text",
     },
 )
-_STORE = text(
-    """
-    INSERT INTO counters
-        (run_number, case_id, implementation, function, launch_index, measured_on, position, source, values, findings)
-    SELECT :run_number, of_case.id, implementation, function, launch_index, :measured_on, position, source,
-        read::json, findings::json
-    FROM staged_counters
-    JOIN unnest(CAST(:case_ids AS int[])) WITH ORDINALITY of_case (id, number) ON number = case_position + 1
-    """
-)
 
 
-def store_counters(
-    connection: Connection, record: RunRecord, run_number: int, measured_on: date, case_ids: Sequence[int]
-) -> None:
-    """Store the counters of a record, `case_ids` being those of its cases, in their order."""
-    if not record.counters:
-        return
-    of_case = {case.case_id: position for position, case in enumerate(record.cases)}
+def load_counters(record: RunRecord, key: RunKey, case_ids: Mapping[str, int]) -> Load:
+    """The counters of a record, `case_ids` being those of its cases, by their names."""
     rows = (
         (
-            position,
-            of_case[one.case_id],
+            *key,
+            case_ids[one.case_id],
             one.implementation,
             one.function,
             one.launch_index,
+            position,
             one.source,
-            orjson.dumps(one.values).decode(),
-            orjson.dumps([finding.model_dump(mode="json", exclude_defaults=True) for finding in one.findings]).decode(),
+            as_json(one.values),
+            as_json([finding.model_dump(mode="json", exclude_defaults=True) for finding in one.findings]),
         )
         for position, one in enumerate(record.counters)
     )
-    stage_rows(connection, _COUNTERS, rows)
-    connection.execute(_STORE, {"run_number": run_number, "measured_on": measured_on, "case_ids": list(case_ids)})
+    return Load(_COUNTERS, rows)

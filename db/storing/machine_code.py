@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Mapping, Sequence
 
-import orjson
 from sqlalchemy import Connection, text
 
 from collector.record import RunRecord
 from collector.results import StaticFacts
-from db.storing.shared_rows import fingerprint
-from db.storing.staging import Stage, stage_rows
+from db.storing.run_key import RunKey
+from db.storing.shared_rows import as_json, fingerprint
+from db.storing.staging import Load, Target, stage_rows
 
 _FACTS = {
     "implementation": "text",
@@ -41,66 +40,80 @@ _FACTS = {
 }
 """All that is said of the code, by column."""
 _DOCUMENTS = frozenset(name for name, kind in _FACTS.items() if kind == "json")
-_STAGED = Stage(
+_STAGED = Target(
     "staged_static_fact",
     {
-        "position": "int4",
-        "case_position": "int4",
-        "compile_ns": "text",
+        "case_id": "int4",
         "fingerprint": "text",
         **{name: "text" if kind == "json" else kind for name, kind in _FACTS.items()},
     },
 )
 _COLUMNS = ", ".join(_FACTS)
 _VALUES = ", ".join(f"{name}::json" if name in _DOCUMENTS else name for name in _FACTS)
-_OF_CASES = """
-    staged_static_fact staged
-    JOIN unnest(CAST(:case_ids AS int[])) WITH ORDINALITY of_case (id, number) ON number = staged.case_position + 1
-"""
+_KNOWN = text(
+    """
+    SELECT known.id
+    FROM ROWS FROM (
+        json_array_elements_text(CAST(:case_ids AS json)), json_array_elements_text(CAST(:fingerprints AS json))
+    ) WITH ORDINALITY wanted (case_id, fingerprint, place)
+    LEFT JOIN static_fact known ON known.case_id = wanted.case_id::int AND known.fingerprint = wanted.fingerprint
+    ORDER BY wanted.place
+    """
+)
 _STORE_NEW = text(
     f"""
     INSERT INTO static_fact (case_id, fingerprint, {_COLUMNS})
-    SELECT of_case.id, fingerprint, {_VALUES}
-    FROM {_OF_CASES}
+    SELECT case_id, fingerprint, {_VALUES}
+    FROM staged_static_fact staged
     WHERE NOT EXISTS (
-        SELECT FROM static_fact known WHERE known.case_id = of_case.id AND known.fingerprint = staged.fingerprint
+        SELECT FROM static_fact known
+        WHERE known.case_id = staged.case_id AND known.fingerprint = staged.fingerprint
     )
-    ORDER BY of_case.id, fingerprint
+    ORDER BY case_id, fingerprint
     ON CONFLICT DO NOTHING
     """
 )
-_STORE_COMPILATIONS = text(
-    f"""
-    INSERT INTO compilation (run_number, position, measured_on, static_fact_id, compile_ns)
-    SELECT :run_number, staged.position, :measured_on, known.id, staged.compile_ns::json
-    FROM {_OF_CASES}
-    JOIN static_fact known ON known.case_id = of_case.id AND known.fingerprint = staged.fingerprint
-    """
+_COMPILATIONS = Target(
+    "compilation",
+    {"run_number": "int4", "measured_on": "date", "position": "int4", "static_fact_id": "int4", "compile_ns": "text"},
 )
 
 
-def store_static_facts(
-    connection: Connection, record: RunRecord, run_number: int, measured_on: date, case_ids: Sequence[int]
-) -> None:
-    """Store the static facts of a record, `case_ids` being those of its cases, in their order."""
+def fact_ids(connection: Connection, record: RunRecord, case_ids: Mapping[str, int]) -> list[int]:
+    """Ids of the facts of a record, in its order; `case_ids` are those of its cases, by their names."""
     if not record.static_facts:
-        return
-    of_case = {case.case_id: position for position, case in enumerate(record.cases)}
+        return []
+    rows = [(case_ids[facts.case_id], *_values(facts)) for facts in record.static_facts]
+    known = _known(connection, rows)
+    missing = [row for row, fact_id in zip(rows, known, strict=True) if fact_id is None]
+    if missing:
+        stage_rows(connection, Load(_STAGED, missing))
+        connection.execute(_STORE_NEW)
+        known = _known(connection, rows)
+    return [fact_id for fact_id in known if fact_id is not None]
+
+
+def load_compilations(record: RunRecord, key: RunKey, fact_ids: Sequence[int]) -> Load:
+    """That the run compiled what the facts are of."""
     rows = (
-        (position, of_case[facts.case_id], orjson.dumps(facts.compile_ns).decode(), *_values(facts))
-        for position, facts in enumerate(record.static_facts)
+        (*key, position, fact_id, as_json(facts.compile_ns))
+        for position, (facts, fact_id) in enumerate(zip(record.static_facts, fact_ids, strict=True))
     )
-    stage_rows(connection, _STAGED, rows)
-    connection.execute(_STORE_NEW, {"case_ids": list(case_ids)})
-    connection.execute(
-        _STORE_COMPILATIONS, {"run_number": run_number, "measured_on": measured_on, "case_ids": list(case_ids)}
-    )
+    return Load(_COMPILATIONS, rows)
+
+
+def _known(connection: Connection, rows: Sequence[tuple[object, ...]]) -> list[int | None]:
+    """Ids of those that are stored, by their case and fingerprint, which begin a row."""
+    parameters = {"case_ids": as_json([row[0] for row in rows]), "fingerprints": as_json([row[1] for row in rows])}
+    return list(connection.scalars(_KNOWN, parameters))
 
 
 def _values(facts: StaticFacts) -> tuple[object, ...]:
     """The fingerprint, then the columns."""
-    said = {name: getattr(facts, name) for name in _FACTS}
+    known = vars(facts)
+    said = {name: known[name] for name in _FACTS}
     # as text: that keeps the order of the keys, which is told apart too
-    said |= {name: orjson.dumps(said[name]).decode() for name in _DOCUMENTS}
-    said |= {"outcome": facts.outcome.value, "occupancy_limits": list(facts.occupancy_limits)}
+    for name in _DOCUMENTS:
+        said[name] = as_json(said[name])
+    said["occupancy_limits"] = list(facts.occupancy_limits)
     return fingerprint(said), *said.values()

@@ -3,86 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date
+from datetime import datetime
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, text
 
-from collector.measurement import Measurement, measured_values
+from collector.measurement import Block
 from collector.part import Outcome
 from collector.record import RunRecord
+from db.storing.run_key import RunKey
+from db.storing.sample_summary import summarise
 from db.storing.samples import SamplePacker, SampleSet
+from db.storing.series_rows import Identity, Measured
 from db.storing.shared_rows import in_utc
-from db.storing.staging import Stage, stage_rows
+from db.storing.staging import Load, Target
 from db.tables.records import MeasurementRow
 
-_MEASUREMENTS = Stage(
-    "staged_measurement",
-    {
-        "position": "int4",
-        "case_position": "int4",
-        "implementation": "text",
-        "timer": "text",
-        "cache": "text",
-        "outcome": "int2",
-        "message": "text",
-        "median_ns": "float8",
-        "below_ns": "float4",
-        "above_ns": "float4",
-        "sample_count": "int4",
-        "block_count": "int2",
-        "utilisation": "float8",
-        "joules_per_launch": "float8",
-        "is_memory_bound": "bool",
-        "content": "bytea",
-    },
-)
+_OF_RUN = {"run_number": "int4", "measured_on": "date", "series_id": "int4"}
+_VALUES = {
+    "outcome": "int2",
+    "message": "text",
+    "median_ns": "float8",
+    "below_ns": "float4",
+    "above_ns": "float4",
+    "sample_count": "int4",
+    "block_count": "int2",
+    "utilisation": "float8",
+    "joules_per_launch": "float8",
+    "is_memory_bound": "bool",
+}
+_SUMMARIES = Target("measurement", _OF_RUN | _VALUES)
+_SAMPLE_SETS = Target("sample_set", _OF_RUN | {"content": "bytea"})
+_CODES = {outcome: MeasurementRow.outcome.type.words.index(outcome) for outcome in Outcome}
 _MORE = {"blocks", "memory", "autotuning", "launches_per_sample"}
 """Fields that are packed, where they are not at their defaults."""
-_OF_STAGED = """
-    FROM staged_measurement staged
-    JOIN unnest(CAST(:series_ids AS int[])) WITH ORDINALITY series (id, number) ON number = staged.position + 1
-"""
-_STORE = text(
-    f"""
-    INSERT INTO measurement (median_ns, utilisation, joules_per_launch, below_ns, above_ns, run_number, series_id,
-        measured_on, sample_count, block_count, outcome, is_memory_bound, message)
-    SELECT median_ns, utilisation, joules_per_launch, below_ns, above_ns, :run_number, series.id,
-        :measured_on, sample_count, block_count, outcome, is_memory_bound, message
-    {_OF_STAGED}
-    ORDER BY staged.position
-    """
-)
-_STORE_SAMPLES = text(
-    f"""
-    INSERT INTO sample_set (run_number, series_id, measured_on, content)
-    SELECT :run_number, series.id, :measured_on, content
-    {_OF_STAGED}
-    WHERE content IS NOT NULL
-    ORDER BY staged.position
-    """
-)
 
 
-def stage_measurements(connection: Connection, record: RunRecord, said: Mapping[str, Any]) -> None:
-    """Send them, for `shared_rows.series_ids` to look at and `store_measurements` to store; `said` is what the record
-    says of itself.
-    """
-    stage_rows(connection, _MEASUREMENTS, _rows(record, said))
+class Measurements:
+    """Those of a record."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._all = record.measurements
+        self._case_places = {case.case_id: place for place, case in enumerate(record.cases)}
+        self._joules = [one.joules_per_launch for one in self._all]
+        self._lengths = [[len(block.samples_ns) for block in one.blocks] for one in self._all]
+        self._counts = [sum(lengths) for lengths in self._lengths]
+        of_blocks = (block.samples_ns for one in self._all for block in one.blocks)
+        self._samples_ns = np.fromiter(chain.from_iterable(of_blocks), dtype=np.float64, count=sum(self._counts))
+
+    def series(self, version_ids: Sequence[int]) -> list[Measured]:
+        """Of each the series, by the ids of what is said of the record's cases."""
+        return [
+            Measured(
+                Identity(version_ids[self._case_places[one.case_id]], one.implementation, one.timer, one.cache),
+                has_utilisation=one.utilisation is not None,
+                has_energy=joules is not None,
+            )
+            for one, joules in zip(self._all, self._joules, strict=True)
+        ]
+
+    def launch_counts(self) -> list[int]:
+        """Launches that were timed."""
+        return [count * one.launches_per_sample for count, one in zip(self._counts, self._all, strict=True)]
+
+    def are_degraded(self) -> list[bool]:
+        """Whether the device was held back or shared in some block."""
+        return [any(map(_is_degraded, one.blocks)) for one in self._all]
+
+    def summaries(self, key: RunKey, series_ids: Sequence[int]) -> Load:
+        """A row each."""
+        return load_summaries(key, series_ids, self._summaries())
+
+    def sample_sets(self, key: RunKey, series_ids: Sequence[int], documents: Sequence[dict[str, Any]]) -> Load:
+        """The samples of each, with what the record says of it beyond; its document is taken apart."""
+        rows = (
+            (*key, series_id, content)
+            for series_id, content in zip(series_ids, self._packed(documents), strict=True)
+            if content is not None
+        )
+        return Load(_SAMPLE_SETS, rows)
+
+    def _summaries(self) -> Iterator[tuple[object, ...]]:
+        summary = summarise(self._samples_ns, [count for count in self._counts if count])
+        medians = summary.medians
+        # a quartile so small that the difference is the median itself is still above zero
+        below = towards_zero(np.minimum(medians - summary.first_quartiles, np.nextafter(medians, 0)))
+        above = towards_zero(summary.third_quartiles - medians)
+        times = zip(medians.tolist(), below.tolist(), above.tolist(), strict=True)
+        for one, count, joules in zip(self._all, self._counts, self._joules, strict=True):
+            yield (
+                _CODES[one.outcome],
+                one.message,
+                *(next(times) if count else (None, None, None)),
+                count or None,
+                len(one.blocks) or None,
+                one.utilisation,
+                joules,
+                None if one.bound is None else one.bound == "memory",
+            )
+
+    def _packed(self, documents: Sequence[dict[str, Any]]) -> Iterator[bytes | None]:
+        packer = SamplePacker()
+        begin = 0
+        for document, lengths, count in zip(documents, self._lengths, self._counts, strict=True):
+            samples_ns = self._samples_ns[begin : begin + count]
+            has_more = not _MORE.isdisjoint(document)
+            yield packer.pack(_sample_set(document, lengths, samples_ns)) if has_more else None
+            begin += count
 
 
-def stage_summaries(connection: Connection, rows: Iterable[Mapping[str, object]]) -> None:
-    """Send what is left of measurements whose samples have aged out: values by the names of the columns."""
-    stage_rows(connection, _MEASUREMENTS, ([row.get(name) for name in _MEASUREMENTS.columns] for row in rows))
+def load_summaries(key: RunKey, series_ids: Sequence[int], summaries: Iterable[Sequence[object]]) -> Load:
+    """What there is to tell of measurements without their samples, each as `summary_values` has it."""
+    rows = ((*key, series_id, *values) for series_id, values in zip(series_ids, summaries, strict=True))
+    return Load(_SUMMARIES, rows)
 
 
-def store_measurements(connection: Connection, run_number: int, measured_on: date, series_ids: Sequence[int]) -> None:
-    """Store what was staged."""
-    parameters = {"run_number": run_number, "measured_on": measured_on, "series_ids": list(series_ids)}
-    connection.execute(_STORE, parameters)
-    connection.execute(_STORE_SAMPLES, parameters)
+def summary_values(row: Mapping[str, object]) -> list[object]:
+    """The values of a summary by the names of the columns, in order; None for what is not there."""
+    return [row.get(name) for name in _VALUES]
 
 
 def towards_zero(values: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -99,55 +139,24 @@ def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | 
     return "memory" if is_memory_bound else "compute"
 
 
-def _rows(record: RunRecord, said: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
-    measurements = record.measurements
-    cases = {case.case_id: case for case in record.cases}
-    case_positions = {case.case_id: position for position, case in enumerate(record.cases)}
-    values = [measured_values(one, cases[one.case_id]) for one in measurements]
-    quartiles = [one.quartiles_ns or (0.0, 0.0) for one in measurements]
-    medians = np.array([one.get("median_ns", 0.0) for one in values])
-    # a quartile so small that the difference is the median itself is still above zero
-    below = towards_zero(np.minimum(medians - [low for low, _ in quartiles], np.nextafter(medians, 0))).tolist()
-    above = towards_zero([high for _, high in quartiles] - medians).tolist()
-    codes = {outcome: MeasurementRow.outcome.type.words.index(outcome) for outcome in Outcome}
-    packer = SamplePacker()
-    for position, (one, document) in enumerate(zip(measurements, said["measurements"], strict=True)):
-        is_ok = one.outcome is Outcome.OK
-        sample_set = _sample_set(one, document)
-        yield (
-            position,
-            case_positions[one.case_id],
-            one.implementation,
-            one.timer.value,
-            one.cache.value,
-            codes[one.outcome],
-            one.message,
-            values[position].get("median_ns"),
-            below[position] if is_ok else None,
-            above[position] if is_ok else None,
-            len(sample_set.samples_ns) if is_ok else None,
-            len(sample_set.lengths) if is_ok else None,
-            values[position].get("utilisation"),
-            values[position].get("joules_per_launch"),
-            None if one.bound is None else one.bound == "memory",
-            packer.pack(sample_set) if _MORE & document.keys() else None,
-        )
+def _is_degraded(block: Block) -> bool:
+    return block.device_state is not None and bool(block.device_state.degraded_by)
 
 
-def _sample_set(measurement: Measurement, document: Mapping[str, Any]) -> SampleSet:
-    blocks = measurement.blocks
-    # of what the document says of a block, all but what is kept beside the facts
-    facts = [block.copy() for block in document.get("blocks", ())]
-    samples: list[float] = []
-    for fact in facts:
-        del fact["started_at"]
-        samples += fact.pop("samples_ns")
+def _sample_set(document: dict[str, Any], lengths: Sequence[int], samples_ns: NDArray[np.float64]) -> SampleSet:
+    blocks = document.get("blocks", ())
+    for block in blocks:
+        del block["samples_ns"]
     return SampleSet(
-        launches_per_sample=measurement.launches_per_sample,
+        launches_per_sample=document.get("launches_per_sample", 1),
         memory=document.get("memory"),
         autotuning=document.get("autotuning", []),
-        started_at=[in_utc(block.started_at).isoformat() for block in blocks],
-        lengths=[len(block.samples_ns) for block in blocks],
-        facts=facts,
-        samples_ns=np.array(samples, dtype=np.float64),
+        started_at=[_in_utc(block.pop("started_at")) for block in blocks],
+        lengths=lengths,
+        facts=blocks,  # what is left of them
+        samples_ns=samples_ns,
     )
+
+
+def _in_utc(time: str) -> str:
+    return time if time[-1] == "Z" else in_utc(datetime.fromisoformat(time)).isoformat()

@@ -1,8 +1,11 @@
-"""Rows on their way into tables: sent by binary COPY into temporary tables that go with the transaction."""
+"""Rows on their way into tables by binary COPY: to where they stay, or, if what is there has to be asked about them,
+into temporary tables that go with the transaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import psycopg
@@ -10,8 +13,10 @@ from sqlalchemy import Connection
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A temporary table: a name that no other table has, and the types of its columns by name."""
+class Target:
+    """A table that rows are sent to, and the types of the columns that they have, by name. What is `json` there is sent
+    as `text`: the two are the same on the way.
+    """
 
     name: str
     columns: Mapping[str, str]
@@ -21,20 +26,63 @@ class Stage:
         return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
 
 
-def stage_rows(connection: Connection, stage: Stage, rows: Iterable[Sequence[object]]) -> None:
-    """Create the table in the connection's transaction and fill it.
+@dataclass(frozen=True)
+class Load:
+    """Rows for a table; they may be made as they are sent."""
+
+    target: Target
+    rows: Iterable[Sequence[object]]
+
+
+@contextmanager
+def sending(connection: Connection) -> Iterator[Callable[[Load], None]]:
+    """Send rows to one table after the other, in the connection's transaction: the block is given what does that.
+
+    It returns when all rows are on their way, so that the next are got ready while Postgres still stores these; before
+    those are sent, and at the end of the block, it waits for these.
 
     Raises:
         psycopg.Error: a value cannot be sent or stored, or the connection is lost. It comes from the driver itself, not
             through SQLAlchemy.
     """
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    with driver.cursor() as cursor:
+    with ExitStack() as last:
+
+        def send(load: Load) -> None:
+            last.close()
+            last.enter_context(_copying(connection, load))
+
+        yield send
+
+
+def stage_rows(connection: Connection, load: Load) -> None:
+    """Create a temporary table, whose name no other has, in the connection's transaction and fill it.
+
+    Raises:
+        psycopg.Error: as `sending`.
+    """
+    stage = load.target
+    with _driver(connection).cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {stage.name} ({stage.definition}) ON COMMIT DROP".encode())
-        with cursor.copy(f"COPY {stage.name} FROM STDIN (FORMAT BINARY)".encode()) as copy:
-            copy.set_types(list(stage.columns.values()))
-            for row in rows:
-                copy.write_row(row)
+        with _copying(connection, load):
+            pass
         # without figures Postgres expects a thousand rows of anything, and joins accordingly
         cursor.execute(f"ANALYZE {stage.name}".encode())
+
+
+@contextmanager
+def _copying(connection: Connection, load: Load) -> Iterator[None]:
+    """Send the rows; what Postgres makes of them is heard when the block ends."""
+    columns = ", ".join(f'"{name}"' for name in load.target.columns)
+    statement = f"COPY {load.target.name} ({columns}) FROM STDIN (FORMAT BINARY)"
+    with _driver(connection).cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.set_types(list(load.target.columns.values()))
+        write = copy.write_row
+        for row in load.rows:
+            write(row)
+        yield
+
+
+def _driver(connection: Connection) -> psycopg.Connection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver

@@ -61,7 +61,7 @@ def at_once(store: Engine, records: list[RunRecord], on_conflict: OnConflict = O
 def test_the_result_names_the_run_and_the_project(store: Engine) -> None:
     record = make_record()
 
-    assert ingest_record(store, record) == IngestResult(str(record.run_id), PROJECT, was_new=True)
+    assert ingest_record(store, record) == IngestResult(str(record.run_id), PROJECT, record.content_hash, was_new=True)
 
 
 def test_ingesting_a_record_twice_changes_nothing(store: Engine) -> None:
@@ -211,6 +211,30 @@ def test_a_case_id_that_changes_its_meaning_is_refused(store: Engine) -> None:
     assert row_counts(store) == before
 
 
+def test_a_case_whose_shape_is_written_otherwise_is_the_same_case(store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    with store.begin() as connection:
+        connection.execute(text("""UPDATE "case" SET shape = '{ "n_cols" : 128, "n_rows" : 64 }'"""))
+
+    assert ingest_record(store, make_record(1)).was_new
+
+
+def test_a_run_of_known_and_of_new_cases_keeps_its_order(store: Engine) -> None:
+    known = [make_measurement(case_id) for case_id in CASE_IDS[1:3]]
+    ingest_record(store, make_record(0, measurements=known, static_facts=[make_static_facts(CASE_IDS[1])]))
+    mixed = make_record(
+        1,
+        measurements=[make_measurement(case_id) for case_id in CASE_IDS[::-1]],
+        static_facts=[make_static_facts(case_id) for case_id in CASE_IDS[::-1]],
+        accuracies=[make_accuracy(case_id) for case_id in CASE_IDS],
+    )
+
+    ingest_record(store, mixed)
+
+    with Session(store) as session:
+        assert load_record(session, mixed.run_id) == mixed
+
+
 def test_a_case_id_may_mean_something_else_in_another_project(store: Engine) -> None:
     ingest_record(store, make_record())
 
@@ -238,6 +262,10 @@ def long_name(seed: int) -> str:
 
 UNSTORABLE: dict[str, tuple[Callable[[], RunRecord], str]] = {
     "NUL in a message": (lambda: failed_with("a\0b"), r"measurements\.0\.message contains a NUL"),
+    "NUL in what is looked up before anything is sent": (
+        lambda: make_record(cases=[make_case(family="a\0")]),
+        r"cases\.0\.family contains a NUL",
+    ),
     "NUL in a key": (
         lambda: make_record(environment=make_environment(compile_knobs={"a\0": "1"})),
         r"environment\.compile_knobs\.'a\\x00' contains a NUL",
