@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Generator = np.random.Generator
 
+COARSE = "coarse clock"
+TICK = 2.0
+"""Of the coarse clock, in widths of the noise."""
 _NOISE_WIDTHS = (0.002, 0.005, 0.01, 0.02, 0.05)
 _STEPS = (0.01, 0.02, 0.05, 0.10, 0.20)
 _SHORTEST_LEVEL = 25
@@ -80,8 +83,7 @@ def _ramp(count: int, rng: Generator) -> Values:
 
 
 def _coarse(count: int, rng: Generator) -> Values:
-    """A clock that ticks every two widths."""
-    return np.asarray(2 * np.round(rng.standard_normal(count) / 2))
+    return ticked(rng.standard_normal(count))
 
 
 NOISES: dict[str, Callable[[int, Generator], Values]] = {
@@ -93,22 +95,34 @@ NOISES: dict[str, Callable[[int, Generator], Values]] = {
     "changing width": _changing_width,
     "outliers": _outliers,
     "ramp": _ramp,
-    "coarse clock": _coarse,
+    COARSE: _coarse,
 }
+
+
+def ticked(values: Values, phase: float = 0.0) -> Values:
+    """As a coarse clock reads them, in widths of the noise."""
+    return np.asarray(TICK * np.round((values + phase) / TICK) - phase)
+
+
+def on_levels(kind: str, levels: Values, rng: Generator) -> Values:
+    """Noise of a kind around levels, all in widths of it; a coarse clock reads both together."""
+    if kind == COARSE:
+        return ticked(levels + rng.standard_normal(len(levels)))
+    return levels + NOISES[kind](len(levels), rng)
 
 
 def planted_series(seed: int) -> Iterator[PlantedSeries]:
     """Of each kind and width of noise, one series for each size of step, and two without any."""
     rng = np.random.default_rng(seed)
-    for kind, noise in NOISES.items():
+    for kind in NOISES:
         for width in _NOISE_WIDTHS:
             for step in (*_STEPS, 0.0, 0.0):
                 count = int(rng.integers(110, 280))
                 places = _places(count, int(rng.integers(1, 3)), rng) if step else ()
-                logs = width * noise(count, rng)
+                levels = np.zeros(count)
                 for place in places:
-                    logs[place:] += math.log1p(step) * rng.choice([-1.0, 1.0])
-                yield PlantedSeries(kind, 1_000.0 * np.exp(logs), places)
+                    levels[place:] += math.log1p(step) / width * rng.choice([-1.0, 1.0])
+                yield PlantedSeries(kind, 1_000.0 * np.exp(width * on_levels(kind, levels, rng)), places)
 
 
 def _places(count: int, number: int, rng: Generator) -> tuple[int, ...]:

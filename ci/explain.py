@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ci.compare import Comparison
+from ci.trends.counter_evidence import CountedStep
 from ci.trends.suspects import Odds, weigh
 from db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
 
@@ -32,6 +33,8 @@ _MIN_CLOCK_MOVE = 0.01
 """A clock that moved by less is at the same step: steps are 15 MHz, of some 1,500."""
 _GONE = 1 / 3
 """A change in cycles of less than this share of the change in time is none: the noise of a median clock leaves that."""
+_SAME_WORK = 1 / 3
+"""Factor on the odds of the code when no hardware counter moved: the same work in another order is rare."""
 _POSSIBLE = 1.0
 """Odds of what nothing speaks for or against."""
 
@@ -63,6 +66,8 @@ class Around:
     """None where no machine code is known on both sides."""
     paired: Comparison | None = None
     """Base against head, measured side by side, if they differed as the step says."""
+    counted: CountedStep | None = None
+    """Hardware counters of both levels, where both were read."""
 
 
 def explain(around: Around) -> tuple[Suspect, ...]:
@@ -78,7 +83,7 @@ def explain(around: Around) -> tuple[Suspect, ...]:
             odds[Cause.CLOCK] = clock
     code = _code(around, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
     if code is not None:
-        odds[Cause.CODE] = code
+        odds[Cause.CODE] = _with_counters(code, around)
     return weigh(odds)
 
 
@@ -94,6 +99,13 @@ def explain_outcome(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint],
     """Possible causes of something that began or ceased to work."""
     around = Around(before[-NEAR_RUNS:], after[:NEAR_RUNS], math.inf, frozenset(), None)
     return weigh({**dict(_environment(around)), Cause.CODE: Odds(_CHANGED_WITH_IT, sentence)})
+
+
+def explain_error(around: Around) -> tuple[Suspect, ...]:
+    """Possible causes of an error that grew or shrank: as of a time, but that no clock changes a result."""
+    odds = dict(_environment(around))
+    code = _code(around, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
+    return weigh(odds if code is None else {**odds, Cause.CODE: code})
 
 
 # --- the code
@@ -115,6 +127,17 @@ def _code(around: Around, *, is_toolchain_suspected: bool) -> Odds | None:
     if is_toolchain_suspected:
         return Odds(_POSSIBLE, f"{moved}, as another compiler's would")
     return Odds(2 * _CHANGED_WITH_IT if code.is_worse else _CHANGED_WITH_IT, moved)
+
+
+def _with_counters(code: Odds, around: Around) -> Odds:
+    """What the counters say of it: other work is the code's doing, and where they say the same work, something else is
+    likelier, unless the code differed side by side.
+    """
+    counted = around.counted
+    if counted is None or not code.against_unknown:
+        return code
+    share = 1.0 if counted.moves or around.paired is not None else _SAME_WORK
+    return Odds(code.against_unknown * share, f"{code.sentence}; {counted.in_words()}")
 
 
 def _unrecorded_code() -> Odds:

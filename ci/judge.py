@@ -1,31 +1,60 @@
-"""Judge a project: read its history from the store, find what changed, and keep the findings there.
+"""Judge a project: read from the store what is new, find what changed, and keep there what was found.
 
-Cases are read a few hundred series at a time, by as many processes as are asked for. Of most cases the times alone are
-read, as bare columns, and seen not to have moved; the rest are read whole. So the memory it takes does not grow with
-the history, but with what there is to tell.
+Every case and implementation has a standing (`ci.trends.standing`), and most of a new run moves standings on without a
+look at any history. What the standings cannot say is read again, a few hundred series at a time, by as many processes
+as are asked for: first the times and errors alone, as bare columns, and only what moved, failed or was compiled
+otherwise with all that explains it. So the memory it takes does not grow with the history, but with what there is to
+tell.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.orm import Session
 
 from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
-from ci.trends.history import Gathered, gather, put_together
-from ci.trends.screen import has_moved, nights_of
+from ci.trends.counter_evidence import CounterEvidence
+from ci.trends.history import Gathered, put_together
+from ci.trends.method import method_of
+from ci.trends.nights import Nights
+from ci.trends.standing import Standing, advanced
+from ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
+from ci.trends.whole_look import WholeLook, look_at_columns, look_at_series
 from db.judged.judgements import replace_regressions
+from db.judged.standings import (
+    JudgedHistory,
+    KeptStanding,
+    Subject,
+    begin_judgement,
+    forget_standings,
+    judging_alone,
+    keep_judged_history,
+    read_judged_history,
+    read_states,
+    read_told,
+    write_standings,
+    write_states,
+)
 from db.queries import list_pairs, read_series
-from db.reading.time_columns import list_case_row_ids, list_restless, read_time_columns
-from db.values import Pair, Regression, SeriesKey, TimeColumns
+from db.reading.codes import list_failed_checks, read_codes
+from db.reading.counted import read_counted_runs
+from db.reading.error_columns import read_error_columns
+from db.reading.news import list_judged_runs, read_news
+from db.reading.news_values import JudgedRun
+from db.reading.time_columns import list_case_row_ids, read_time_columns
+from db.values import ErrorColumns, Regression, Series, SeriesKey, TimeColumns
+
+_Share = TypeVar("_Share")
 
 JUDGED_METRICS = (
     # other measured metrics are the median time over constants of the case: judged once, shown in all units
@@ -35,12 +64,25 @@ JUDGED_METRICS = (
 )
 _CASES_AT_ONCE = 50
 """Some hundred series: a few hundred thousand values, and few queries for many cases."""
+_STATES_AT_ONCE = 2_000
+"""Of cases and implementations: some megabytes."""
+_STATES_FOR_A_PROCESS = 10_000
+"""Values that one process judges online in about the time that another takes to start."""
+_NEW_SHARE = 0.1
+"""Share of the runs from which on new ones are not gone through one by one: as many as move a series' turn."""
+_MOST_NEW_SERIES = 500_000
+"""The same, of series in all new runs together: they are held in memory."""
 
 
 def judge_project(
-    engine: Engine, project: str, thresholds: Thresholds | None = None, *, worker_count: int = 1
+    engine: Engine,
+    project: str,
+    thresholds: Thresholds | None = None,
+    *,
+    worker_count: int = 1,
+    is_whole: bool = False,
 ) -> list[Regression]:
-    """Judge all of a project's history anew and replace what was found before.
+    """Judge a project after what was stored since the last time, and replace what was found before.
 
     Pairs count as runs of their two commits too: what was measured again corrects a point that a neighbour on the
     machine had spoilt.
@@ -50,16 +92,30 @@ def judge_project(
         project: Its name.
         thresholds: What is worth telling; the defaults if left out.
         worker_count: Processes to judge in; each has a connection of its own. 1 judges in this one.
+        is_whole: Judge all of the history anew, whatever is known of it. So it is without being asked for where it
+            did not merely grow by a few runs, or was judged by other code or thresholds.
     """
     limits = thresholds or Thresholds()
-    with Session(engine) as session:
-        row_ids = list_case_row_ids(session, project)
-        pairs = list_pairs(session, project)
-    gathered = Gathered()
-    for part in _judge_parts(engine, _Work(project, limits, tuple(pairs)), row_ids, worker_count):
-        gathered.add(part)
-    found = put_together(gathered, limits)
-    replace_regressions(engine, project, found)
+    work = _Work(project, limits)
+    with judging_alone(engine, project):
+        with Session(engine) as session:
+            runs = list_judged_runs(session, project)
+            before = read_judged_history(session, project)
+        method = method_of(limits)
+        new = None
+        if before is not None and before.method == method and not is_whole:
+            new = _new_runs(before, runs)
+        begin_judgement(engine, project)
+        if before is None or new is None:
+            forget_standings(engine, project)
+            nights = _spread(engine, work, _look_at_parts, _shares_of_all(engine, work, worker_count))
+        else:
+            nights = before.series_by_night
+            nights.update(_spread(engine, work, _move_on, _shares_of_new(engine, work, new, worker_count)))
+        found = put_together(_gather(engine, project, nights), limits)
+        replace_regressions(engine, project, found)
+        numbers, places = tuple(run.number for run in runs), tuple(run.place for run in runs)
+        keep_judged_history(engine, project, JudgedHistory(method, numbers, places, +nights))
     return found
 
 
@@ -69,64 +125,226 @@ class _Work:
 
     project: str
     thresholds: Thresholds
-    pairs: tuple[Pair, ...]
 
 
-def _judge_parts(engine: Engine, work: _Work, row_ids: Sequence[int], worker_count: int) -> Iterator[Gathered]:
-    parts = [tuple(row_ids[start : start + _CASES_AT_ONCE]) for start in range(0, len(row_ids), _CASES_AT_ONCE)]
-    if worker_count <= 1 or len(parts) <= 1:
-        evidence = PairEvidence(work.pairs, work.thresholds)
-        yield from (_judge_cases(engine, work, evidence, part) for part in parts)
-        return
-    # a forked process would share this one's connections
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(worker_count, mp_context=context) as pool:
-        shares = [parts[number::worker_count] for number in range(worker_count)]
-        yield from pool.map(partial(_judge_share, engine.url, work), shares)
+@dataclass(frozen=True)
+class _Part:
+    """What is read at once."""
+
+    row_ids: tuple[int, ...]
+    """Of cases."""
+    subjects: frozenset[Subject] | None = None
+    """Only these; None for all of the cases."""
 
 
-def _judge_share(url: URL, work: _Work, parts: Sequence[tuple[int, ...]]) -> Gathered:
-    engine = create_engine(url)
-    evidence = PairEvidence(work.pairs, work.thresholds)
-    gathered = Gathered()
-    for part in parts:
-        gathered.add(_judge_cases(engine, work, evidence, part))
-    engine.dispose()
-    return gathered
+def _new_runs(before: JudgedHistory, runs: Sequence[JudgedRun]) -> list[JudgedRun] | None:
+    """The runs that came to those that were judged; None where others went or moved, or many came."""
+    known = set(before.run_numbers)
+    kept = [(run.number, run.place) for run in runs if run.number in known]
+    new = [run for run in runs if run.number not in known]
+    is_same = kept == list(zip(before.run_numbers, before.places, strict=True))
+    is_much = len(new) > max(1, len(runs) * _NEW_SHARE) or sum(run.series_count for run in new) > _MOST_NEW_SERIES
+    return None if not is_same or is_much else new
 
 
-def _judge_cases(engine: Engine, work: _Work, evidence: PairEvidence, row_ids: Sequence[int]) -> Gathered:
-    """Look at some cases' times, and read whole what moved, failed or was compiled otherwise."""
+def _gather(engine: Engine, project: str, nights: Counter[date]) -> Gathered:
+    """What all standings tell."""
+    gathered = Gathered(series_by_night=nights)
     with Session(engine) as session:
-        restless = list_restless(session, work.project, row_ids)
-        quiet: list[TimeColumns] = []
-        for columns in read_time_columns(session, work.project, row_ids, include_pairs=True):
-            is_quiet = _subject(columns.key) not in restless and not columns.has_failures
-            if is_quiet and not has_moved(columns, work.thresholds):
-                quiet.append(columns)
-            else:
-                restless.add(_subject(columns.key))
-        gathered = Gathered()
-        if restless:
-            series = read_series(
-                session,
-                work.project,
-                subjects=restless,
-                metrics=JUDGED_METRICS,
-                include_pairs=True,
-                include_conditions=True,
-            )
-            gathered = gather(series, evidence, work.thresholds)
-    for columns in quiet:
-        if _subject(columns.key) not in restless:
-            gathered.time_series.append(columns.key)
-            gathered.series_by_night.update(_nights(columns))
+        for (case_id, implementation), runner_classes, findings in read_told(session, project):
+            gathered.findings += findings_from_json(findings)
+            gathered.time_series += [
+                SeriesKey(project, case_id, implementation, "median_ns", runner_class=one) for one in runner_classes
+            ]
     return gathered
 
 
-def _subject(key: SeriesKey) -> tuple[str, str]:
+def _spread(
+    engine: Engine, work: _Work, task: Callable[[Engine, _Work, _Share], Counter[date]], shares: Sequence[_Share]
+) -> Counter[date]:
+    """Do a task for each share, in a process of its own if there are several; by how much the nights' counts change."""
+    nights: Counter[date] = Counter()
+    if len(shares) == 1:
+        nights.update(task(engine, work, shares[0]))
+    elif shares:
+        # a forked process would share this one's connections
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(len(shares), mp_context=context) as pool:
+            for change in pool.map(partial(_elsewhere, engine.url, work, task), shares):
+                nights.update(change)
+    return nights
+
+
+def _elsewhere(
+    url: URL, work: _Work, task: Callable[[Engine, _Work, _Share], Counter[date]], share: _Share
+) -> Counter[date]:
+    engine = create_engine(url)
+    nights = task(engine, work, share)
+    engine.dispose()
+    return nights
+
+
+# --- what a few runs brought
+
+
+@dataclass(frozen=True)
+class _New:
+    """What a few runs brought of some cases."""
+
+    runs: tuple[JudgedRun, ...]
+    row_ids: range
+    """Of the cases."""
+
+
+def _shares_of_new(engine: Engine, work: _Work, new: Sequence[JudgedRun], worker_count: int) -> list[_New]:
+    if not new:
+        return []
+    with Session(engine) as session:
+        row_ids = list_case_row_ids(session, work.project)
+    count = min(worker_count, 1 + sum(run.series_count for run in new) // _STATES_FOR_A_PROCESS)
+    size = -(-len(row_ids) // count)
+    return [
+        _New(tuple(new), range(own[0], own[-1] + 1))
+        for start in range(0, len(row_ids), size)
+        if (own := row_ids[start : start + size])
+    ]
+
+
+def _move_on(engine: Engine, work: _Work, new: _New) -> Counter[date]:
+    """Move the standings on by new runs, and judge anew what cannot be."""
+    nights: Counter[date] = Counter()
+    restless: list[tuple[int, Subject]] = []
+    runs = {run.number: run for run in new.runs}
+    with Session(engine) as session:
+        news = read_news(session, work.project, new.runs, new.row_ids)
+    ordered = sorted(news, key=lambda subject: (news[subject].row_id, subject))
+    for start in range(0, len(ordered), _STATES_AT_ONCE):
+        subjects = ordered[start : start + _STATES_AT_ONCE]
+        moved: dict[Subject, bytes] = {}
+        with Session(engine) as session, session.begin():
+            states = read_states(session, work.project, subjects)
+            for subject in subjects:
+                before = from_bytes(states[subject]) if subject in states else None
+                after = None if before is None else advanced(" ".join(subject), before, news[subject], runs)
+                if before is None or after is None:
+                    restless.append((news[subject].row_id, subject))
+                else:
+                    moved[subject] = to_bytes(after)
+                    nights.update(_more_nights(before, after))
+            write_states(session, work.project, moved)
+    nights.update(_look_at_parts(engine, work, _parts_of(restless)))
+    return nights
+
+
+def _parts_of(restless: Sequence[tuple[int, Subject]]) -> list[_Part]:
+    by_case: dict[int, set[Subject]] = defaultdict(set)
+    for row_id, subject in restless:
+        by_case[row_id].add(subject)
+    row_ids = sorted(by_case)
+    return [
+        _Part(own := tuple(row_ids[start : start + _CASES_AT_ONCE]), frozenset().union(*(by_case[one] for one in own)))
+        for start in range(0, len(row_ids), _CASES_AT_ONCE)
+    ]
+
+
+def _more_nights(before: Standing, after: Standing) -> Counter[date]:
+    """In which nights more of its series were measured than known, and in which fewer."""
+    known = {one.runner_class: one.nights for one in before.times}
+    change: Counter[date] = Counter()
+    for one in after.times:
+        old = known.pop(one.runner_class, Nights())
+        change.update(one.nights.without(old))
+        change.subtract(old.without(one.nights))
+    for gone in known.values():
+        change.subtract(gone)
+    return change
+
+
+# --- whole histories
+
+
+def _shares_of_all(engine: Engine, work: _Work, worker_count: int) -> list[tuple[_Part, ...]]:
+    with Session(engine) as session:
+        row_ids = list_case_row_ids(session, work.project)
+    starts = range(0, len(row_ids), _CASES_AT_ONCE)
+    parts = [_Part(tuple(row_ids[start : start + _CASES_AT_ONCE])) for start in starts]
+    return [share for number in range(worker_count) if (share := tuple(parts[number::worker_count]))]
+
+
+def _look_at_parts(engine: Engine, work: _Work, parts: Sequence[_Part]) -> Counter[date]:
+    """Judge the histories of some cases anew and keep how they stand."""
+    nights: Counter[date] = Counter()
+    for part in parts:
+        nights.update(_look_at_part(engine, work, part))
+    return nights
+
+
+def _look_at_part(engine: Engine, work: _Work, part: _Part) -> Counter[date]:
+    nights: Counter[date] = Counter()
+    with Session(engine) as session, session.begin():
+        looks = _looks(session, work, part)
+        known = read_states(session, work.project, list(looks))
+        for subject, look in looks.items():
+            before = from_bytes(known[subject]) if subject in known else Standing()
+            nights.update(_more_nights(before, look.standing))
+        write_standings(session, work.project, [_kept(subject, look) for subject, look in looks.items()])
+    return nights
+
+
+def _kept(subject: Subject, look: WholeLook) -> KeptStanding:
+    return KeptStanding(subject, look.runner_classes, to_bytes(look.standing), findings_to_json(look.findings))
+
+
+def _looks(session: Session, work: _Work, part: _Part) -> dict[Subject, WholeLook]:
+    """See by bare columns what did not move, and read whole what moved, failed or was compiled otherwise."""
+    codes = read_codes(session, work.project, row_ids=part.row_ids)
+    restless = list_failed_checks(session, work.project, part.row_ids)
+    restless |= {subject for subject, code in codes.items() if code.has_changed}
+    times: dict[Subject, list[TimeColumns]] = defaultdict(list)
+    for time in read_time_columns(session, work.project, part.row_ids, include_pairs=True):
+        times[_subject(time.key)].append(time)
+        if time.has_failures:
+            restless.add(_subject(time.key))
+    errors: dict[Subject, list[ErrorColumns]] = defaultdict(list)
+    for error in read_error_columns(session, work.project, part.row_ids):
+        errors[_subject(error.key)].append(error)
+    looks: dict[Subject, WholeLook] = {}
+    for subject in {*codes, *times, *errors, *restless}:
+        if part.subjects is not None and subject not in part.subjects:
+            restless.discard(subject)
+        elif subject not in restless:
+            code = codes[subject].newest if subject in codes else ""
+            look = look_at_columns(times[subject], errors[subject], code, work.thresholds)
+            if look is None:
+                restless.add(subject)
+            else:
+                looks[subject] = look
+    newest = {subject: code.newest for subject, code in codes.items()}
+    return looks | _looks_at_everything(session, work, part.row_ids, restless, newest)
+
+
+def _looks_at_everything(
+    session: Session, work: _Work, row_ids: Sequence[int], subjects: Collection[Subject], codes: dict[Subject, str]
+) -> dict[Subject, WholeLook]:
+    if not subjects:
+        return {}
+    evidence = PairEvidence(list_pairs(session, work.project, row_ids=row_ids), work.thresholds)
+    counted = CounterEvidence(read_counted_runs(session, work.project, subjects))
+    by_subject: dict[Subject, list[Series]] = defaultdict(list)
+    for one in read_series(
+        session,
+        work.project,
+        subjects=subjects,
+        metrics=JUDGED_METRICS,
+        include_pairs=True,
+        include_conditions=True,
+    ):
+        by_subject[_subject(one.key)].append(one)
+    return {
+        subject: look_at_series(series, codes.get(subject, ""), evidence, work.thresholds, counted)
+        for subject, series in by_subject.items()
+    }
+
+
+def _subject(key: SeriesKey) -> Subject:
     return key.case_id, key.implementation
-
-
-def _nights(columns: TimeColumns) -> Counter[date]:
-    return Counter(nights_of(columns).tolist())

@@ -21,6 +21,10 @@ class Thresholds:
     drift_relative_change: float = 0.03
     """History: smallest sum of a slow drift. It rests on all values since it began, so may be less than a step."""
 
+    error_relative_change: float = 0.5
+    """History: smallest change of a result's error. Another order of the same additions moves an error by a tenth or
+    two; a precision that was lost doubles it at least."""
+
     false_discovery_rate: float = 0.05
     """Expected share of false ones among the times that one pull request is told to have moved, and among the
     regressions that one night calls somebody for."""

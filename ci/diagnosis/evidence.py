@@ -11,6 +11,7 @@ from typing import TypeVar
 from ci.static.facts import code_facts
 from collector.case_record import CaseRecord
 from collector.datasheets import PublishedCeiling, beside_datasheet
+from collector.device_state import DeviceState
 from collector.machine import Ceiling, Environment
 from collector.measurement import CacheState, Measurement
 from collector.part import Outcome
@@ -56,6 +57,7 @@ class Evidence:
         others: Medians of the other implementations of the case that were timed alike, by name.
         floor_ns: What a kernel that does nothing takes in the record; None where none was timed.
         highest_clock_mhz: That the multiprocessors were seen at in the run.
+        at_ceilings: Of the device while each ceiling that was measured was taken; empty where nobody watched.
     """
 
     case: CaseRecord
@@ -69,6 +71,7 @@ class Evidence:
     others: Mapping[str, float]
     floor_ns: float | None
     highest_clock_mhz: float | None
+    at_ceilings: tuple[DeviceState, ...] = ()
 
     @property
     def is_gpu(self) -> bool:
@@ -170,8 +173,13 @@ class Evidence:
 
     @property
     def published(self) -> list[PublishedCeiling]:
-        """The run's ceilings beside those of the vendor, at the highest clock that was seen."""
-        return beside_datasheet(self.ceilings, self.environment.device_name, sm_clock_mhz=self.highest_clock_mhz)
+        """The run's ceilings beside those of the vendor, at the clock that was seen meanwhile."""
+        return beside_datasheet(
+            self.ceilings,
+            self.environment.device_name,
+            at_ceilings=self.at_ceilings,
+            sm_clock_mhz=self.highest_clock_mhz,
+        )
 
     def _share(self, least_ns: float | None) -> float | None:
         if self.timing is None or least_ns is None or not self.has_roof:
@@ -210,6 +218,7 @@ def evidence_of(record: RunRecord, case_id: str, implementation: str) -> Evidenc
         others=_others(record, measurement),
         floor_ns=_floor_ns(record, measurement),
         highest_clock_mhz=max(clocks, default=None),
+        at_ceilings=() if record.telemetry is None else record.telemetry.at_ceilings,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from ci.detect import ChangePoint
 from ci.series.levels import fit_levels, penalty
 from ci.series.noise import OUTLIER, Values, deviation_of_differences, estimate_noise, stickiness_of_differences
+from ci.series.segmentation import winsorised
 
 _MIN_VALUES = 20
 _SHORTEST = 10
@@ -138,7 +139,8 @@ def _best_ramp(logs: Values, when: Values, deviation: float) -> tuple[int, float
     count = len(logs)
     starts = np.unique(np.linspace(0, count - 1 - _SHORTEST, _STARTS).astype(int))
     bent = np.maximum(when - when[starts][:, None], 0.0)  # [starts, values]
-    pulled = np.broadcast_to(logs, bent.shape)
+    # from a first look that no outlier pulls away
+    pulled = np.broadcast_to(winsorised(logs, deviation), bent.shape)
     limit = OUTLIER * deviation
     for _ in range(3):
         centred = bent - bent.mean(axis=1, keepdims=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ci.series.bursts import Bursts, find_burst
 from ci.series.noise import (
@@ -29,6 +30,7 @@ from ci.series.noise import (
     tick_of,
 )
 from ci.series.segmentation import Segmentation, Segmenter
+from ci.series.slope import slope_beside_steps
 
 _PENALTY = 8.0
 """Of a step, beside 2 ln(n): noise that was learnt from the same values, and the choice among shapes of it."""
@@ -42,9 +44,9 @@ them."""
 _MAX_SLOPES = 3
 """Tries at the slope: each that fits better needs fewer steps, which leaves more of the slope to see."""
 _SLOPE_ROUNDS = 2
-_SLOPE_SIGNIFICANCE = 1.5
-"""Standard errors of the slope within levels from which on a drift is tried: a ramp of 4 noise widths that was cut into
-three still shows 0.38 √n of them."""
+_WORTH_A_TRY = 0.5
+"""Share of the penalty from which on a slope is tried: it has to earn the whole of it under the noise that is learnt
+with it, which is narrower than the one that is known before."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Fit:
     noise: Noise
     masked: Flags
     """Values that belong to bursts."""
+    places: NDArray[np.intp]
+    """Where a level was allowed to begin."""
     score: float
     """−2 ln likelihood and penalties: the lower, the better explained."""
 
@@ -73,7 +77,9 @@ def penalty(count: int) -> float:
     return _PENALTY + 2 * math.log(count)
 
 
-def fit_levels(values: Values, *, floor: float, min_segment: int, widths: Values | None = None) -> Fit:
+def fit_levels(
+    values: Values, *, floor: float, min_segment: int, widths: Values | None = None, caution: float = 1.0
+) -> Fit:
     """Learn levels and noise of a series.
 
     Args:
@@ -81,24 +87,32 @@ def fit_levels(values: Values, *, floor: float, min_segment: int, widths: Values
         floor: Smallest noise believed.
         min_segment: Values in the shortest level.
         widths: How much wider each value spreads than the narrowest, as a factor; None: all alike.
+        caution: Factor on the penalty of a step.
     """
-    flat = _learn(values, 0.0, floor, min_segment, widths)
+    step_cost = caution * penalty(len(values))
+    flat, segmenter = _learn(values, 0.0, floor, min_segment, widths, step_cost)
     if len(values) < MIN_FOR_SHAPE:
         return flat
-    _, significance = _slope_within(values, flat)
-    if abs(significance) < _SLOPE_SIGNIFICANCE:
-        return flat
+    slope = _likely_slope(segmenter, flat, step_cost)
     best = flat
-    slope = _typical_slope(values)
-    for _ in range(_MAX_SLOPES):
-        sloped = _learn(values, slope, floor, min_segment, widths, cautions=(_CAUTION,))
-        if sloped.score + penalty(len(values)) < flat.score and sloped.score < best.score:
+    for _ in range(_MAX_SLOPES if slope else 0):
+        sloped, _ = _learn(values, slope, floor, min_segment, widths, step_cost, cautions=(_CAUTION,))
+        # a line is judged as a step is
+        if sloped.score + step_cost * sloped.noise.inflation < flat.score and sloped.score < best.score:
             best = sloped
-        refined, _ = _slope_within(values, sloped)
+        refined = _slope_within(values, sloped)
         if abs(refined - slope) * len(values) < sloped.noise.deviation / 2:
             break
         slope = refined
     return best
+
+
+def _likely_slope(segmenter: Segmenter, flat: Fit, step_cost: float) -> float:
+    """The slope beside steps, if it may be worth its penalty; else 0."""
+    slope = slope_beside_steps(segmenter.winsorised, segmenter.places, step_cost * segmenter.deviation**2)
+    autocorrelation = flat.noise.autocorrelation
+    earned = slope.standard_errors**2 * (1 - autocorrelation) / (1 + autocorrelation)
+    return slope.per_value if earned > _WORTH_A_TRY * step_cost else 0.0
 
 
 def _learn(
@@ -107,8 +121,9 @@ def _learn(
     floor: float,
     min_segment: int,
     widths: Values | None,
+    step_cost: float,
     cautions: Sequence[float] = (1.0, _CAUTION),
-) -> Fit:
+) -> tuple[Fit, Segmenter]:
     """The best of what a bold and a cautious first cut lead to."""
     level_values = values - slope * _times(len(values)) if slope else values
     deviation = max(deviation_of_differences(level_values), floor)
@@ -117,18 +132,25 @@ def _learn(
     rough = prior_noise(deviation, stickiness)
     firsts: list[Segmentation] = []
     for caution in cautions if len(values) >= MIN_FOR_SHAPE else (1.0,):
-        first = segmenter.cut(rough, penalty(len(values)) * caution)
+        first = segmenter.cut(rough, step_cost * caution)
         if all(first.starts != other.starts for other in firsts):
             firsts.append(first)
         if not first.starts:
             break
     tick = tick_of(level_values) if not slope else 0.0
-    fits = [_refine(segmenter, first, slope, is_sticky, floor, tick, min_segment) for first in firsts]
-    return min(fits, key=lambda fit: fit.score)
+    fits = [_refine(segmenter, first, slope, is_sticky, floor, tick, min_segment, step_cost) for first in firsts]
+    return min(fits, key=lambda fit: fit.score), segmenter
 
 
 def _refine(
-    segmenter: Segmenter, cut: Segmentation, slope: float, is_sticky: bool, floor: float, tick: float, min_segment: int
+    segmenter: Segmenter,
+    cut: Segmentation,
+    slope: float,
+    is_sticky: bool,
+    floor: float,
+    tick: float,
+    min_segment: int,
+    step_cost: float,
 ) -> Fit:
     """Learn the noise from the cut and cut anew, until the cut stays."""
     count = len(segmenter.values)
@@ -142,23 +164,23 @@ def _refine(
         # a step that was missed looks like dependence: only what every cut but the first one shows is believed
         inflation = noise.inflation if turn <= 1 else min(inflation, noise.inflation)
         before = cut
-        cut = segmenter.cut(noise, penalty(count) * (inflation if turn else 1.0), masked)
+        cut = segmenter.cut(noise, step_cost * (inflation if turn else 1.0), masked)
         is_settled = cut.starts == before.starts
         if not turn and not (is_settled and (not cut.starts or noise.inflation == 1.0)):
             continue
-        cut, has_burst = _take_out_bursts(segmenter, cut, noise, inflation, masked, min_segment)
+        cut, has_burst = _take_out_bursts(segmenter, cut, noise, step_cost * inflation, masked, min_segment)
         if not has_burst and (is_settled or turn > 1):
             break
-    return Fit(cut.starts, cut.levels, slope, noise, masked, cut.cost + _scale_cost(noise, masked))
+    return Fit(cut.starts, cut.levels, slope, noise, masked, segmenter.places, cut.cost + _scale_cost(noise, masked))
 
 
 def _take_out_bursts(
-    segmenter: Segmenter, cut: Segmentation, noise: Noise, inflation: float, masked: Flags, min_segment: int
+    segmenter: Segmenter, cut: Segmentation, noise: Noise, step_cost: float, masked: Flags, min_segment: int
 ) -> tuple[Segmentation, bool]:
     has_burst = False
     while burst := find_burst(segmenter.values, cut.starts, cut.levels, noise.deviation, masked, min_segment):
         masked[burst[0] : burst[1]] = True
-        cut = segmenter.cut(noise, penalty(len(masked)) * inflation, masked)
+        cut = segmenter.cut(noise, step_cost, masked)
         has_burst = True
     return cut, has_burst
 
@@ -174,20 +196,14 @@ def _times(count: int) -> Values:
     return np.arange(count, dtype=np.float64) - (count - 1) / 2
 
 
-def _typical_slope(values: Values) -> float:
-    """Median rise over a sixth of the series: a step touches a sixth of these rises."""
-    lag = len(values) // 6
-    return median(values[lag:] - values[:-lag]) / lag
-
-
-def _slope_within(values: Values, fit: Fit) -> tuple[float, float]:
-    """Common slope of all segments by least squares on winsorised residuals, and how many standard errors that is."""
+def _slope_within(values: Values, fit: Fit) -> float:
+    """Common slope of all segments by least squares on winsorised residuals."""
     times = _times(len(values))
     edges = [0, *fit.starts, len(values)]
     limit = OUTLIER * fit.noise.deviation
-    slope, power, spread = fit.slope, 0.0, 0.0
+    slope = fit.slope
     for _ in range(_SLOPE_ROUNDS):
-        shared, power, spread = 0.0, 0.0, 0.0
+        shared, power = 0.0, 0.0
         for start, end in pairwise(edges):
             own = ~fit.masked[start:end]
             time = times[start:end][own]
@@ -198,8 +214,6 @@ def _slope_within(values: Values, fit: Fit) -> tuple[float, float]:
             time = time - (time[0] + time[-1]) / 2
             shared += float(time @ rest)
             power += float(time @ time)
-            spread += float(rest @ rest)
         if power > 0:
             slope += shared / power
-    error = math.sqrt(spread / len(values) * fit.noise.mean_inflation)
-    return slope, slope * math.sqrt(power) / error if error > 0 else 0.0
+    return slope

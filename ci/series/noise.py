@@ -76,11 +76,22 @@ class Noise:
 
 def bins_of(distances: Values) -> NDArray[np.intp]:
     """Rows of the table of costs for distances in standard deviations."""
+    bins = np.empty(distances.shape, dtype=np.intp)
+    put_bins(distances * PER_DEVIATION, bins)
+    return bins
+
+
+def put_bins(widths: Values, bins: NDArray[np.intp]) -> None:
+    """As `bins_of`, for many distances again and again: without memory of its own.
+
+    Args:
+        widths: Distances in widths of a bin; spent afterwards.
+        bins: Gets the rows.
+    """
     # adding before truncating rounds to the nearest, and keeps what is far out inside the table
-    shifted = distances * PER_DEVIATION
-    shifted += HALF + 0.5
-    np.clip(shifted, 0.0, _BIN_COUNT - 0.5, out=shifted)
-    return shifted.astype(np.intp)
+    widths += HALF + 0.5
+    np.clip(widths, 0.0, _BIN_COUNT - 0.5, out=widths)
+    np.copyto(bins, widths, casting="unsafe")
 
 
 def median(values: Values) -> float:
@@ -171,7 +182,7 @@ def estimate_noise(
     within = np.ones(len(residuals) - 1, dtype=bool)
     within[np.asarray(starts, dtype=np.intp) - 1] = False
     if not is_sticky:
-        inflation = _leftover(distances, costs)
+        inflation = leftover_inflation(_scores(distances, costs))
         stickiness, alone = _stickiness(is_outlier)
         # one that stands alone has two neighbours which are none
         costs = costs + np.where(np.abs(_GRID) > OUTLIER, 2 * alone, 0.0)
@@ -223,16 +234,22 @@ def _stickiness(is_outlier: Flags) -> tuple[float, float]:
     return pair_cost - 2 * alone_cost, alone_cost
 
 
-def _leftover(distances: Values, costs: Values) -> float:
-    """Inflation by dependence at short lags of the scores, which are what moves the evidence for a level."""
+def _scores(distances: Values, costs: Values) -> Values:
+    """Slopes of the cost at each value, which are what moves the evidence for a level."""
     smooth = np.convolve(costs, np.ones(3) / 3, mode="same")
     slopes = np.zeros_like(smooth)
     slopes[2:-2] = smooth[3:-1] - smooth[1:-3]
-    scores = slopes[bins_of(distances)]
+    scores: Values = slopes[bins_of(distances)]
+    return scores
+
+
+def leftover_inflation(scores: Values) -> float:
+    """How much more a sum of scores varies than of independent ones, by their dependence at short lags."""
     power = float(scores @ scores)
     if power <= 0:
         return 1.0
     dependence = sum(
-        float(scores[lag:] @ scores[:-lag]) / power * len(scores) / (len(scores) - lag) for lag in range(1, LAGS + 1)
+        float(scores[lag:] @ scores[:-lag]) / power * len(scores) / (len(scores) - lag)
+        for lag in range(1, min(LAGS + 1, len(scores)))
     )
     return max(1.0, 1 + 2 * dependence)

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
 from ci.series.bursts import Bursts
+from ci.series.gains import CAUTION, gains_of_a_new_level, level_ahead, most_inflation
 from ci.series.levels import fit_levels
 from ci.series.noise import (
-    MAD_TO_DEVIATION,
     MIN_FOR_SHAPE,
     OUTLIER,
     Noise,
     Values,
-    bins_of,
     estimate_noise,
+    leftover_inflation,
     median,
-    prior_noise,
     stickiness_of_differences,
     tick_of,
 )
@@ -54,17 +55,15 @@ _BLOCK = 8
 """Values between two looks at the noise."""
 _THRESHOLD = 8.0 + 2 * math.log(_WINDOW)
 """Twice the log likelihood ratio that a step takes: the penalty of the offline method over the window."""
-_UNKNOWN = 60.0
-"""Values that count as much as all known ones in saying how dependent the noise may be: of 30 values it is taken for
-three times, of 120 for one and a half times as variable as if it were independent."""
+_LEARNING_CAUTION = (1 + CAUTION / math.sqrt(_LEARNING)) / (1 - CAUTION / math.sqrt(_LEARNING))
+"""Factor on the penalty of steps among the first values, by which a level varies more in noise so dependent: a step
+that is taken for noise there only waits, noise that is taken for a step makes the rest look quieter than it is."""
 _RETURN_THRESHOLD = 8.0
 """The same to be back at the level before: no place is looked for, and bursts end."""
 _BURST_RATE = 1.2e-3
 """False alarms per value that bursts alone may cause; what they do not reach the threshold with, they do not cause."""
 _MIN_FOR_AUTOCORRELATION = 30
 """Half of what the offline method asks for: here the residuals hold no step that could pass for autocorrelation."""
-_SLOPE_ERRORS = 4.0
-"""Standard errors a drift must have to be believed."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +128,46 @@ def start(*, min_relative_change: float = 0.03) -> OnlineState:
     return OnlineState(min_relative_change=min_relative_change)
 
 
+def resume(
+    values: Sequence[float] | Values, starts: Sequence[int], *, min_relative_change: float = 0.03
+) -> OnlineState:
+    """The state after a series whose levels the offline method has found: what comes next is judged from there.
+
+    Args:
+        values: All of the series; what is not finite is a gap.
+        starts: Positions at which its levels begin, the first level's left out.
+        min_relative_change: As for `start`.
+    """
+    given = np.asarray(values, dtype=np.float64).ravel()
+    state = start(min_relative_change=min_relative_change)
+    positions = np.flatnonzero(np.isfinite(given))
+    raw = given[positions]
+    if len(raw) < _LEARNING:
+        return replace(state, seen=len(given), values=tuple(raw.tolist()), positions=tuple(positions.tolist()))
+    unit = 0.0 if raw.min() > 0 else float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
+    scaled = raw / unit if unit else np.log(raw)
+    edges = [0, *np.searchsorted(positions, starts).tolist(), len(raw)]
+    begins = edges[-2]
+    # the level may be a burst that ends, as long as it is young; a long one is noise but for its newest values
+    is_young = begins > 0 and len(raw) - begins < _ACCEPTED + _GUARD
+    kept = max(begins, len(raw) - _MAX_VALUES)
+    known = edges[-3] if is_young else kept
+    residuals = [
+        distance
+        for first, last in pairwise(edges)
+        for distance in _residuals(scaled[first:last])[: max(known - first, 0)]
+    ]
+    return replace(
+        state,
+        seen=len(given),
+        unit=unit,
+        values=tuple(raw[kept:].tolist()),
+        positions=tuple(positions[kept:].tolist()),
+        earlier=tuple(raw[edges[-3] : begins][-_MAX_VALUES:].tolist()) if is_young else (),
+        residuals=tuple(residuals[-_MAX_RESIDUALS:]) or (0.0,),
+    )
+
+
 def update(state: OnlineState, value: float) -> tuple[OnlineState, Alarm | None]:
     """Take in the next value of a series.
 
@@ -183,7 +222,7 @@ def _end_learning(state: OnlineState) -> OnlineState:
     raw = np.array(state.values)
     unit = 0.0 if raw.min() > 0 else float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
     scaled = _scaled(state.values, unit)
-    fit = fit_levels(scaled, floor=_floor(state), min_segment=3)
+    fit = fit_levels(scaled, floor=_floor(state), min_segment=3, caution=_LEARNING_CAUTION)
     begins = fit.starts[-1] if fit.starts else 0
     return replace(
         state,
@@ -212,18 +251,19 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
     known = _known_residuals(state, settled)
     noise = _learn(known, _floor(state))
     tail = scaled[count - window :]
-    level = _level_ahead(settled, noise, count)[count - window :]
+    level = level_ahead(settled, noise, count)[count - window :]
     # the present level is known from so many values only, which blurs a step away from it as much as the new one's do
-    gains = _gains(tail, level, noise) * len(settled) / (len(settled) + np.arange(1, window + 1))
+    gains = gains_of_a_new_level(tail, level, noise) * len(settled) / (len(settled) + np.arange(1, window + 1))
     # and the noise from so many: Student's t in place of the normal
     gains = len(known) * np.log1p(np.maximum(gains, 0.0) / len(known))
-    length = int(gains.argmax()) + 1
+    inflations = most_inflation(noise, len(known), window)
+    length = int((gains / inflations).argmax()) + 1
     gain, reached, left = float(gains[length - 1]), median(tail[window - length :]), float(level[-1])
     if state.earlier:
         before = median(_scaled(state.earlier, state.unit))
         if length >= 2 and gain >= _RETURN_THRESHOLD and abs(reached - before) < abs(left - before) / 2:
             return _Step(length, is_return=True)
-    is_significant = gain >= _THRESHOLD * _most_inflation(noise, len(known)) and count - length >= _MIN_LEVEL
+    is_significant = gain >= _THRESHOLD * inflations[length - 1] and count - length >= _MIN_LEVEL
     is_relevant = abs(reached - left) >= math.log1p(state.min_relative_change)
     if not is_significant or not is_relevant or length < _values_needed(np.array(known), reached - left, noise):
         return None
@@ -235,11 +275,6 @@ def _known_residuals(state: OnlineState, settled: Values) -> tuple[float, ...]:
     if state.earlier:
         return (*_residuals(_scaled(state.earlier, state.unit)), *state.residuals)
     return (*state.residuals, *_residuals(settled[: max(len(settled) - state.seen % _BLOCK, 0)]))
-
-
-def _most_inflation(noise: Noise, count: int) -> float:
-    """How much more the evidence may vary than independent values would: as learnt, or while little is known, more."""
-    return max(noise.inflation, 1 + _UNKNOWN / count)
 
 
 def _values_needed(known: Values, step: float, noise: Noise) -> float:
@@ -262,61 +297,17 @@ def _remembered(residuals: tuple[float, ...], settled: Values) -> tuple[float, .
 @lru_cache(maxsize=4096)
 def _learn(residuals: tuple[float, ...], floor: float) -> Noise:
     known = np.array(residuals)
-    if len(known) < MIN_FOR_SHAPE // 2:
-        return prior_noise(max(MAD_TO_DEVIATION * median(np.abs(known)), floor) if len(known) else floor)
     stickiness = stickiness_of_differences(known, least=_MIN_FOR_AUTOCORRELATION)
     nothing = np.zeros(len(known), dtype=bool)
     noise = estimate_noise(known, [], nothing, is_sticky=stickiness > 0, floor=floor, tick=tick_of(known))
+    if len(known) < MIN_FOR_SHAPE:
+        # no shape of their own, but a dependence
+        return replace(noise, inflation=leftover_inflation(np.clip(known / noise.deviation, -OUTLIER, OUTLIER)))
     if not noise.autocorrelation:
         return noise
     # the upper end of what so many values allow: too little of it raises false alarms, too much only waits
     error = math.sqrt((1 - noise.autocorrelation**2) / len(known))
     return replace(noise, autocorrelation=min(noise.autocorrelation + error, 0.95))
-
-
-def _level_ahead(settled: Values, noise: Noise, count: int) -> Values:
-    """The level, at each of `count` positions of which `settled` are the first: level, or drifting on if it drifts."""
-    middle = median(settled)
-    if len(settled) < 2 * _GUARD:
-        return np.full(count, middle)
-    times = np.arange(count) - (len(settled) - 1) / 2
-    limit = OUTLIER * noise.deviation
-    rest = np.minimum(np.maximum(settled - middle, -limit), limit)
-    power = len(settled) * (len(settled) ** 2 - 1) / 12
-    slope = float(times[: len(settled)] @ rest) / power
-    error = noise.deviation * math.sqrt(noise.mean_inflation / power)
-    drift = slope * times if abs(slope) > _SLOPE_ERRORS * error else 0.0
-    return middle + drift * np.ones(count)
-
-
-def _gains(tail: Values, level: Values, noise: Noise) -> Values:
-    """By how much the newest 1, 2, ... values are better explained by the best new level than by the present one."""
-    old = _costs((tail - level) / noise.deviation, noise)
-    candidates = tail[-_GUARD:]
-    # a new level is where some of its values are
-    offsets = (tail[:, None] - candidates) / noise.deviation
-    new = _costs(offsets, noise)
-    first = noise.costs[bins_of(offsets)]
-    ahead_old = np.cumsum(old[::-1])
-    ahead_new = np.cumsum(new[::-1], axis=0)
-    # the first value of a level owes nothing to the one before it
-    ahead_new += (first - new)[::-1]
-    gains: Values = ahead_old - ahead_new.min(axis=1)
-    return gains
-
-
-def _costs(distances: Values, noise: Noise) -> Values:
-    """Of each value given the one before it, along the first axis."""
-    costs = noise.costs[bins_of(distances)]
-    if noise.autocorrelation:
-        assert noise.innovation_costs is not None
-        wider = noise.deviation / noise.innovation
-        told = np.minimum(np.maximum(distances[:-1], -OUTLIER), OUTLIER) * noise.autocorrelation
-        costs[1:] = noise.innovation_costs[bins_of((distances[1:] - told) * wider)] - 2 * math.log(wider)
-    elif noise.stickiness < 0:
-        is_outlier = np.abs(distances) > OUTLIER
-        costs[1:] += noise.stickiness * (is_outlier[1:] & is_outlier[:-1])
-    return costs
 
 
 def _begin_level(state: OnlineState, length: int) -> OnlineState:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ci.series.noise import OUTLIER, Flags, Noise, Values, bins_of
+from ci.series.noise import OUTLIER, PER_DEVIATION, Flags, Noise, Values, bins_of, median, put_bins
 
 MAX_BOUNDARIES = 36
 """About; ten times as many as there are steps to be found in a few hundred values."""
@@ -25,6 +26,11 @@ _WINDOWS = (1, 3, 6, 12, 25, 50)
 """Values on either side over which the scan compares: a factor of two apart, so every length is near one of them."""
 _NO_STICKINESS = -0.5
 """Outliers in succession that are so little cheaper than apart are not worth telling apart."""
+_LEAST_RISE = 1.5
+"""Standard errors of the difference between two windows that a boundary is tried from: a step that is worth its penalty
+has four."""
+_GRAINS = 2.0**20
+"""Parts of a standard deviation that the scan rounds to."""
 _SMOOTHING = 9
 """Values of the running median that the scan winsorises around: bursts of up to four cannot move it."""
 
@@ -58,66 +64,87 @@ class Segmenter:
         """
         self.values = values
         self.widths = widths
-        self._edges = np.concatenate([[0], possible_boundaries(values, deviation, min_segment)])
+        self.deviation = deviation
+        self.winsorised = winsorised(values, deviation)
+        self.places = possible_boundaries(self.winsorised, deviation, min_segment)
+        self._edges = np.concatenate([[0], self.places])
         self._levels = _possible_levels(values)
         self._differences = values[:, None] - self._levels
         if widths is not None:
             self._differences = self._differences / widths[:, None]
         self._noise: Noise | None = None
-        self._node = self._differences
+        self._bins = np.empty(self._differences.shape, dtype=np.intp)
+        self._node = np.empty_like(self._differences)
         self._pair: Values | None = None
+        self._blocks = np.empty((0, 0))
 
     def cut(self, noise: Noise, penalty: float, masked: Flags | None = None) -> Segmentation:
         """The cheapest segmentation; values that are masked cost nothing wherever they are."""
         if noise is not self._noise:
-            self._noise, self._node, self._pair = noise, *self._costs(noise)
-        node, pair = self._node, self._pair
-        if masked is not None and masked.any():
-            node = np.where(masked[:, None], 0.0, node)
-            if pair is not None:
-                untied = masked.copy()
-                untied[1:] |= masked[:-1]
-                pair = np.where(untied[:, None], 0.0, pair)
-        blocks = np.add.reduceat(node if pair is None else node + pair, self._edges, axis=0)
-        return self._recur(blocks, None if pair is None else pair[self._edges], penalty)
+            self._price(noise)
+        if masked is None or not masked.any():
+            return self._recur(self._blocks, self._ties(self._pair), penalty)
+        node = np.where(masked[:, None], 0.0, self._node)
+        pair = self._pair
+        if pair is not None:
+            untied = masked.copy()
+            untied[1:] |= masked[:-1]
+            pair = np.where(untied[:, None], 0.0, pair)
+        return self._recur(self._added_up(node, pair), self._ties(pair), penalty)
 
-    def _costs(self, noise: Noise) -> tuple[Values, Values | None]:
-        """Of each value at each level, and of each value's tie to the one before it; shapes [values, levels]."""
-        distances = self._differences * (1 / noise.deviation)
-        node = np.take(noise.costs, bins_of(distances))
+    def _added_up(self, node: Values, pair: Values | None) -> Values:
+        """Costs of the blocks between possible boundaries."""
+        return np.add.reduceat(node if pair is None else node + pair, self._edges, axis=0)
+
+    def _ties(self, pair: Values | None) -> Values | None:
+        """Of the first value of each block to the one before it."""
+        return None if pair is None else pair[self._edges]
+
+    def _price(self, noise: Noise) -> None:
+        """Work out the cost of each value at each level, and of its tie to the one before it.
+
+        Into the same memory each time: to ask for so much anew costs as much as to fill it.
+        """
+        self._noise, self._pair = noise, None
+        put_bins(np.multiply(self._differences, PER_DEVIATION / noise.deviation, out=self._node), self._bins)
+        np.take(noise.costs, self._bins, out=self._node, mode="clip")
         if noise.autocorrelation:
-            return node, _innovation_costs(distances, node, noise)
-        if noise.stickiness > _NO_STICKINESS:
-            return node, None
-        is_outlier = np.abs(distances) > OUTLIER
-        pair = np.zeros_like(node)
-        np.multiply(is_outlier[1:] & is_outlier[:-1], noise.stickiness, out=pair[1:])
-        return node, pair
+            self._pair = _innovation_costs(self._differences * (1 / noise.deviation), self._node, noise)
+        elif noise.stickiness <= _NO_STICKINESS:
+            is_outlier = np.abs(self._differences) > OUTLIER * noise.deviation
+            self._pair = np.zeros_like(self._node)
+            np.multiply(is_outlier[1:] & is_outlier[:-1], noise.stickiness, out=self._pair[1:])
+        self._blocks = self._added_up(self._node, self._pair)
 
     def _recur(self, blocks: Values, ties: Values | None, penalty: float) -> Segmentation:
-        # running[level]: least cost so far with the last segment at that level; began[level]: where that one starts
-        running = blocks[0] if ties is None else blocks[0] - ties[0]
-        began = np.zeros(len(running), dtype=np.intp)
-        best_level: list[int] = [0]
-        best_began: list[int] = [0]
-        for index in range(1, len(blocks)):
-            level = int(running.argmin())
-            best_level.append(level)
-            best_began.append(int(began[level]))
-            # a new segment owes nothing to the value before it
-            offered = running[level] + penalty if ties is None else running[level] + penalty - ties[index]
-            began[running > offered] = index
-            running = np.minimum(running, offered)
-            running += blocks[index]
-        level = int(running.argmin())
-        cost = float(running[level])
+        # least cost up to the end of each block with the last segment at each level
+        least = np.empty_like(blocks)
+        least[0] = blocks[0] if ties is None else blocks[0] - ties[0]
+        # what it costs to begin a segment with each block but the first: the same at each level, or at each its own
+        offers: list[float | Values] = []
+        lowest = [0]
+        before = least[0]
+        for block, after, tie in zip(blocks[1:], least[1:], repeat(None) if ties is None else ties[1:], strict=False):
+            level = int(before.argmin())
+            lowest.append(level)
+            offer = before[level] + penalty
+            if tie is not None:
+                offer = offer - tie  # a new segment owes nothing to the value before it
+            offers.append(offer)
+            np.minimum(before, offer, out=after)
+            after += block
+            before = after
+        offered = np.array(offers).reshape(len(offers), 1 if ties is None else blocks.shape[1])
+        begins = least[:-1] > offered
+        level, end = int(least[-1].argmin()), len(blocks)
+        cost = float(least[-1, level])
         starts: list[int] = []
         levels = [float(self._levels[level])]
-        index = int(began[level])
-        while index > 0:
-            starts.append(int(self._edges[index]))
-            levels.append(float(self._levels[best_level[index]]))
-            index = best_began[index]
+        while len(begun := np.flatnonzero(begins[: end - 1, level])):
+            end = int(begun[-1]) + 1
+            level = lowest[end]
+            starts.append(int(self._edges[end]))
+            levels.append(float(self._levels[level]))
         return Segmentation(starts[::-1], levels[::-1], cost)
 
 
@@ -146,29 +173,42 @@ def _possible_levels(values: Values) -> Values:
     return np.unique(values)
 
 
-def possible_boundaries(values: Values, deviation: float, min_segment: int) -> NDArray[np.intp]:
-    """Positions at which a level may begin: all in a short series, else where the means of windows on either side
-    differ most, for windows of several lengths.
-    """
-    count = len(values)
-    positions = np.arange(min_segment, count - min_segment + 1)
-    if count <= MAX_BOUNDARIES:
-        return positions
+def winsorised(values: Values, deviation: float) -> Values:
+    """The values, brought to within three deviations of their running median; a short series as it is."""
+    if len(values) <= MAX_BOUNDARIES:
+        return values
     half = _SMOOTHING // 2
     padded = np.concatenate([values[half:0:-1], values, values[-2 : -half - 2 : -1]])
     smooth = np.sort(sliding_window_view(padded, _SMOOTHING), axis=1)[:, half]
-    winsorised = smooth + np.minimum(np.maximum(values - smooth, -3 * deviation), 3 * deviation)
-    sums = np.concatenate([[0.0], np.cumsum(winsorised)])
+    held: Values = smooth + np.minimum(np.maximum(values - smooth, -3 * deviation), 3 * deviation)
+    return held
+
+
+def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDArray[np.intp]:
+    """Positions at which a level may begin: all in a short series, else where the means of windows on either side
+    differ most, for windows of several lengths.
+
+    Args:
+        held: The values, winsorised.
+        deviation: Of their noise.
+        min_segment: Values in the shortest level.
+    """
+    count = len(held)
+    positions = np.arange(min_segment, count - min_segment + 1)
+    if count <= MAX_BOUNDARIES:
+        return positions
+    # whole numbers add up to the same in either direction, so that peaks of one height stay so
+    grains = np.rint((held - median(held)) * (_GRAINS / deviation))
+    sums = np.concatenate([[0.0], np.cumsum(grains)])
+    windows = [window for window in _WINDOWS if 2 * window <= count]
+    left = np.minimum(np.array(windows)[:, None], positions)  # [windows, positions]
+    right = left[:, ::-1]
+    rises = (sums[positions + right] - sums[positions]) / right - (sums[positions] - sums[positions - left]) / left
+    sizes = np.abs(rises) * np.sqrt(left * right / (left + right))
     chosen = np.zeros(count + 1, dtype=bool)
-    for window in _WINDOWS:
-        if 2 * window > count:
-            break
-        left = np.minimum(window, positions)
-        right = np.minimum(window, count - positions)
-        rise = (sums[positions + right] - sums[positions]) / right - (sums[positions] - sums[positions - left]) / left
-        size = np.abs(rise) * np.sqrt(left * right / (left + right))
-        reach = max(1, window // 2)
-        peaks = np.flatnonzero((size >= _highest_around(size, reach)) & (size > 1.5 * deviation))
+    for window, size in zip(windows, sizes, strict=True):
+        is_peak = (size >= _highest_around(size, max(1, window // 2))) & (size > _LEAST_RISE * _GRAINS)
+        peaks = np.flatnonzero(is_peak)
         best = peaks[np.argsort(-size[peaks], kind="stable")[: MAX_BOUNDARIES // 3]]
         chosen[positions[best]] = True
     return np.flatnonzero(chosen)

@@ -4,6 +4,7 @@ What is judged, and by which rule (docs/analysis.md argues each):
 
 - times: steps of the median time per commit (`ci.trends.time_steps`); the other measured metrics are the same numbers
   divided by constants and are not judged twice;
+- errors of results: steps within their tolerance (`ci.trends.error_steps`);
 - outcomes of accuracy checks and of measurements: what worked at the commit before and fails now, or the reverse
   (`ci.trends.outcome_changes`);
 - compiled facts: between neighbouring commits, exact. Only what a thread keeps in device memory, and whether a block
@@ -26,6 +27,9 @@ from ci.group import ALL_KERNELS, group_with_findings
 from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
 from ci.trends.compiled_changes import CompiledHistory
+from ci.trends.counter_evidence import CounterEvidence
+from ci.trends.error_steps import METRIC as ERROR
+from ci.trends.error_steps import ErrorSteps
 from ci.trends.false_alarms import choose_alerts
 from ci.trends.outcome_changes import OUTCOME_METRICS, outcome_findings
 from ci.trends.recovery import note_recoveries
@@ -47,18 +51,15 @@ class PairRequest:
 
 @dataclass
 class Gathered:
-    """What series tell, before it is put together; of any number of them, a part at a time."""
+    """What series tell, before it is put together."""
 
     findings: list[TrendFinding] = field(default_factory=list)
     time_series: list[SeriesKey] = field(default_factory=list)
     """Series of times that were judged, moved or not."""
     series_by_night: Counter[date] = field(default_factory=Counter)
     """How many of them were measured in each night."""
-
-    def add(self, other: Gathered) -> None:
-        self.findings += other.findings
-        self.time_series += other.time_series
-        self.series_by_night.update(other.series_by_night)
+    times: list[TimeSteps] = field(default_factory=list)
+    errors: list[ErrorSteps] = field(default_factory=list)
 
 
 def judge_history(
@@ -80,13 +81,19 @@ def judge_history(
     return put_together(gather(series, PairEvidence(pairs, limits), limits), limits)
 
 
-def gather(series: Iterable[Series], evidence: PairEvidence, thresholds: Thresholds) -> Gathered:
+def gather(
+    series: Iterable[Series],
+    evidence: PairEvidence,
+    thresholds: Thresholds,
+    counted: CounterEvidence | None = None,
+) -> Gathered:
     """What each of some series tells.
 
     Args:
         series: All series of some cases: what one tells is held against the others of its case.
         evidence: Of paired measurements.
         thresholds: What is worth telling.
+        counted: Hardware counters of them, where there are any.
     """
     given = list(series)
     compiled = CompiledHistory(given)
@@ -100,7 +107,12 @@ def gather(series: Iterable[Series], evidence: PairEvidence, thresholds: Thresho
             steps = TimeSteps(one.key, by_commit, thresholds)
             gathered.time_series.append(one.key)
             gathered.series_by_night.update(steps.nights)
-            gathered.findings.extend(steps.findings(evidence, compiled))
+            gathered.findings.extend(steps.findings(evidence, compiled, counted or CounterEvidence()))
+            gathered.times.append(steps)
+        elif one.key.metric == ERROR:
+            errors = ErrorSteps(one.key, by_commit, thresholds)
+            gathered.findings.extend(errors.findings(compiled))
+            gathered.errors.append(errors)
     return gathered
 
 

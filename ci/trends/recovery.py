@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ci.thresholds import Thresholds
+from collector.metrics import Layer
 from db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 _MOST = 0.8
@@ -30,22 +31,24 @@ def note_recoveries(regressions: Sequence[Regression], thresholds: Thresholds) -
                 if point.verdict is Verdict.IMPROVED:
                     improved[point.series].append(point)
     return [
-        replace(regression, recovered_at=_recovery(regression, improved, thresholds.trend_relative_change))
+        replace(regression, recovered_at=_recovery(regression, improved, thresholds))
         if regression.verdict is Verdict.REGRESSED
         else regression
         for regression in regressions
     ]
 
 
-def _recovery(regression: Regression, improved: _Improvements, tolerance: float) -> CommitRef | None:
+def _recovery(regression: Regression, improved: _Improvements, thresholds: Thresholds) -> CommitRef | None:
     worse = [point for point in regression.change_points if point.verdict is Verdict.REGRESSED]
-    undone = [commit for point in worse if (commit := _undone_at(point, improved, tolerance)) is not None]
+    undone = [commit for point in worse if (commit := _undone_at(point, improved, thresholds)) is not None]
     if not worse or len(undone) < math.ceil(_MOST * len(worse)):
         return None
     return max(undone)
 
 
-def _undone_at(point: ChangePoint, improved: _Improvements, tolerance: float) -> CommitRef | None:
+def _undone_at(point: ChangePoint, improved: _Improvements, thresholds: Thresholds) -> CommitRef | None:
+    is_error = point.series.definition.layer is Layer.ACCURACY
+    tolerance = thresholds.error_relative_change if is_error else thresholds.trend_relative_change
     later = [
         other
         for other in improved.get(point.series, ())

@@ -1,7 +1,7 @@
-"""Which series of times moved at all: most never do, and need no more than this look. Pure.
+"""Which series moved at all: most never do, and need no more than this look. Pure.
 
-The look is the very one that `ci.trends.time_steps` takes, at the same values: what is left aside here would tell
-nothing there.
+The look is the very one that `ci.trends.time_steps` and `ci.trends.error_steps` take, at the same values: what is left
+aside here would tell nothing there.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci.thresholds import Thresholds
+from ci.trends.error_steps import find_error_steps
 from ci.trends.slow_drift import find_slow_drift
 from ci.trends.time_steps import QUARTILES_TO_ERROR, find_steps
-from db.values import TimeColumns
+from db.values import ErrorColumns, TimeColumns
 
 
 def has_moved(columns: TimeColumns, thresholds: Thresholds) -> bool:
@@ -21,6 +22,17 @@ def has_moved(columns: TimeColumns, thresholds: Thresholds) -> bool:
     if find_steps(values, errors, thresholds):
         return True
     return find_slow_drift(values, _first_days(columns).tolist(), thresholds) is not None
+
+
+def has_changed_error(columns: ErrorColumns, thresholds: Thresholds) -> bool:
+    """Whether results became more or less accurate anywhere."""
+    starts = _starts(columns.places)
+    return bool(find_error_steps(_medians(columns.rmse_ratios, starts), thresholds))
+
+
+def medians_of(columns: TimeColumns) -> NDArray[np.float64]:
+    """Median of each commit's runs, shape [commits]."""
+    return _medians(columns.medians_ns, _starts(columns.places))
 
 
 def nights_of(columns: TimeColumns) -> NDArray[np.datetime64]:
@@ -32,11 +44,18 @@ def _by_commit(columns: TimeColumns) -> tuple[NDArray[np.float64], NDArray[np.fl
     """Median of a commit's runs, and its standard error as a fraction; shapes [commits]."""
     squares = (QUARTILES_TO_ERROR * columns.relative_spreads) ** 2 / columns.block_counts
     starts = _starts(columns.places)
+    medians = _medians(columns.medians_ns, starts)
     if len(starts) == len(columns.places):
-        return columns.medians_ns, np.sqrt(squares)
+        return medians, np.sqrt(squares)
     counts = np.diff([*starts, len(columns.places)])
-    medians = np.array([np.median(own) for own in np.split(columns.medians_ns, starts[1:])])
     return medians, np.sqrt(np.add.reduceat(squares, starts)) / counts
+
+
+def _medians(values: NDArray[np.float64], starts: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Of the values from each start to the next."""
+    if len(starts) == len(values):
+        return values
+    return np.array([np.median(own) for own in np.split(values, starts[1:])])
 
 
 def _first_days(columns: TimeColumns) -> NDArray[np.datetime64]:

@@ -18,8 +18,9 @@ from ci.series.chance import chances_of_steps
 from ci.series.drift import find_ratchets
 from ci.thresholds import Thresholds
 from ci.trends.compiled_changes import CompiledHistory
+from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.slow_drift import drift_finding, find_slow_drift
-from ci.trends.trend_finding import Status, TrendFinding, Window, window_of
+from ci.trends.trend_finding import Status, TrendFinding, Window, window_of, windows_between
 from collector.metrics import metric
 from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
 
@@ -34,24 +35,24 @@ class TimeSteps:
     """One series of times: its values, where they step, and whether they drift."""
 
     def __init__(self, key: SeriesKey, by_commit: Points, thresholds: Thresholds) -> None:
-        self._key = key
+        self.key = key
         self._points = {
             commit: timed
             for commit, points in by_commit.items()
             if (timed := [point for point in points if point.value is not None])
         }
-        self._commits = list(self._points)
-        self._values = [
+        self.commits = list(self._points)
+        self.values = [
             statistics.median(point.value for point in points if point.value is not None)
             for points in self._points.values()
         ]
         self._nights = [_night(points) for points in self._points.values()]
-        self._steps = find_steps(self._values, relative_errors(self._points), thresholds)
+        self.steps = find_steps(self.values, relative_errors(self._points), thresholds)
         # a drift has no steps once it is taken off; where there are any, they are the plainer explanation
-        self._drift = None if self._steps else find_slow_drift(self._values, self._nights, thresholds)
+        self._drift = None if self.steps else find_slow_drift(self.values, self._nights, thresholds)
         self._ratchets = {
             ratchet.worse_at: ratchet
-            for ratchet in find_ratchets(self._steps, min_relative_change=thresholds.drift_relative_change)
+            for ratchet in find_ratchets(self.steps, min_relative_change=thresholds.drift_relative_change)
         }
 
     @property
@@ -59,23 +60,30 @@ class TimeSteps:
         """When a commit was first measured, in UTC."""
         return set(self._nights)
 
-    def findings(self, evidence: PairEvidence, compiled: CompiledHistory) -> Iterator[TrendFinding]:
+    def findings(
+        self, evidence: PairEvidence, compiled: CompiledHistory, counted: CounterEvidence
+    ) -> Iterator[TrendFinding]:
         """Every step, and the drift."""
-        for step, chance in zip(self._steps, chances_of_steps(self._values, self._steps), strict=True):
-            yield self._finding(step, chance, evidence, compiled)
+        for step, chance in zip(self.steps, chances_of_steps(self.values, self.steps), strict=True):
+            yield self._finding(step, chance, evidence, compiled, counted)
         if self._drift is not None:
             points = list(self._points.values())
-            yield drift_finding(self._key, self._drift, self._values, self._commits, points, self._nights)
+            yield drift_finding(self.key, self._drift, self.values, self.commits, points, self._nights)
 
     def _finding(
-        self, step: detect.ChangePoint, chance: float, evidence: PairEvidence, compiled: CompiledHistory
+        self,
+        step: detect.ChangePoint,
+        chance: float,
+        evidence: PairEvidence,
+        compiled: CompiledHistory,
+        counted: CounterEvidence,
     ) -> TrendFinding:
         verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
-        index, status, comparison = look_again(self._key, self._commits, step, verdict, evidence)
-        commit, previous = self._commits[index], self._commits[index - 1]
-        code = compiled.move(self._key, previous, commit, verdict)
+        index, status, comparison = look_again(self.key, self.commits, step, verdict, evidence)
+        commit, previous = self.commits[index], self.commits[index - 1]
+        code = compiled.move(self.key, previous, commit, verdict)
         change = ChangePoint(
-            series=self._key,
+            series=self.key,
             commit=commit,
             previous_commit=previous,
             verdict=verdict,
@@ -86,11 +94,12 @@ class TimeSteps:
         log_change = math.log(step.after / step.before)
         around = Around(
             before=self._runs(range(max(0, index - NEAR_RUNS), index))[-NEAR_RUNS:],
-            after=self._runs(range(index, min(len(self._commits), index + NEAR_RUNS)))[:NEAR_RUNS],
+            after=self._runs(range(index, min(len(self.commits), index + NEAR_RUNS)))[:NEAR_RUNS],
             log_change=log_change,
-            candidates=frozenset(self._commits[place] for place in step.candidates),
+            candidates=frozenset(self.commits[place] for place in step.candidates),
             code=code,
             paired=comparison if status is Status.CONFIRMED else None,
+            counted=counted.around(self.key, *self._levels(step, index)),
         )
         window, reach = self._window(step, change, status)
         return TrendFinding(
@@ -109,23 +118,24 @@ class TimeSteps:
         if ratchet is None:
             return ""
         return (
-            f"; a fix at {self._commits[ratchet.better_at].short_sha} brought it back to "
+            f"; a fix at {self.commits[ratchet.better_at].short_sha} brought it back to "
             f"{metric('median_ns').format(ratchet.after)} only: {ratchet.kept_share:.0%} of the change is still there"
         )
 
+    def _levels(self, step: detect.ChangePoint, index: int) -> tuple[list[CommitRef], list[CommitRef]]:
+        """First and last commits of the levels on either side."""
+        first, last = step.index - step.count_before, step.index + step.count_after - 1
+        commits = self.commits
+        return [commits[first], commits[index - 1]], [commits[index], commits[last]]
+
     def _runs(self, places: range) -> list[SeriesPoint]:
-        return [point for place in places for point in self._points[self._commits[place]]]
+        return [point for place in places for point in self._points[self.commits[place]]]
 
     def _window(self, step: detect.ChangePoint, change: ChangePoint, status: Status) -> tuple[Window, Window]:
         if status is Status.CONFIRMED:
             return window_of(change), window_of(change)
         first, last = min(step.candidates), max(step.candidates)
-        return self._between(first, last), self._between(max(1, first - 1), min(len(self._commits) - 1, last + 1))
-
-    def _between(self, first: int, last: int) -> Window:
-        """Places after the last commit that surely has the old level, to the one that surely has the new."""
-        end = self._commits[last].first_parent_count
-        return Window(min(self._commits[first - 1].first_parent_count + 1, end), end)
+        return windows_between(self.commits, first, last)
 
 
 def find_steps(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-from db.values import ChangePoint, Suspect
+from db.values import ChangePoint, CommitRef, Suspect
 
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""
@@ -81,6 +82,16 @@ def window_of(change: ChangePoint) -> Window:
     """The window of a change that lies between two commits for certain."""
     last = change.commit.first_parent_count
     return Window(min(change.previous_commit.first_parent_count + 1, last), last)
+
+
+def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tuple[Window, Window]:
+    """Window and reach of a change that began at one of the measured commits `first` to `last`, by position."""
+
+    def window(first: int, last: int) -> Window:
+        end = commits[last].first_parent_count
+        return Window(min(commits[first - 1].first_parent_count + 1, end), end)
+
+    return window(first, last), window(max(1, first - 1), min(len(commits) - 1, last + 1))
 
 
 def is_outcome(change: ChangePoint) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Engine, delete, insert, select
 from sqlalchemy.orm import Session, aliased
 
+from db.access.values import Triage
 from db.errors import StoreError
-from db.judged.triage import follow_regressions
+from db.judged.triage import follow_regressions, regression_id, triage_of
+from db.tables.access import TriageRow
 from db.tables.records import CaseRow, ChangePointRow, CommitRow, ProjectRow, RegressionRow
 from db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
 
@@ -75,42 +78,99 @@ def list_regressions(
     """What was judged of a project, of the newest commit first, then by kernel and verdict; of some states only
     where they are given.
     """
-    recovery = aliased(CommitRow)
+    return [regression for regression, _ in list_triaged(session, project, states)]
+
+
+def list_triaged(
+    session: Session, project: str, states: Collection[RegressionState] | None = None
+) -> list[tuple[Regression, Triage]]:
+    """The same, with what people decided about each, in one statement."""
+    recovery, commit, previous = aliased(CommitRow), aliased(CommitRow), aliased(CommitRow)
     query = (
-        select(RegressionRow, CommitRow, recovery)
+        select(RegressionRow, CommitRow, recovery, TriageRow, ChangePointRow, CaseRow.name, commit, previous)
         .join(CommitRow, CommitRow.id == RegressionRow.commit_id)
         .outerjoin(recovery, recovery.id == RegressionRow.recovered_commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .outerjoin(
+            TriageRow,
+            (TriageRow.project_id == ProjectRow.id)
+            & (TriageRow.sha == CommitRow.sha)
+            & (TriageRow.kernel == RegressionRow.kernel)
+            & (TriageRow.verdict == RegressionRow.verdict)
+            & TriageRow.is_found,
+        )
+        .outerjoin(ChangePointRow, ChangePointRow.regression_id == RegressionRow.id)
+        .outerjoin(CaseRow, CaseRow.id == ChangePointRow.case_id)
+        .outerjoin(commit, commit.id == ChangePointRow.commit_id)
+        .outerjoin(previous, previous.id == ChangePointRow.previous_commit_id)
         .where(ProjectRow.name == project)
-        .order_by(CommitRow.first_parent_count.desc(), CommitRow.sha, RegressionRow.kernel, RegressionRow.verdict)
+        .order_by(
+            *(CommitRow.first_parent_count.desc(), CommitRow.sha, RegressionRow.kernel, RegressionRow.verdict),
+            *(RegressionRow.id, ChangePointRow.position),
+        )
     )
     if states is not None:
         query = query.where(RegressionRow.state.in_([state.value for state in states]))
-    rows = session.execute(query).all()
-    points = _change_points(session, project, [regression.id for regression, *_ in rows])
-    return [
-        Regression(
+    found: list[tuple[Regression, Triage]] = []
+    for _, group in groupby(session.execute(query), key=lambda row: row[0].id):
+        rows = list(group)
+        regression, at, recovered, decided, *_ = rows[0]
+        moves = [
+            _change_point(project, move, case_id, moved_at, before)
+            for _, _, _, _, move, case_id, moved_at, before in rows
+            if move is not None
+        ]
+        judged = _regression(project, regression, at, recovered, moves)
+        found.append((judged, Triage(regression_id(judged)) if decided is None else triage_of(decided)))
+    return found
+
+
+def _regression(
+    project: str, row: RegressionRow, commit: CommitRow, recovered: CommitRow | None, points: Sequence[ChangePoint]
+) -> Regression:
+    return Regression(
+        project=project,
+        commit=commit.to_ref(),
+        kernel=row.kernel,
+        verdict=Verdict(row.verdict),
+        cause=Cause(row.cause),
+        summary=row.summary,
+        change_points=tuple(points),
+        state=RegressionState(row.state),
+        is_confirmed=row.is_confirmed,
+        suspects=tuple(
+            Suspect(Cause(suspect["cause"]), suspect["weight"], suspect["sentence"]) for suspect in row.suspects
+        ),
+        family=row.family,
+        typical_change=row.typical_change,
+        change_spread=row.change_spread,
+        is_alert=row.is_alert,
+        recovered_at=None if recovered is None else recovered.to_ref(),
+    )
+
+
+def _change_point(
+    project: str, row: ChangePointRow, case_id: str, commit: CommitRow, previous: CommitRow
+) -> ChangePoint:
+    return ChangePoint(
+        series=SeriesKey(
             project=project,
-            commit=commit.to_ref(),
-            kernel=regression.kernel,
-            verdict=Verdict(regression.verdict),
-            cause=Cause(regression.cause),
-            summary=regression.summary,
-            change_points=tuple(points[regression.id]),
-            state=RegressionState(regression.state),
-            is_confirmed=regression.is_confirmed,
-            suspects=tuple(
-                Suspect(Cause(suspect["cause"]), suspect["weight"], suspect["sentence"])
-                for suspect in regression.suspects
-            ),
-            family=regression.family,
-            typical_change=regression.typical_change,
-            change_spread=regression.change_spread,
-            is_alert=regression.is_alert,
-            recovered_at=None if recovered is None else recovered.to_ref(),
-        )
-        for regression, commit, recovered in rows
-    ]
+            case_id=case_id,
+            implementation=row.implementation,
+            metric=row.metric,
+            runner_class=row.runner_class,
+            function=row.function,
+            target=row.target,
+            tensor=row.tensor,
+        ),
+        commit=commit.to_ref(),
+        previous_commit=previous.to_ref(),
+        verdict=Verdict(row.verdict),
+        before=row.before,
+        after=row.after,
+        evidence=row.evidence,
+        is_gradual=row.is_gradual,
+    )
 
 
 def _check(project: str, regressions: Sequence[Regression]) -> None:
@@ -177,42 +237,3 @@ def _change_point_row(
         "evidence": point.evidence,
         "is_gradual": point.is_gradual,
     }
-
-
-def _change_points(
-    session: Session, project: str, regression_ids: Sequence[int]
-) -> defaultdict[int, list[ChangePoint]]:
-    commit, previous = aliased(CommitRow), aliased(CommitRow)
-    query = (
-        select(ChangePointRow, CaseRow.name, commit, previous)
-        .join(CaseRow, CaseRow.id == ChangePointRow.case_id)
-        .join(commit, commit.id == ChangePointRow.commit_id)
-        .join(previous, previous.id == ChangePointRow.previous_commit_id)
-        .where(ChangePointRow.regression_id.in_(regression_ids))
-        .order_by(ChangePointRow.regression_id, ChangePointRow.position)
-    )
-    points = defaultdict(list)
-    for row, case_id, commit_row, previous_row in session.execute(query):
-        key = SeriesKey(
-            project=project,
-            case_id=case_id,
-            implementation=row.implementation,
-            metric=row.metric,
-            runner_class=row.runner_class,
-            function=row.function,
-            target=row.target,
-            tensor=row.tensor,
-        )
-        points[row.regression_id].append(
-            ChangePoint(
-                series=key,
-                commit=commit_row.to_ref(),
-                previous_commit=previous_row.to_ref(),
-                verdict=Verdict(row.verdict),
-                before=row.before,
-                after=row.after,
-                evidence=row.evidence,
-                is_gradual=row.is_gradual,
-            )
-        )
-    return points

@@ -40,7 +40,7 @@ def regression_id(regression: Regression) -> UUID:
 def read_triage(session: Session, project: str) -> Mapping[Key, Triage]:
     """How each regression of the last judgement of a project stands."""
     query = select(TriageRow).join(ProjectRow).where(ProjectRow.name == project, TriageRow.is_found)
-    return {(project, row.sha, row.kernel, row.verdict): _to_triage(row) for row in session.scalars(query)}
+    return {(project, row.sha, row.kernel, row.verdict): triage_of(row) for row in session.scalars(query)}
 
 
 def set_triage(
@@ -98,7 +98,7 @@ def decide(
         raise StaleTriageError(f"the regression is {row.state}, not {expected}; look again, then decide")
     row.newest_place = max(_measured_places(session, project), default=0)
     _change(session, row, project, state, person=person, reason=reason, actor=actor)
-    return _to_triage(row)
+    return triage_of(row)
 
 
 def follow_regressions(session: Session, project_id: int, regressions: Sequence[Regression]) -> None:
@@ -191,7 +191,8 @@ def _measured_places(session: Session, project: str) -> list[int]:
     return list(session.scalars(query))
 
 
-def _to_triage(row: TriageRow) -> Triage:
+def triage_of(row: TriageRow) -> Triage:
+    """The value of a row."""
     return Triage(
         regression_id=row.regression_id,
         state=TriageState(row.state),

@@ -81,6 +81,39 @@ def test_no_series_is_refused(values: list[float]) -> None:
     assert drift is None or 0 <= drift.start < len(values)
 
 
+@given(value=st.floats(1e-6, 1e6), gaps=st.sets(st.integers(0, 79), max_size=40))
+def test_a_constant_series_with_gaps_does_not_drift(value: float, gaps: set[int]) -> None:
+    values = np.full(80, value)
+    values[sorted(gaps)] = math.nan
+
+    assert find_drift(values) is None
+
+
+@given(seed=st.integers(0, 30), scale=st.integers(-40, 40))
+def test_scaling_all_values_changes_no_drift(seed: int, scale: int) -> None:
+    values, weeks = half_a_percent_a_week(seed)
+    there, back = find_drift(values, weeks), find_drift(values * 2.0**scale, weeks)
+
+    assert (there is None) == (back is None)
+    if there is not None and back is not None:
+        assert back.start == there.start
+        assert back.rate == pytest.approx(there.rate)
+
+
+@pytest.mark.parametrize("factor", [0.01, 1.5, 100.0])
+def test_one_more_outlier_moves_a_drift_no_farther_than_it_is_known(factor: float) -> None:
+    for seed in range(8):
+        values, weeks = half_a_percent_a_week(seed)
+        before = find_drift(values, weeks)
+        values[20 + 10 * seed] *= factor
+        after = find_drift(values, weeks)
+
+        assert before is not None
+        assert after is not None
+        assert weeks[after.start] == pytest.approx(weeks[before.start], abs=2.5)
+        assert after.rate == pytest.approx(before.rate, rel=0.25)
+
+
 def test_other_numbers_of_times_and_values_are_refused() -> None:
     with pytest.raises(ValueError, match="2 times of 3 values"):
         find_drift([1.0, 2.0, 3.0], [1.0, 2.0])

@@ -44,6 +44,34 @@ def test_quiet_noise_raises_fewer_than_one_false_alarm_in_500_values() -> None:
     assert sum(len(fed(one)) for one in values) <= len(values) * 300 / 500
 
 
+def test_steps_of_five_noise_widths_are_told_within_ten_values_in_every_kind_of_noise() -> None:
+    delays = [
+        min(
+            (seen - 90 for seen, alarm in fed(series(seed, factor=1.05, kind=kind)) if abs(alarm.index - 90) <= 5),
+            default=99,
+        )
+        for kind in NOISES
+        for seed in range(8)
+    ]
+
+    assert np.mean([delay <= 5 for delay in delays]) >= 0.65
+    assert np.mean([delay <= 10 for delay in delays]) >= 0.9
+
+
+@pytest.mark.parametrize(("kind", "per_thousand"), [("autocorrelated", 4), ("two states", 9), ("ramp", 3)])
+def test_noise_that_hangs_together_raises_few_false_alarms(kind: str, per_thousand: float) -> None:
+    alarms = [alarm for seed in range(24) for _, alarm in fed(series(seed, kind=kind)) if not alarm.is_return]
+
+    assert 1_000 * len(alarms) / (24 * 110) <= per_thousand
+
+
+def test_a_clock_that_visits_another_state_is_not_taken_for_a_drift() -> None:
+    """Whose line would leave the level behind, and the level be told as a step back to itself."""
+    told = [alarm for seed in range(40) for _, alarm in fed(series(seed, kind="two states"))]
+
+    assert sum(abs(alarm.after / alarm.before - 1) < 0.005 for alarm in told if not alarm.is_return) <= 5
+
+
 def test_bursts_are_alarms_only_until_the_series_has_shown_some() -> None:
     values = series(3, count=260)
     for begin in (70, 110, 150, 190):

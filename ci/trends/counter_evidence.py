@@ -1,0 +1,74 @@
+"""Hardware counters as evidence of a cause: which of them moved with a time. Pure.
+
+Counters are read in runs of their own, now and then. The last that were read of the old level are held against the
+first of the new one: both are the kernel as it stood there, if no other step lies between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ci.counters import CounterMove, rank_moves
+from db.reading.counted_values import CountedRun
+from db.values import CommitRef, SeriesKey
+
+_TOLD = 3
+"""Counters that are named."""
+_TIMES = ("duration", "cycles", "clock", "frequency")
+"""What begins with these is time again, read under a profiler: it explains nothing."""
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """Counters on both sides of a step."""
+
+    base: CommitRef
+    head: CommitRef
+    moves: tuple[CounterMove, ...]
+    """Those that moved, the most first; each once, of the launch where it moved most."""
+
+    def in_words(self) -> str:
+        where = f"counters read at {self.base.short_sha} and {self.head.short_sha}"
+        if not self.moves:
+            return f"{where} are the same within 2 %"
+        told = ", ".join(_in_words(move) for move in self.moves[:_TOLD])
+        rest = len(self.moves) - _TOLD
+        return f"{where}: {told}{f', and {rest} more' if rest > 0 else ''}"
+
+
+class CounterEvidence:
+    """All counters of a history, by what was counted."""
+
+    def __init__(self, runs: Iterable[CountedRun] = ()) -> None:
+        self._runs: dict[tuple[str, str, str], list[CountedRun]] = defaultdict(list)
+        for run in runs:
+            self._runs[run.case_id, run.implementation, run.runner_class].append(run)
+
+    def around(self, key: SeriesKey, before: Sequence[CommitRef], after: Sequence[CommitRef]) -> CountedStep | None:
+        """The counters on both sides of a step; None where a side has none.
+
+        Args:
+            key: Of the series.
+            before: First and last commit of the old level.
+            after: The same of the new one.
+        """
+        runs = self._runs.get((key.case_id, key.implementation, key.runner_class), [])
+        base = [run for run in runs if before[0] <= run.commit <= before[-1]]
+        head = [run for run in runs if after[0] <= run.commit <= after[-1]]
+        if not base or not head:
+            return None
+        moves: dict[str, CounterMove] = {}
+        for move in rank_moves(base[-1].counters, head[0].counters):
+            if not move.name.startswith(_TIMES):
+                moves.setdefault(move.name, move)
+        return CountedStep(base[-1].commit, head[0].commit, tuple(moves.values()))
+
+
+def _in_words(move: CounterMove) -> str:
+    name = move.name.removesuffix("_share").removesuffix("_count").replace("_", " ")
+    if move.name.endswith("_share") or not move.base:
+        sides = (f"{side:.0%}" if move.name.endswith("_share") else f"{side:g}" for side in (move.base, move.head))
+        return f"{name} {' to '.join(sides)}"
+    return f"{name} {move.relative_change:+.0%}"

@@ -1,0 +1,88 @@
+"""A standing as bytes, and findings as JSON: what the store keeps of them. Pure.
+
+What says which code wrote them is `ci.trends.method`: of other code nothing is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+import orjson
+from pydantic import TypeAdapter
+
+from ci.series import state_bytes
+from ci.trends.nights import Nights
+from ci.trends.standing import ErrorStanding, Standing, TimeStanding
+from ci.trends.trend_finding import TrendFinding
+
+_FINDINGS: TypeAdapter[list[TrendFinding]] = TypeAdapter(list[TrendFinding])
+_LENGTH = struct.Struct("<I")
+
+
+def to_bytes(standing: Standing) -> bytes:
+    """Pack a standing: words as JSON, then each state of a series of times."""
+    words = {
+        "times": [
+            [one.runner_class, *one.last, one.looked_at, one.level_count, one.nights.first, f"{one.nights.bits:x}"]
+            for one in standing.times
+        ],
+        "errors": [astuple(one) for one in standing.errors],
+        "code": standing.code,
+        "is_failing": standing.is_failing,
+    }
+    parts = [orjson.dumps(words), *(state_bytes.to_bytes(one.state) for one in standing.times)]
+    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def from_bytes(packed: bytes) -> Standing:
+    """Read what `to_bytes` packed.
+
+    Raises:
+        ValueError: it is not whole.
+    """
+    head, *states = _parts(packed)
+    words = orjson.loads(head)
+    return Standing(
+        times=tuple(
+            TimeStanding(
+                runner_class=runner_class,
+                last=(place, sha),
+                state=state_bytes.from_bytes(state),
+                looked_at=looked_at,
+                level_count=level_count,
+                nights=Nights(first_night, int(nights, 16)),
+            )
+            for (runner_class, place, sha, looked_at, level_count, first_night, nights), state in zip(
+                words["times"], states, strict=True
+            )
+        ),
+        errors=tuple(ErrorStanding(*one) for one in words["errors"]),
+        code=words["code"],
+        is_failing=words["is_failing"],
+    )
+
+
+def findings_to_json(findings: Sequence[TrendFinding]) -> list[Any]:
+    stored: list[Any] = _FINDINGS.dump_python(list(findings), mode="json")
+    return stored
+
+
+def findings_from_json(stored: Sequence[Any]) -> list[TrendFinding]:
+    return _FINDINGS.validate_python(stored)
+
+
+def _parts(packed: bytes) -> list[bytes]:
+    parts, place = [], 0
+    while place < len(packed):
+        if place + _LENGTH.size > len(packed):
+            raise ValueError(f"a standing of {len(packed)} bytes is not whole")
+        (length,) = _LENGTH.unpack_from(packed, place)
+        place += _LENGTH.size
+        parts.append(packed[place : place + length])
+        place += length
+    if place != len(packed) or not parts:
+        raise ValueError(f"a standing of {len(packed)} bytes is not whole")
+    return parts

@@ -1,0 +1,129 @@
+"""One case and implementation judged by its whole history: what it tells, and how it stands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci.pairs.pair_evidence import PairEvidence
+from ci.series import online
+from ci.thresholds import Thresholds
+from ci.trends.counter_evidence import CounterEvidence
+from ci.trends.error_steps import ErrorSteps
+from ci.trends.history import Gathered, gather
+from ci.trends.nights import Nights
+from ci.trends.outcome_changes import OUTCOME_METRICS
+from ci.trends.screen import has_changed_error, has_moved, medians_of, nights_of
+from ci.trends.standing import ErrorStanding, Standing, TimeStanding
+from ci.trends.time_steps import TimeSteps
+from ci.trends.trend_finding import TrendFinding
+from collector.part import Outcome
+from db.values import ErrorColumns, Series, SeriesKey, TimeColumns
+
+_UNSETTLED = 8
+"""Runs in which any new level of errors shows; what lies outside the range of those before is looked at each time."""
+
+
+@dataclass(frozen=True)
+class WholeLook:
+    standing: Standing
+    findings: tuple[TrendFinding, ...] = ()
+    runner_classes: tuple[str, ...] = ()
+    """Of its series of times, those that never gave one among them."""
+
+
+def look_at_series(
+    series: Sequence[Series],
+    code: str,
+    evidence: PairEvidence,
+    thresholds: Thresholds,
+    counted: CounterEvidence | None = None,
+) -> WholeLook:
+    """Judge all series of one case and implementation.
+
+    Args:
+        series: Of the metrics that are judged.
+        code: Fingerprint of the newest machine code.
+        evidence: Of paired measurements.
+        thresholds: What is worth telling.
+        counted: Hardware counters, where there are any.
+    """
+    gathered = gather(series, evidence, thresholds, counted)
+    standing = Standing(
+        times=tuple(_time_standing(steps, thresholds) for steps in gathered.times if steps.values),
+        errors=tuple(_error_standing(errors) for errors in gathered.errors if errors.values),
+        code=code,
+        is_failing=any(_is_failing(one) for one in series),
+    )
+    return WholeLook(standing, tuple(gathered.findings), _classes(gathered))
+
+
+def look_at_columns(
+    times: Sequence[TimeColumns], errors: Sequence[ErrorColumns], code: str, thresholds: Thresholds
+) -> WholeLook | None:
+    """The same by the bare numbers of what never failed, whose code never changed; None if any of them moved, and has
+    to be read with all that explains it.
+    """
+    if any(has_moved(one, thresholds) for one in times) or any(has_changed_error(one, thresholds) for one in errors):
+        return None
+    standing = Standing(
+        times=tuple(_quiet_standing(one, thresholds) for one in times),
+        errors=tuple(_shown(one.key, one.rmse_ratios, len(one.rmse_ratios)) for one in errors if len(one.rmse_ratios)),
+        code=code,
+    )
+    return WholeLook(standing, runner_classes=tuple(one.key.runner_class for one in times))
+
+
+def _time_standing(steps: TimeSteps, thresholds: Thresholds) -> TimeStanding:
+    starts = [step.index for step in steps.steps]
+    newest = steps.commits[-1]
+    return TimeStanding(
+        runner_class=steps.key.runner_class,
+        last=(newest.first_parent_count, newest.sha),
+        state=online.resume(steps.values, starts, min_relative_change=thresholds.trend_relative_change),
+        looked_at=len(steps.values),
+        level_count=len(steps.values) - (starts[-1] if starts else 0),
+        nights=Nights.of(steps.nights),
+    )
+
+
+def _quiet_standing(columns: TimeColumns, thresholds: Thresholds) -> TimeStanding:
+    values = medians_of(columns)
+    assert columns.last_commit is not None
+    return TimeStanding(
+        runner_class=columns.key.runner_class,
+        last=columns.last_commit,
+        state=online.resume(values, [], min_relative_change=thresholds.trend_relative_change),
+        looked_at=len(values),
+        level_count=len(values),
+        nights=Nights.of(nights_of(columns).tolist()),
+    )
+
+
+def _error_standing(errors: ErrorSteps) -> ErrorStanding:
+    begins = errors.steps[-1].index if errors.steps else 0
+    runs = [[point.value for point in points if point.value is not None] for points in errors.points.values()]
+    level = [value for values in runs[begins:] for value in values]
+    return _shown(errors.key, level, sum(len(values) for values in runs))
+
+
+def _shown(key: SeriesKey, level: Sequence[float] | NDArray[np.float64], run_count: int) -> ErrorStanding:
+    """The range of a level, its newest values aside if there are others: they may be the first of the next one."""
+    settled = level[:-_UNSETTLED] if len(level) > _UNSETTLED else level
+    low, high = float(min(settled)), float(max(settled))
+    return ErrorStanding(key.runner_class, key.tensor, low, high, looked_at=run_count, run_count=run_count)
+
+
+def _is_failing(series: Series) -> bool:
+    """Whether no run of the newest commit worked, in a series that says so."""
+    if series.key.metric not in OUTCOME_METRICS or not series.points:
+        return False
+    newest = series.points[-1].commit
+    return all(point.outcome is not Outcome.OK for point in series.points if point.commit == newest)
+
+
+def _classes(gathered: Gathered) -> tuple[str, ...]:
+    return tuple(key.runner_class for key in gathered.time_series)

@@ -1,0 +1,126 @@
+"""What single runs brought, of every case and implementation: enough to see whether anything there is new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import date
+
+from sqlalchemy import ColumnElement, Executable, func, select
+from sqlalchemy.orm import Session
+
+from collector.part import Outcome
+from db.reading.codes import read_codes
+from db.reading.news_values import JudgedRun, NewError, News, NewTime
+from db.reading.series_runs import of_series
+from db.tables.records import (
+    AccuracyRow,
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    CountersRow,
+    EnvironmentRow,
+    MeasurementRow,
+    ProjectRow,
+    RunRow,
+    SeriesRow,
+    TensorErrorRow,
+)
+
+
+def list_judged_runs(session: Session, project: str) -> list[JudgedRun]:
+    """The runs that a project's judgement takes in, sides of pairs among them, in the order of the branch."""
+    query = (
+        select(
+            RunRow.number,
+            CommitRow.first_parent_count,
+            CommitRow.sha,
+            RunRow.started_at,
+            RunRow.measured_on,
+            EnvironmentRow.runner_class,
+            RunRow.pair_id.is_not(None),
+            func.cardinality(RunRow.series_ids),
+        )
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(of_series(project, include_dirty=False, include_pairs=True, include_branches=False))
+        .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
+    )
+    return [JudgedRun(*row) for row in session.execute(query)]
+
+
+def read_news(session: Session, project: str, runs: Sequence[JudgedRun], row_ids: range) -> dict[tuple[str, str], News]:
+    """What some runs measured, checked and compiled, by case and implementation; of the cases in some rows."""
+    numbers = [run.number for run in runs]
+    days = {run.measured_on for run in runs}
+    news: dict[tuple[str, str], News] = {}
+    for name, row_id, implementation, *time in session.execute(_times(numbers, days, row_ids)):
+        news.setdefault((name, implementation), News(row_id)).times.append(NewTime(*time))
+    for name, row_id, implementation, number, tensor, ratio, outcome in session.execute(
+        _errors(numbers, days, row_ids)
+    ):
+        new = NewError(number, tensor, ratio, is_ok=outcome == Outcome.OK.value)
+        news.setdefault((name, implementation), News(row_id)).errors.append(new)
+    for subject, code in read_codes(session, project, run_numbers=numbers).items():
+        if code.row_id not in row_ids:
+            continue
+        news.setdefault(subject, News(code.row_id)).code = code.newest
+    for name, row_id, implementation in session.execute(_counted(numbers, days, row_ids)):
+        news.setdefault((name, implementation), News(row_id)).has_counters = True
+    return news
+
+
+def _times(numbers: Collection[int], days: Collection[date], row_ids: range) -> Executable:
+    table = MeasurementRow
+    return (
+        select(
+            CaseRow.name,
+            CaseRow.id,
+            SeriesRow.implementation,
+            table.run_number,
+            SeriesRow.runner_class,
+            table.median_ns,
+        )
+        .select_from(table)
+        .join(SeriesRow, SeriesRow.id == table.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(table.measured_on.in_(days), table.run_number.in_(numbers), _is_of(row_ids))
+    )
+
+
+def _errors(numbers: Collection[int], days: Collection[date], row_ids: range) -> Executable:
+    return (
+        select(
+            CaseRow.name,
+            CaseRow.id,
+            AccuracyRow.implementation,
+            AccuracyRow.run_number,
+            TensorErrorRow.tensor,
+            TensorErrorRow.rmse_ratio,
+            AccuracyRow.outcome,
+        )
+        .select_from(AccuracyRow)
+        .join(CaseRow, CaseRow.id == AccuracyRow.case_id)
+        .outerjoin(
+            TensorErrorRow,
+            (TensorErrorRow.measured_on == AccuracyRow.measured_on)
+            & (TensorErrorRow.run_number == AccuracyRow.run_number)
+            & (TensorErrorRow.case_id == AccuracyRow.case_id)
+            & (TensorErrorRow.implementation == AccuracyRow.implementation),
+        )
+        .where(AccuracyRow.measured_on.in_(days), AccuracyRow.run_number.in_(numbers), _is_of(row_ids))
+    )
+
+
+def _counted(numbers: Collection[int], days: Collection[date], row_ids: range) -> Executable:
+    return (
+        select(CaseRow.name, CaseRow.id, CountersRow.implementation)
+        .join(CaseRow, CaseRow.id == CountersRow.case_id)
+        .where(CountersRow.measured_on.in_(days), CountersRow.run_number.in_(numbers), _is_of(row_ids))
+        .distinct()
+    )
+
+
+def _is_of(row_ids: range) -> ColumnElement[bool]:
+    return CaseRow.id.between(row_ids.start, row_ids.stop - 1)

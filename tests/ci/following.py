@@ -1,0 +1,68 @@
+"""One series of times judged commit by commit, as the service does it, without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ci.pairs.pair_evidence import PairEvidence
+from ci.thresholds import Thresholds
+from ci.trends.standing import Standing, advanced
+from ci.trends.standing_bytes import from_bytes, to_bytes
+from ci.trends.trend_finding import TrendFinding
+from ci.trends.whole_look import WholeLook, look_at_series
+from db.reading.news_values import JudgedRun, News, NewTime
+from tests.builders import CASE_ID, NOON, make_commit_ref
+from tests.ci.values import RUNNER_CLASS, make_series
+
+_THRESHOLDS = Thresholds()
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a series told from commit to commit."""
+
+    findings: list[tuple[TrendFinding, ...]]
+    """After each commit."""
+    looks: list[int]
+    """Numbers of commits at which the whole history was read."""
+
+
+def follow(values: Sequence[float], *, name: str = CASE_ID) -> Followed:
+    """Judge a series after each of its values."""
+    standing: Standing | None = None
+    findings: list[tuple[TrendFinding, ...]] = []
+    looks = []
+    for number, value in enumerate(values):
+        if standing is not None:
+            standing = advanced(name, from_bytes(to_bytes(standing)), *_brought(number, value))
+        if standing is None:
+            look = look_whole(values[: number + 1])
+            standing = look.standing
+            findings.append(look.findings)
+            looks.append(number)
+        else:
+            findings.append(findings[-1])
+    return Followed(findings, looks)
+
+
+def look_whole(values: Sequence[float]) -> WholeLook:
+    """Judge all of a series at once."""
+    return look_at_series([make_series(values)], "", PairEvidence((), _THRESHOLDS), _THRESHOLDS)
+
+
+def _brought(number: int, value: float) -> tuple[News, dict[int, JudgedRun]]:
+    commit = make_commit_ref(number)
+    at = NOON + timedelta(hours=number)
+    run = JudgedRun(
+        number=number,
+        place=commit.first_parent_count,
+        sha=commit.sha,
+        started_at=at,
+        measured_on=at.date(),
+        runner_class=RUNNER_CLASS,
+        is_pair=False,
+        series_count=1,
+    )
+    return News(1, times=[NewTime(number, RUNNER_CLASS, value)]), {number: run}
