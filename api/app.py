@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import anyio.to_thread
 from fastapi import FastAPI
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from api import problems
@@ -21,14 +22,18 @@ from api.judging import JudgeThread
 from api.limits import Limits
 from api.oidc import GITHUB, Workflows
 from api.rate import RateLimiter
+from api.room import Room
 from api.routes import artefacts, audit, comparison, health, projects, records, regressions, runs, series
 from api.state import State
 from api.watch import Metrics, Watch
+from db.access.allowance import Bucket, Taken, take
 from db.access.trust import list_trusted
 from db.access.values import TrustedRepository
+from db.server.room import is_full
+from db.server.session import connections_of
 
-# connections that the engine's pool has: more threads would only wait for them
-_THREADS = 15
+_LOANS = 20
+"""A process takes such a part of a full bucket at a time."""
 
 
 def create_app(
@@ -46,7 +51,8 @@ def create_app(
     """The HTTP door of a store.
 
     Args:
-        engine: Of a store with a current schema.
+        engine: Of a store with a current schema. So many requests are worked on at once as it may have connections,
+            but for those of judging and alerting beside.
         version: Of roofwatch, for OpenAPI.
         limits: What is taken from anybody.
         audience: What the tokens of workflows must be made for; None where no workflow is let in.
@@ -65,6 +71,16 @@ def create_app(
         with Session(engine) as session:
             return list_trusted(session, names)
 
+    bucket = Bucket(limits.requests_per_s, limits.request_burst)
+
+    def take_requests(name: str, wanted: int) -> Taken:
+        try:
+            return take(engine, name, wanted, bucket, now())
+        except DBAPIError as error:
+            if not is_full(error):
+                raise
+            return Taken(wanted, 0.0)  # whoever only reads is answered though nothing can be written
+
     alerting = None if alerts is None else AlertThread(engine, alerts, now)
     on_judged = (lambda: None) if alerting is None else alerting.wake
     judge = JudgeThread(engine, on_judged=on_judged) if judges else None
@@ -72,7 +88,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+        # a request has at most one connection: more threads would only wait for them
+        threads = max(1, connections_of(engine) - len(beside))
+        anyio.to_thread.current_default_thread_limiter().total_tokens = threads
         for thread in beside:
             thread.start()
         try:
@@ -94,7 +112,7 @@ def create_app(
     metrics = Metrics()
     app.state.gatekeeper = Gatekeeper(
         engine=engine,
-        limiter=RateLimiter(limits.requests_per_s, limits.request_burst, now_s),
+        limiter=RateLimiter(take_requests, max(1, limits.request_burst // _LOANS), now_s),
         workflows=None if audience is None else Workflows(audience, trusted_by, issuer=issuer),
         now=now,
     )
@@ -104,6 +122,7 @@ def create_app(
         metrics=metrics,
         uploads=Uploads(limits),
         ingests=asyncio.Semaphore(limits.ingests),
+        room=Room(engine),
         wake_judge=(lambda: None) if judge is None else judge.wake,
     )
     problems.install(app)

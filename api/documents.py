@@ -19,6 +19,7 @@ _SAID = {
     422: "A value that cannot be.",
     429: "The token asks too often; Retry-After says how long to wait.",
     503: "Not now, for example because the database is down; Retry-After says when to try again.",
+    507: "No room on the database's disk; Retry-After says when to try again.",
 }
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -56,7 +57,7 @@ RECORD_BODY: dict[str, Any] = {
                     },
                 },
                 "example": {
-                    "schema_version": "1.3",
+                    "schema_version": "1.4",
                     "run_id": "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11",
                     "project": "owner/kernels",
                     "commit": {

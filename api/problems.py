@@ -19,9 +19,11 @@ from starlette.exceptions import HTTPException
 from collector.errors import RecordError
 from db.errors import AgedError, ConflictError, IngestError, StoreError
 from db.judged.triage import StaleTriageError
+from db.server.room import is_full
 
 MEDIA_TYPE = "application/problem+json"
 _DATABASE_RETRY_S = 10
+_FULL_DISK_RETRY_S = 60
 _MOST_ERRORS = 10
 
 _log = logging.getLogger("roofwatch.api")
@@ -73,6 +75,7 @@ _TITLES = {
     "bad-request": "The request cannot be read",
     "conflict": "Not as it was",
     "forbidden": "Not with this token",
+    "full-disk": "No room",
     "gone": "No longer kept",
     "invalid": "A value that cannot be",
     "method-not-allowed": "Not in this way",
@@ -96,6 +99,15 @@ def not_found(what: str, way_out: str) -> ProblemError:
 
 def unavailable(detail: str, retry_after_s: float) -> ProblemError:
     return ProblemError(503, "unavailable", detail, {"Retry-After": str(math.ceil(retry_after_s))})
+
+
+def no_room(status: int) -> ProblemError:
+    """The database's disk is full: 507 for what should be stored, 503 where it was only asked."""
+    detail = (
+        "the disk of the database is full; nothing was kept half-done: keep the record and send it again once whoever "
+        "runs the server has made room"
+    )
+    return ProblemError(status, "full-disk", detail, {"Retry-After": str(_FULL_DISK_RETRY_S)})
 
 
 def install(app: FastAPI) -> None:
@@ -143,6 +155,9 @@ def install(app: FastAPI) -> None:
         if isinstance(error, DataError):
             return _respond(request, ProblemError(422, "invalid", "a value that the database cannot hold; correct it"))
         _log.error("%s the database failed: %s", _instance(request), _one_line(error))
+        if is_full(error):
+            request.app.state.shared.room.note_full()
+            return _respond(request, no_room(507))
         detail = "the database cannot be used now; nothing was kept half-done: try again later"
         return _respond(request, unavailable(detail, _DATABASE_RETRY_S))
 

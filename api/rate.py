@@ -1,38 +1,68 @@
-"""How often somebody may ask: a token bucket for each, in this process. Several processes have several of each."""
+"""How often somebody may ask. The buckets are in the database, for all processes together; each process takes some
+requests at a time out of them, so that few requests wait for that.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from db.access.allowance import Taken
 
 _MOST_KNOWN = 10_000
 
 
+@dataclass
+class _Kept:
+    """What is known here of one bucket."""
+
+    count: int = 0
+    """Taken out of it and not used yet."""
+    empty_until_s: float = 0.0
+    """There is none in it before: nobody has to look."""
+
+
 class RateLimiter:
-    """A bucket for each name, full at first; each request takes one, and they come back in time.
+    """Lets requests through as long as their bucket has some.
 
     Args:
-        per_s: How many come back.
-        burst: How many a bucket holds.
+        take: Takes so many out of the bucket of a name, or as many as it has.
+        at_once: How many to take at a time: what a process that ends may take along.
         now_s: A clock that never goes back.
     """
 
-    def __init__(self, per_s: float, burst: int, now_s: Callable[[], float]) -> None:
-        self._per_s = per_s
-        self._burst = float(burst)
+    def __init__(self, take: Callable[[str, int], Taken], at_once: int, now_s: Callable[[], float]) -> None:
+        self._take = take
+        self._at_once = at_once
         self._now_s = now_s
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
     def take(self, name: str) -> float:
         """Take one; 0 if there was one, else in how many seconds there will be."""
+        now_s = self._now_s()
         with self._lock:
-            now_s = self._now_s()
-            level, seen_s = self._levels.pop(name, (self._burst, now_s))
-            level = min(self._burst, level + (now_s - seen_s) * self._per_s)
-            wait_s = 0.0 if level >= 1 else (1 - level) / self._per_s
-            self._levels[name] = (level - 1 if level >= 1 else level, now_s)
-            if len(self._levels) > _MOST_KNOWN:
-                self._levels.popitem(last=False)  # who was not seen for longest has a full one by now
-            return wait_s
+            kept = self._of(name)
+            if kept.count:
+                kept.count -= 1
+                return 0.0
+            if now_s < kept.empty_until_s:
+                return kept.empty_until_s - now_s
+        # two at once may both go there: then more is kept
+        taken = self._take(name, self._at_once)
+        with self._lock:
+            kept = self._of(name)
+            if taken.count:
+                kept.count += taken.count - 1
+                return 0.0
+            kept.empty_until_s = now_s + taken.wait_s
+        return taken.wait_s
+
+    def _of(self, name: str) -> _Kept:
+        kept = self._kept.pop(name, None) or _Kept()
+        self._kept[name] = kept
+        if len(self._kept) > _MOST_KNOWN:
+            self._kept.popitem(last=False)  # who was not seen for longest
+        return kept

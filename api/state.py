@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from api.body import Uploads
 from api.limits import Limits
 from api.problems import unavailable
+from api.room import Room
 from api.store import reading
 from api.watch import Metrics
 
@@ -28,6 +29,7 @@ class State:
     uploads: Uploads
     ingests: asyncio.Semaphore
     """Held while a record is unpacked and stored."""
+    room: Room
     wake_judge: Callable[[], None]
 
     @asynccontextmanager

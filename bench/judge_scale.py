@@ -1,32 +1,43 @@
 """Judge made-up histories of growing size from a real database, and say how time and memory grow with them.
 
-    python bench/judge_scale.py [SERIES_COUNT ...] [--commits N] [--workers N]
+    python bench/judge_scale.py [SERIES_COUNT ...] [--commits N] [--workers N] [--keep FOLDER]
 
-Each size gets an embedded database of its own in a temporary folder: series of times in noise of 2 %, one in fifty with
-a step, runs of one machine. Prints what judging takes, per series and per point, and the largest memory of any process.
-The time for 100,000 series of 500 points is extrapolated only from sizes between which the time per point did not grow.
+Each size gets an embedded database of its own in a temporary folder, or one that is kept for the next time: series of
+times in noise of 2 %, one in fifty with a step, runs of one machine. Prints what judging all of it takes, by the clock
+and of all CPUs, then what one run more takes, and the largest memory of any process. The time for 100,000 series of 500
+points is extrapolated only from sizes between which the CPU time per point did not grow.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import resource
 import tempfile
 import time
 import uuid
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
-import psycopg
-from sqlalchemy import Connection, Engine, insert, text
+from sqlalchemy import Connection, Engine, insert, inspect, select, text
+from sqlalchemy.orm import Session
 
 from ci.judge import judge_project
 from db.server.session import open_store
 from db.tables.partitions import ensure_partitions
-from db.tables.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
+from db.tables.records import (
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    EnvironmentRow,
+    MeasurementRow,
+    ProjectRow,
+    RunRow,
+    SeriesRow,
+)
+from db.values import Regression
 
 _PROJECT = "scale"
 _STARTED_AT = datetime(2025, 1, 1, tzinfo=UTC)
@@ -35,6 +46,38 @@ _STEPPED = 50
 """One series in so many steps, by 20 %."""
 _TARGET_POINTS = 100_000 * 500
 _TARGET_S = 300.0
+_TIMES = text(
+    """
+    INSERT INTO measurement
+        (median_ns, below_ns, above_ns, run_number, series_id, measured_on, sample_count, block_count, outcome)
+    SELECT median_ns, median_ns * 0.01, median_ns * 0.01, number, series_id, measured_on, 25, 5, 0
+    FROM (
+        SELECT number, series_id, measured_on,
+            1e4 * 1000 ^ ((series_id * 7919 % 1000) / 1000.0) * exp(random_normal(0, 0.02))
+            * CASE WHEN series_id % :stepped = 0 AND number > 50 + series_id / :stepped * 37 % :last_step THEN 1.2
+                ELSE 1 END
+            AS median_ns
+        FROM run, unnest(series_ids) series_id WHERE number = :number
+        OFFSET 0
+    ) made_up
+    """
+)
+_ONE_MORE = (
+    """
+    INSERT INTO commit (project_id, sha, parents, first_parent_count, committed_at, author, subject)
+    SELECT project_id, md5(sha) || '00000000', '{}', first_parent_count + 1, committed_at + interval '1 hour', '', ''
+    FROM commit ORDER BY first_parent_count DESC LIMIT 1
+    """,
+    """
+    INSERT INTO run (run_id, project_id, commit_id, environment_id, content_hash, schema_version, harness_version,
+        is_dirty, started_at, finished_at, unread_fields, spent_ns, outcome_counts, case_version_ids, series_ids,
+        launch_counts, degraded_series_ids)
+    SELECT gen_random_uuid(), project_id, (SELECT max(id) FROM commit), environment_id, '', schema_version,
+        harness_version, false, started_at + interval '1 hour', finished_at + interval '1 hour', '{}', '{}',
+        outcome_counts, case_version_ids, series_ids, launch_counts, degraded_series_ids
+    FROM run ORDER BY started_at DESC LIMIT 1
+    """,
+)
 _LINEAR = 1.15
 """Growth of the time per point that still counts as none."""
 
@@ -43,17 +86,17 @@ _LINEAR = 1.15
 class Result:
     series_count: int
     commit_count: int
-    filled_s: float
     judged_s: float
-    regression_count: int
+    cpu_s: float
+    """Of all processes, Postgres' own among them: what judging takes whatever else the machine does meanwhile."""
 
     @property
     def points(self) -> int:
         return self.series_count * self.commit_count
 
     @property
-    def us_per_point(self) -> float:
-        return self.judged_s / self.points * 1e6
+    def cpu_us_per_point(self) -> float:
+        return self.cpu_s / self.points * 1e6
 
 
 def main() -> None:
@@ -61,63 +104,122 @@ def main() -> None:
     parser.add_argument("series_counts", type=int, nargs="*", default=[2_000, 8_000])
     parser.add_argument("--commits", type=int, default=500)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="folder of databases that stay, each filled once")
     arguments = parser.parse_args()
-    results = [measure(count, arguments.commits, arguments.workers) for count in arguments.series_counts]
+    results = [
+        measure(count, arguments.commits, arguments.workers, arguments.keep) for count in arguments.series_counts
+    ]
     first, last = results[0], results[-1]
-    if len(results) > 1 and last.us_per_point <= first.us_per_point * _LINEAR:
-        whole_s = last.us_per_point * _TARGET_POINTS / 1e6
-        print(f"linear so far; 100,000 series of 500 points: {whole_s:.0f} s (target {_TARGET_S:.0f} s), extrapolated")
+    if len(results) > 1 and last.cpu_us_per_point <= first.cpu_us_per_point * _LINEAR:
+        cpu_s = last.cpu_us_per_point * _TARGET_POINTS / 1e6
+        free_s = cpu_s / arguments.workers
+        print(
+            f"linear so far; 100,000 series of 500 points: {cpu_s:.0f} CPU seconds, so {free_s:.0f} s "
+            f"on {arguments.workers} cores that are free (target {_TARGET_S:.0f} s), extrapolated"
+        )
     else:
         print("no extrapolation: give two sizes between which the time per point does not grow")
 
 
-def measure(series_count: int, commit_count: int, worker_count: int) -> Result:
-    """Fill a database and judge it once."""
-    with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
-        started = time.monotonic()
-        fill(engine, series_count, commit_count)
-        filled_s = time.monotonic() - started
-        started = time.monotonic()
-        regressions = judge_project(engine, _PROJECT, worker_count=worker_count)
-        result = Result(series_count, commit_count, filled_s, time.monotonic() - started, len(regressions))
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(
-        f"{series_count} series of {commit_count} points: filled in {filled_s:.0f} s, judged in {result.judged_s:.1f} "
-        f"s ({result.judged_s / series_count * 1e3:.2f} ms a series, {result.us_per_point:.2f} µs a point), "
-        f"{len(regressions)} regressions, largest process {peak / 2**10:.0f} MiB",
-        flush=True,
-    )
+def measure(series_count: int, commit_count: int, worker_count: int, kept: Path | None) -> Result:
+    """Fill a database, unless it is there, and judge it once."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) if kept is None else kept / f"{series_count}x{commit_count}"
+        folder.mkdir(parents=True, exist_ok=True)
+        with open_store(folder=folder) as engine:
+            started = time.monotonic()
+            if not _is_filled(engine):
+                fill(engine, series_count, commit_count)
+            filled_s = time.monotonic() - started
+            judged_s, cpu_s, regressions = _judge(engine, worker_count, is_whole=True)
+            result = Result(series_count, commit_count, judged_s, cpu_s)
+            peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+            print(
+                f"{series_count} series of {commit_count} points: filled in {filled_s:.0f} s, judged in "
+                f"{judged_s:.1f} s and {cpu_s:.0f} CPU seconds ({cpu_s / series_count * 1e3:.2f} CPU ms a series), "
+                f"{len(regressions)} regressions, largest process {peak / 2**10:.0f} MiB",
+                flush=True,
+            )
+            _add_run(engine)
+            judged_s, cpu_s, _ = _judge(engine, worker_count, is_whole=False)
+            print(f"    one run more: {judged_s:.1f} s and {cpu_s:.1f} CPU seconds", flush=True)
     return result
 
 
+def _judge(engine: Engine, worker_count: int, *, is_whole: bool) -> tuple[float, float, list[Regression]]:
+    """Seconds by the clock, seconds of all CPUs, and what was found."""
+    started, spent = time.monotonic(), _cpu_seconds(engine)
+    found = judge_project(engine, _PROJECT, worker_count=worker_count, is_whole=is_whole)
+    return time.monotonic() - started, _cpu_seconds(engine) - spent, found
+
+
+def _cpu_seconds(engine: Engine) -> float:
+    """What this process, its children that are gone, and the server with all its processes have taken so far."""
+    ours = sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    )
+    with engine.connect() as connection:
+        backend = connection.scalar(text("SELECT pg_backend_pid()"))
+    processes = {int(path.name): _Process.read(path) for path in Path("/proc").iterdir() if path.name.isdigit()}
+    server = processes[int(backend or 0)].parent
+    ticks = processes[server].ticks + processes[server].ticks_of_gone_children
+    ticks += sum(process.ticks for process in processes.values() if process.parent == server)
+    return ours + ticks / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class _Process:
+    parent: int
+    ticks: int
+    ticks_of_gone_children: int
+
+    @classmethod
+    def read(cls, path: Path) -> _Process:
+        try:
+            numbers = (path / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has just gone
+            return cls(0, 0, 0)
+        return cls(int(numbers[1]), int(numbers[11]) + int(numbers[12]), int(numbers[13]) + int(numbers[14]))
+
+
+def _add_run(engine: Engine) -> None:
+    """One more commit, a run of all series at it."""
+    with engine.begin() as connection:
+        for statement in _ONE_MORE:
+            connection.execute(text(statement))
+        number = connection.scalar(text("SELECT max(number) FROM run"))
+        connection.execute(_TIMES, {"number": number, "stepped": _STEPPED, "last_step": 1})
+
+
+def _is_filled(engine: Engine) -> bool:
+    with Session(engine) as session:
+        return session.scalar(select(ProjectRow.id).where(ProjectRow.name == _PROJECT)) is not None
+
+
 def fill(engine: Engine, series_count: int, commit_count: int) -> None:
-    """Store the history as ingest would, by COPY."""
-    rng = np.random.default_rng(0)
+    """Store the history as ingest leaves it: run after run, by statements over sets."""
     with engine.begin() as connection:
         project_id = connection.scalar(insert(ProjectRow).values(name=_PROJECT).returning(ProjectRow.id))
         environment_id = connection.scalar(insert(EnvironmentRow).values(_environment()).returning(EnvironmentRow.id))
         connection.execute(insert(CommitRow), [_commit(project_id, number) for number in range(commit_count)])
         commit_ids = connection.scalars(text("SELECT id FROM commit ORDER BY first_parent_count")).all()
         version_ids, series_ids = _fill_series(connection, project_id, series_count)
-        lists = {"case_version_ids": version_ids, "series_ids": series_ids, "outcome_counts": {"ok": series_count}}
+        lists = {
+            "project_id": project_id,
+            "case_version_ids": version_ids,
+            "series_ids": series_ids,
+            "outcome_counts": {"ok": series_count},
+            "launch_counts": [],
+            "degraded_series_ids": [],
+        }
         rows = [_run(commit_id, environment_id, number) | lists for number, commit_id in enumerate(commit_ids)]
         connection.execute(insert(RunRow), rows)
-        run_numbers = connection.scalars(text("SELECT number FROM run ORDER BY started_at")).all()
-    days = [(_STARTED_AT + timedelta(hours=number)).date() for number in range(commit_count)]
+        days = [(_STARTED_AT + timedelta(hours=number)).date() for number in range(commit_count)]
     for month in sorted({day.replace(day=1) for day in days}):
         ensure_partitions(engine, month)
-    levels = np.exp(rng.uniform(np.log(1e4), np.log(1e7), series_count))
-    steps = np.where(np.arange(series_count) % _STEPPED == 0, rng.integers(50, commit_count - 50, series_count), -1)
-    raw = engine.raw_connection()
-    driver = raw.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    with driver.cursor() as cursor:
-        for number, (run_number, day) in enumerate(zip(run_numbers, days, strict=True)):
-            values = levels * np.exp(rng.normal(0, 0.02, series_count))
-            values[(steps >= 0) & (number >= steps)] *= 1.2
-            _copy_run(cursor, run_number, day, series_ids, values)
-    driver.commit()
-    raw.close()
+    with engine.begin() as connection:
+        _measure_all(connection, commit_count)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))  # as autovacuum has, in a database that grew over months
 
@@ -141,13 +243,17 @@ def _fill_series(connection: Connection, project_id: int | None, series_count: i
     return version_ids, list(connection.scalars(text("SELECT id FROM series ORDER BY id")))
 
 
-def _copy_run(
-    cursor: psycopg.Cursor[object], run_number: int, day: date, series_ids: list[int], values: np.ndarray
-) -> None:
-    columns = "median_ns, below_ns, above_ns, run_number, series_id, measured_on, sample_count, block_count, outcome"
-    with cursor.copy(f"COPY measurement ({columns}) FROM STDIN") as copy:
-        for series_id, value in zip(series_ids, values.tolist(), strict=True):
-            copy.write_row((value, value * 0.01, value * 0.01, run_number, series_id, day, 25, 5, 0))
+def _measure_all(connection: Connection, commit_count: int) -> None:
+    """The times, as they would lie on disk: run after run. Indexes are built once all is there."""
+    indexes = sorted(inspect(MeasurementRow).local_table.indexes, key=lambda index: str(index.name))
+    for index in indexes:
+        index.drop(connection)
+    connection.execute(text("SELECT setseed(0)"))
+    for number in connection.scalars(text("SELECT number FROM run ORDER BY started_at")).all():
+        values = {"number": number, "stepped": _STEPPED, "last_step": commit_count - 100}
+        connection.execute(_TIMES, values)
+    for index in indexes:
+        index.create(connection)
 
 
 def _environment() -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""Years of measurements made up inside the database, by statements over sets: a hundred million take minutes.
+"""Years of measurements made up, quickly: a hundred million take minutes. What runs share is made inside the database,
+by statements over sets; measurements are made by numpy, as the bytes of a binary COPY.
 
 A *pair of projects* has a million measurements over two years: a deep one, with few series of many runs each, and a
 wide one, with many series of few runs. However many pairs there are, one series of a deep project has as many points,
@@ -7,15 +8,36 @@ and one run of a wide project as many cases, so that the same question can be as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
+from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Engine, Row, text
 
+from db.keeping.rewriting import TILE_RUNS
 from db.tables.partitions import ensure_partitions
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"
+_DAY_ZERO = date(2000, 1, 1)
+"""From which Postgres counts days."""
+
+_COLUMNS = (
+    *(("median_ns", ">f8"), ("utilisation", ">f8"), ("joules_per_launch", ">f8"), ("below_ns", ">f4")),
+    *(("above_ns", ">f4"), ("run_number", ">i4"), ("series_id", ">i4"), ("measured_on", ">i4")),
+    *(("sample_count", ">i4"), ("block_count", ">i2"), ("outcome", ">i2"), ("is_memory_bound", "i1")),
+)
+_ROW = np.dtype(
+    [("field_count", ">i2"), *(field for name, kind in _COLUMNS for field in ((f"{name}_size", ">i4"), (name, kind)))]
+)
+"""A row of a binary COPY: each value after its size in bytes. Source: Postgres's manual, COPY, "Binary Format"."""
+_COPY_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_END = b"\xff\xff"
 
 
 @dataclass(frozen=True)
@@ -75,10 +97,10 @@ _PROJECT = (
     WHERE project.name = :project ORDER BY 1
     """,
     """
-    INSERT INTO run (run_id, commit_id, environment_id, content_hash, schema_version, harness_version, branch, is_dirty,
-        started_at, finished_at, unread_fields, spent_ns, outcome_counts, case_version_ids, series_ids, launch_counts,
-        degraded_series_ids)
-    SELECT gen_random_uuid(), commit.id, environment.id, '', '1.2', '1', 'main', false,
+    INSERT INTO run (run_id, project_id, commit_id, environment_id, content_hash, schema_version, harness_version,
+        branch, is_dirty, started_at, finished_at, unread_fields, spent_ns, outcome_counts, case_version_ids,
+        series_ids, launch_counts, degraded_series_ids)
+    SELECT gen_random_uuid(), project.id, commit.id, environment.id, '', '1.2', '1', 'main', false,
         committed_at, committed_at, '{}', '{}', json_build_object('ok', :series_count), listed.versions, listed.series,
         array_fill(100::bigint, ARRAY[cardinality(listed.series)]), '{}'
     FROM project JOIN commit ON project_id = project.id, environment, (
@@ -88,27 +110,23 @@ _PROJECT = (
     ) listed
     WHERE project.name = :project AND fingerprint = 'made up' ORDER BY first_parent_count
     """,
+)
+_RUNS = text(
     """
-    INSERT INTO measurement (median_ns, utilisation, joules_per_launch, below_ns, above_ns, run_number, series_id,
-        measured_on, sample_count, block_count, outcome, is_memory_bound)
-    SELECT median_ns, 0.5 + random() / 10, 0.01 + random() / 100, median_ns * 0.01, median_ns * 0.01, number, series_id,
-        measured_on, 100, 5, 0, true
-    FROM (
-        SELECT run.number, run.measured_on, series_id, 1e4 * (1 + series_id % 97) * (1 + random() / 50) AS median_ns
-        FROM (
-            SELECT run.number, run.measured_on, run.series_ids
-            FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = project_id
-            WHERE project.name = :project ORDER BY run.started_at
-        ) run, unnest(run.series_ids) series_id
-        OFFSET 0
-    ) made_up
-    """,
+    SELECT run.number, run.measured_on FROM run JOIN project ON project.id = project_id
+    WHERE project.name = :project ORDER BY run.started_at
+    """
+)
+_SERIES = text(
+    """
+    SELECT run.series_ids FROM run JOIN project ON project.id = project_id WHERE project.name = :project LIMIT 1
+    """
 )
 _CHECKS = (
     """
     INSERT INTO accuracy (run_number, case_id, implementation, measured_on, position, executor, outcome)
     SELECT run.number, version.case_id, 'triton', run.measured_on, place, 'device', 'ok'
-    FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = project_id,
+    FROM run JOIN project ON project.id = project_id,
         unnest(case_version_ids) WITH ORDINALITY listed (version_id, place)
     JOIN case_version version ON version.id = version_id WHERE project.name = :project
     """,
@@ -116,8 +134,7 @@ _CHECKS = (
     INSERT INTO tensor_error
         (run_number, case_id, implementation, position, measured_on, tensor, max_abs_error, rmse_ratio, passed)
     SELECT run_number, case_id, implementation, 0, accuracy.measured_on, 'out', 1e-6, 1e-7, true
-    FROM accuracy JOIN run ON number = run_number JOIN commit ON commit.id = commit_id
-    JOIN project ON project.id = project_id WHERE project.name = :project
+    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
     """,
     """
     INSERT INTO static_fact (case_id, fingerprint, implementation, function, target, outcome, configuration, toolchain,
@@ -129,7 +146,7 @@ _CHECKS = (
     """
     INSERT INTO compilation (run_number, position, measured_on, static_fact_id, compile_ns)
     SELECT run.number, row_number() OVER (PARTITION BY run.number), run.measured_on, fact.id, '{}'
-    FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = project_id
+    FROM run JOIN project ON project.id = project_id
     JOIN "case" ON "case".project_id = project.id JOIN static_fact fact ON fact.case_id = "case".id
     WHERE project.name = :project
     """,
@@ -137,9 +154,10 @@ _CHECKS = (
 
 
 def fill(engine: Engine, shape: Shape, pair: int) -> None:
-    """Make up one project: its measurements lie on disk run after run, as an ingest leaves them."""
+    """Make up one project. Its measurements lie on disk in tiles, as `roofwatch db arrange` leaves them."""
+    project = shape.project(pair)
     values = {
-        "project": shape.project(pair),
+        "project": project,
         "runner_class": _RUNNER_CLASS,
         "started_at": _STARTED_AT,
         "between_runs": timedelta(days=shape.day_count) / shape.run_count,
@@ -152,6 +170,7 @@ def fill(engine: Engine, shape: Shape, pair: int) -> None:
         connection.execute(_ENVIRONMENT, values)
         for statement in _PROJECT:
             _execute(connection, statement, values)
+        _copy_measurements(connection, project)
 
 
 def fill_checks(engine: Engine, shape: Shape, pair: int) -> None:
@@ -165,6 +184,50 @@ def settle(engine: Engine) -> None:
     """As autovacuum leaves a database that grew over months."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM (ANALYZE)"))
+
+
+def _copy_measurements(connection: Connection, project: str) -> None:
+    named = {"project": project}
+    runs = connection.execute(_RUNS, named).all()
+    series_ids = np.array(connection.execute(_SERIES, named).scalar_one())
+    rng = np.random.default_rng(len(runs))
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    columns = ", ".join(name for name, _ in _COLUMNS)
+    with driver.cursor() as cursor, cursor.copy(f"COPY measurement ({columns}) FROM STDIN (FORMAT binary)") as copy:
+        copy.write(_COPY_HEAD)
+        for _, of_month in groupby(runs, key=lambda run: (run.measured_on.year, run.measured_on.month)):
+            month = list(of_month)
+            for first in range(0, len(month), TILE_RUNS):
+                copy.write(_tile(month[first : first + TILE_RUNS], series_ids, rng))
+        copy.write(_COPY_END)
+
+
+def _tile(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.random.Generator) -> bytes:
+    """Rows of some runs, in the order of their series."""
+    rows = np.zeros(len(runs) * len(series_ids), dtype=_ROW)
+    rows["field_count"] = len(_COLUMNS)
+    for name, kind in _COLUMNS:
+        rows[f"{name}_size"] = np.dtype(kind).itemsize
+    series = np.repeat(series_ids, len(runs))
+    median_ns = 1e4 * (1 + series % 97) * (1 + rng.random(len(rows)) / 50)
+    values: dict[str, Any] = {
+        "median_ns": median_ns,
+        "utilisation": 0.5 + rng.random(len(rows)) / 10,
+        "joules_per_launch": 0.01 + rng.random(len(rows)) / 100,
+        "below_ns": median_ns * 0.01,
+        "above_ns": median_ns * 0.01,
+        "run_number": np.tile([run.number for run in runs], len(series_ids)),
+        "series_id": series,
+        "measured_on": np.tile([(run.measured_on - _DAY_ZERO).days for run in runs], len(series_ids)),
+        "sample_count": 100,
+        "block_count": 5,
+        "outcome": 0,
+        "is_memory_bound": 1,
+    }
+    for name, value in values.items():
+        rows[name] = value
+    return rows.tobytes()
 
 
 def _months(day_count: int) -> list[date]:

@@ -1,12 +1,13 @@
 """How long the two questions that people ask most take in stores of growing size, and what a measurement takes on disk.
 
-    python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N] [--json]
+    PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N] [--json]
 
 One embedded server in a folder gets a database of each size (`made_up_store.py`). Then all of them are asked in turn,
 so that whatever else the machine does meets each alike: for a trend of 2,000 points, and for what two commits of 2,000
 cases each are compared by; of series and commits chosen by chance, with the next one seldom where the last one was. Two
 times are told: until the database's answers are here, and until the functions of `db/` have made values of them. A
-hundred million measurements take 12 GB, and the memory of the machine should hold them.
+hundred million measurements take 12 GB, which the memory of the machine should hold: the files are read once before.
+What is in the folder already is only measured.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import orjson
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
+from bench.hurried_server import has_indexes, hurrying
 from bench.made_up_store import DEEP, WIDE, fill, settle
 from db.queries import run_detail
 from db.reading.comparing import find_runs_to_compare
@@ -72,7 +74,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as temporary,
-        open_store(folder=arguments.folder or Path(temporary)) as server,
+        open_store(folder=(folder := arguments.folder or Path(temporary))) as server,
         ExitStack() as opened,
     ):
         engines = {}
@@ -80,6 +82,7 @@ def main() -> None:
             engines[millions] = _open_database(server, millions)
             opened.callback(engines[millions].dispose)
             grow(engines[millions], millions, is_loud=not arguments.json)
+        warm(folder, is_loud=not arguments.json)
         results = measure(engines, arguments.questions)
     if arguments.json:
         print(orjson.dumps([asdict(result) for result in results], option=orjson.OPT_INDENT_2).decode())
@@ -100,15 +103,31 @@ def _open_database(server: Engine, millions: int) -> Engine:
 def grow(engine: Engine, millions: int, *, is_loud: bool) -> None:
     """Fill a database up to so many pairs of projects, unless it is."""
     with engine.connect() as connection:
-        there = connection.execute(text("SELECT count(*) FROM project WHERE name LIKE 'wide/%'")).scalar_one()
+        there = set(connection.scalars(text("SELECT name FROM project")))
+    wanted = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
+    missing = [(shape, pair) for shape, pair in wanted if shape.project(pair) not in there]
+    if not missing and has_indexes(engine):
+        return
     started = time.monotonic()
-    for pair in range(there, millions):
-        for shape in (DEEP, WIDE):
+    with hurrying(engine):
+        for done, (shape, pair) in enumerate(missing, start=1):
             fill(engine, shape, pair)
-        if is_loud and (pair + 1) % 10 == 0:
-            print(f"  {pair + 1} M after {time.monotonic() - started:.0f} s", flush=True)
-    if there < millions:
-        settle(engine)
+            if is_loud and done % 20 == 0:
+                print(f"  {done // 2} M after {time.monotonic() - started:.0f} s", flush=True)
+    settle(engine)
+    if is_loud:
+        print(f"  {millions} M indexed and analysed after {time.monotonic() - started:.0f} s", flush=True)
+
+
+def warm(folder: Path, *, is_loud: bool) -> None:
+    """Have the operating system remember all files, as those of a server in use."""
+    if is_loud:
+        print("  all files are read once", flush=True)
+    for path in (folder / "data" / "base").rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                while file.read(2**22):
+                    pass
 
 
 def measure(engines: Mapping[int, Engine], question_count: int) -> list[Result]:

@@ -5,6 +5,10 @@ class StoreError(Exception):
     """The database cannot do what it was asked; the message names the thing and the way out."""
 
 
+class FullDiskError(StoreError):
+    """The server's disk has no room for it."""
+
+
 class AgedError(StoreError):
     """What was asked for went by the policy of what is kept."""
 

@@ -4,7 +4,8 @@ its quarantine: they share no commit or case with it, so nothing that they say c
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, delete
+from sqlalchemy import Engine, delete, select
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from db.tables.records import ProjectRow
@@ -18,6 +19,13 @@ def delete_project(engine: Engine, name: str) -> None:
     with Session(engine) as session, session.begin():
         both = ProjectRow.name.in_([name, quarantine_name(name)])
         session.execute(delete(ProjectRow).where(both))  # the foreign keys take the rest along
+
+
+def ensure_project(session: Session, name: str) -> int:
+    """The number of a project's row, which is made if it is not there, and is there until the transaction ends."""
+    session.execute(upsert(ProjectRow).values(name=name).on_conflict_do_nothing())
+    lock = select(ProjectRow.id).where(ProjectRow.name == name).with_for_update(key_share=True)
+    return session.scalars(lock).one()
 
 
 def quarantine_name(project: str) -> str:

@@ -12,6 +12,7 @@ from db.artefacts import link_contents, list_artefacts
 from db.errors import StoreError
 from db.keeping.as_sent import load_as_sent
 from db.projects import is_quarantine, record_name
+from db.storing.content import Content
 from db.storing.ingest import lock_run, store_record
 from db.tables.records import CommitRow, ProjectRow, RunRow
 
@@ -43,11 +44,12 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         ).one()
         if not is_quarantine(name):
             return False
-        record, content_hash = load_as_sent(session, run_id), run.content_hash
+        record = load_as_sent(session, run_id)
+        content = Content(record, run.content_hash)
         telemetry_pruned_at = run.telemetry_pruned_at
         contents = [artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored]
         session.execute(delete(RunRow).where(RunRow.run_id == run_id))
-        store_record(connection, record, content_hash)
+        store_record(connection, record, content)
         link_contents(connection, run_id, contents)
         aged = update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at)
         session.execute(aged)

@@ -2,8 +2,8 @@
 
 from db.access.audit import list_entries
 from db.artefacts import list_artefacts, read_artefact
-from db.bisections.store import list_bisections, read_bisection
-from db.judged.judgements import list_regressions
+from db.bisections.store import list_bisections, read_bisection, read_newest_bisection
+from db.judged.judgements import list_regressions, list_triaged
 from db.judged.triage import read_triage
 from db.reading.case_history import read_case_history
 from db.reading.coverage import list_runner_standings
@@ -11,11 +11,11 @@ from db.reading.facets import read_facets
 from db.reading.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
 from db.reading.pairs import list_pairs
 from db.reading.records import load_record
-from db.reading.runs import find_run, list_commits, list_projects, list_runs, run_detail
+from db.reading.runs import list_commits, list_projects, list_runs, run_detail
 from db.reading.series import list_series_keys, read_series
+from db.reading.trend import list_window_ends, read_trend
 
 __all__ = [
-    "find_run",
     "list_artefacts",
     "list_bisections",
     "list_case_costs",
@@ -29,13 +29,17 @@ __all__ = [
     "list_runner_standings",
     "list_runs",
     "list_series_keys",
+    "list_triaged",
+    "list_window_ends",
     "load_record",
     "read_artefact",
     "read_bisection",
     "read_case_history",
     "read_facets",
+    "read_newest_bisection",
     "read_run_energies",
     "read_series",
+    "read_trend",
     "read_triage",
     "run_detail",
 ]

@@ -168,6 +168,19 @@ class TimeColumns:
     """When the runs began, in UTC."""
     has_failures: bool
     """It did not work in all runs."""
+    last_commit: tuple[int, str] | None
+    """First-parent count and sha of the newest commit it worked at."""
+
+
+@dataclass(frozen=True)
+class ErrorColumns:
+    """How far one tensor was from the reference in each run, in the order of the branch, then of time; shapes are
+    [runs in which the check passed].
+    """
+
+    key: SeriesKey
+    places: NDArray[np.int64]
+    rmse_ratios: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -325,6 +338,7 @@ class RunDetail:
 class IngestResult:
     run_id: str
     project: str
+    content_hash: str
     was_new: bool
     """False where the run was stored before: the very same record, unless it was replaced."""
     was_replaced: bool = False

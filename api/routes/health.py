@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.access import Reader
 from api.answers import Health
 from api.documents import PROBLEMS
-from api.problems import unavailable
+from api.problems import no_room, unavailable
 from api.state import state_of
 from db.errors import StoreError
 from db.server.migrate import ensure_current
@@ -33,13 +33,16 @@ async def healthz() -> Health:
 
 @router.get("/readyz", summary="Can it work?", response_model=Health, responses={503: PROBLEMS[503]})
 def readyz(request: Request) -> Health:
-    """Whether the database is there and has the schema of this version. Needs no token, and says no more than that."""
+    """Whether the database is there, has the schema of this version, and room. Needs no token, and says no more."""
     try:
         ensure_current(state_of(request).engine)
+        is_full = state_of(request).room.is_full()
     except (StoreError, SQLAlchemyError) as error:
         _log.warning("not ready: %s", type(error).__name__)
         detail = "the database cannot be reached, or its schema is not that of this version; see the server's log"
         raise unavailable(detail, _RETRY_S) from None
+    if is_full:
+        raise no_room(503)
     return Health(status="ok")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Engine, Select, and_, delete, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
@@ -24,6 +24,7 @@ from db.bisections.values import (
     Standing,
 )
 from db.errors import StoreError
+from db.reading.documents import document_of
 from db.tables.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
 from db.tables.records import ProjectRow
 from db.values import CommitRef
@@ -186,22 +187,44 @@ def list_bisections(session: Session, project: str) -> list[Bisection]:
 
 def read_bisection(session: Session, bisection_id: UUID) -> BisectionDetail | None:
     """One with its commits and steps; None where there is no such bisection."""
-    found = session.execute(_bisections().where(BisectionRow.bisection_id == bisection_id)).one_or_none()
-    if found is None:
-        return None
-    row, project = found
-    commits = session.scalars(
-        select(BisectionCommitRow)
-        .where(BisectionCommitRow.bisection_id == bisection_id)
+    return _read_detail(session, BisectionRow.bisection_id == bisection_id)
+
+
+def read_newest_bisection(session: Session, regression_id: UUID) -> BisectionDetail | None:
+    """The one that was asked for last for a regression, with its commits and steps; None where there is none."""
+    newest = (
+        select(BisectionRow.bisection_id)
+        .where(BisectionRow.regression_id == regression_id)
+        .order_by(BisectionRow.requested_at.desc(), BisectionRow.bisection_id)
+        .limit(1)
+        .scalar_subquery()
+    )
+    return _read_detail(session, BisectionRow.bisection_id == newest)
+
+
+def _read_detail(session: Session, condition: ColumnElement[bool]) -> BisectionDetail | None:
+    """The one bisection for which the condition holds, in one statement: its commits are rows, its steps a document."""
+    steps = document_of(
+        select(BisectionStepRow.__table__)
+        .where(BisectionStepRow.bisection_id == BisectionRow.bisection_id)
+        .order_by(BisectionStepRow.position),
+        BisectionRow,
+        name="steps",
+    )
+    query = (
+        select(BisectionRow, ProjectRow.name, BisectionCommitRow, steps)
+        .join(ProjectRow, ProjectRow.id == BisectionRow.project_id)
+        .outerjoin(BisectionCommitRow, BisectionCommitRow.bisection_id == BisectionRow.bisection_id)
+        .where(condition)
         .order_by(BisectionCommitRow.position)
     )
-    steps = session.scalars(
-        select(BisectionStepRow)
-        .where(BisectionStepRow.bisection_id == bisection_id)
-        .order_by(BisectionStepRow.position)
-    )
+    found = session.execute(query).all()
+    if not found:
+        return None
+    row, project, _, documents = found[0]
+    commits = [commit for _, _, commit, _ in found if commit is not None]
     return BisectionDetail(
-        bisection=_value(row, project, _named_commits(session, [row])),
+        bisection=_value(row, project, {(row.bisection_id, one.sha): one.to_ref() for one in commits}),
         commits=tuple(
             BisectionCommit(
                 commit=each.to_ref(),
@@ -215,14 +238,14 @@ def read_bisection(session: Session, bisection_id: UUID) -> BisectionDetail | No
         ),
         steps=tuple(
             BisectionStep(
-                sha=step.sha,
-                pair_count=step.pair_count,
-                relative_change=step.relative_change,
-                probability=step.probability,
-                note=step.note,
-                finished_at=step.finished_at,
+                sha=step["sha"],
+                pair_count=step["pair_count"],
+                relative_change=step["relative_change"],
+                probability=step["probability"],
+                note=step["note"],
+                finished_at=datetime.fromisoformat(step["finished_at"]),
             )
-            for step in steps
+            for step in documents or ()
         ),
     )
 

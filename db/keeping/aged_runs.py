@@ -10,8 +10,10 @@ from sqlalchemy.orm import Session
 from collector.record import RunRecord
 from db.errors import IngestError
 from db.keeping.archive import AgedRun, Summary
-from db.storing.measurements import stage_summaries, store_measurements
-from db.storing.shared_rows import series_ids
+from db.storing.measurements import load_summaries, summary_values
+from db.storing.run_key import RunKey
+from db.storing.series_rows import Identity, Measured, series_ids
+from db.storing.staging import sending
 from db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, RunRow, SeriesRow
 
 _OF_MEASUREMENT = (
@@ -64,14 +66,21 @@ def store_summaries(connection: Connection, record: RunRecord, line: AgedRun) ->
     series: list[int] = []
     if line.summaries:
         words = MeasurementRow.outcome.type.words
-        rows = [
-            one.model_dump(mode="json")
-            | {"position": position, "case_position": positions[one.case_id], "outcome": words.index(one.outcome)}
-            for position, one in enumerate(line.summaries)
+        measured = [
+            Measured(
+                Identity(version_ids[positions[one.case_id]], one.implementation, one.timer, one.cache),
+                has_utilisation=one.utilisation is not None,
+                has_energy=one.joules_per_launch is not None,
+            )
+            for one in line.summaries
         ]
-        stage_summaries(connection, rows)
-        series = series_ids(connection, version_ids, record.environment.runner_class)
-        store_measurements(connection, number, measured_on, series)
+        series = series_ids(connection, measured, record.environment.runner_class)
+        rows = (
+            summary_values(one.model_dump(mode="json") | {"outcome": words.index(one.outcome)})
+            for one in line.summaries
+        )
+        with sending(connection) as send:
+            send(load_summaries(RunKey(number, measured_on), series, rows))
     kept = {
         "series_ids": series,
         "launch_counts": [one.launch_count for one in line.summaries],

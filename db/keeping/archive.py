@@ -3,6 +3,7 @@
     header                what this is
     run, aged_run, ...    records in the order in which they were stored
     triage, audit, trusted_repository, ...   what people did
+    alert, bisection      what people were told, and what was measured to name a commit
     manifest              how many lines of each kind there are, and the sha256 of all that is before it
 
 Tokens are in none of them.
@@ -12,25 +13,20 @@ from __future__ import annotations
 
 from collections import Counter
 from hashlib import sha256
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 import orjson
-from pydantic import AwareDatetime, Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, Base64Bytes, Field, ValidationError
 
 from collector.measurement import CacheState, Timer
 from collector.part import Outcome
 from db.access.values import TriageState
 from db.errors import StoreError
+from db.keeping.alert_lines import AlertLine
+from db.keeping.bisection_lines import BisectionLine
+from db.keeping.line import Hash, Line, ProjectName, Words
 from db.values import Verdict
-
-Words = Annotated[str, Field(max_length=10_000)]
-ProjectName = Annotated[str, Field(max_length=220, pattern=r"^[\w.][\w./-]*(\?quarantine)?$")]
-Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-class Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Header(Line):
@@ -137,12 +133,20 @@ class Manifest(Line):
     sha256: Hash
 
 
-AnyLine = Header | Run | AgedRun | ArtefactLine | TriageLine | AuditLine | TrustedRepositoryLine | Manifest
+AnyLine = (
+    Header
+    | Run
+    | AgedRun
+    | ArtefactLine
+    | TriageLine
+    | AlertLine
+    | BisectionLine
+    | AuditLine
+    | TrustedRepositoryLine
+    | Manifest
+)
 
-_LINES: dict[str, type[AnyLine]] = {
-    line.model_fields["kind"].default: line
-    for line in (Header, Run, AgedRun, ArtefactLine, TriageLine, AuditLine, TrustedRepositoryLine, Manifest)
-}
+_LINES: dict[str, type[AnyLine]] = {line.model_fields["kind"].default: line for line in get_args(AnyLine)}
 
 
 class Tally:

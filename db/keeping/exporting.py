@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.orm import Session
 
 from db.keeping.aged_runs import read_summaries
+from db.keeping.alert_lines import alert_lines
 from db.keeping.archive import (
     AgedRun,
     AnyLine,
@@ -23,6 +24,7 @@ from db.keeping.archive import (
 )
 from db.keeping.artefact_lines import artefact_lines
 from db.keeping.as_sent import load_as_sent, load_as_sent_without_measurements
+from db.keeping.bisection_lines import bisection_lines
 from db.projects import is_quarantine
 from db.server.migrate import head_revision
 from db.tables.access import AuditEntryRow, TriageRow, TrustedRepositoryRow
@@ -60,7 +62,7 @@ def _lines(
     yield "header", to_bytes(Header(made_at=now, schema_revision=head_revision()))
     yield from _runs(connection, on_progress)
     with Session(connection) as session:
-        for deeds in (artefact_lines, _triage, _audit, _trusted):
+        for deeds in (artefact_lines, _triage, alert_lines, bisection_lines, _audit, _trusted):
             for deed in deeds(session):
                 yield deed.kind, to_bytes(deed)
 

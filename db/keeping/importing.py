@@ -18,13 +18,17 @@ from collector.record import RunRecord
 from db.access.audit import add_entry
 from db.errors import ConflictError, StoreError
 from db.keeping.aged_runs import store_summaries
+from db.keeping.alert_lines import AlertLine, take_alert
 from db.keeping.archive import AgedRun, AnyLine, ArtefactLine, AuditLine, Run, TriageLine, TrustedRepositoryLine
 from db.keeping.artefact_lines import ArtefactTaker
+from db.keeping.bisection_lines import BisectionLine, take_bisection
+from db.projects import ensure_project
 from db.server.ways_out import first_line
+from db.storing.content import Content
 from db.storing.ingest import store_record
 from db.tables.access import AuditEntryRow, TriageRow, TrustedRepositoryRow
 from db.tables.partitions import ensure_partitions
-from db.tables.records import ProjectRow, RunRow
+from db.tables.records import RunRow
 
 
 @dataclass
@@ -85,6 +89,10 @@ def _take(engine: Engine, line: AnyLine, number: int, takes_trust: bool, importe
     with Session(engine) as session, session.begin():
         if isinstance(line, TriageLine):
             was_new = _take_triage(session, line)
+        elif isinstance(line, AlertLine):
+            was_new = take_alert(session, line)
+        elif isinstance(line, BisectionLine):
+            was_new = take_bisection(session, line)
         elif isinstance(line, AuditLine):
             was_new = _take_audit(session, line)
         elif isinstance(line, TrustedRepositoryLine):
@@ -97,12 +105,13 @@ def _take(engine: Engine, line: AnyLine, number: int, takes_trust: bool, importe
 def _take_run(engine: Engine, line: Run, number: int, imported: Imported) -> None:
     record = RunRecord.from_json(orjson.dumps(line.record), name=f"line {number}")
     is_whole = line.telemetry_pruned_at is None and not isinstance(line, AgedRun)
-    if is_whole and record.content_hash != line.content_hash:
+    content = Content(record, None if is_whole else line.content_hash)
+    if content.hash != line.content_hash:
         raise StoreError(f"line {number}: run {record.run_id} has not the content that its sha256 is of; export again")
     ensure_partitions(engine, record.started_at.astimezone(UTC).date())
     try:
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
-            stored = store_record(connection, record, line.content_hash, is_quarantined=line.is_quarantined)
+            stored = store_record(connection, record, content, is_quarantined=line.is_quarantined)
             was_new = stored.was_new
             if was_new and isinstance(line, AgedRun):
                 store_summaries(connection, record, line)
@@ -119,9 +128,7 @@ def _take_run(engine: Engine, line: Run, number: int, imported: Imported) -> Non
 
 def _take_triage(session: Session, line: TriageLine) -> bool:
     """What was decided last counts. A regression that was found here too, under an id of its own, stays that one."""
-    session.execute(upsert(ProjectRow).values(name=line.project).on_conflict_do_nothing())
-    lock = select(ProjectRow.id).where(ProjectRow.name == line.project).with_for_update(key_share=True)
-    project_id = session.scalars(lock).one()
+    project_id = ensure_project(session, line.project)
     is_same = and_(
         TriageRow.project_id == project_id,
         TriageRow.sha == line.sha,

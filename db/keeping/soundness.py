@@ -25,6 +25,7 @@ _CHECKED = ("run_number", "case_id", "implementation", "measured_on")
 # partitioned tables have no foreign keys; the day of a run says in which partition it is looked for
 _POINTERS = (
     *((table, ("run_number", "measured_on"), "run", ("number", "measured_on")) for table in PARTITIONED),
+    ("run", ("project_id", "commit_id"), "commit", ("project_id", "id")),
     ("measurement", ("series_id",), "series", ("id",)),
     ("sample_set", _MEASURED, "measurement", _MEASURED),
     ("accuracy", ("case_id",), "case", ("id",)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Select, and_, func, select
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from collector.metrics import Layer
 from collector.part import Outcome
-from db.reading.series_filter import SeriesFilter, is_first_of_layer
+from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
 from db.reading.series_runs import SeriesRun
 from db.tables.records import AccuracyRow, CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow, TensorErrorRow
 from db.values import SeriesKey, SeriesPoint
@@ -58,20 +58,31 @@ def accuracy_points(
                 )
 
 
-def accuracy_keys(session: Session, wanted: SeriesFilter) -> Iterator[SeriesKey]:
-    metrics = wanted.metric_keys(Layer.ACCURACY)
-    if not metrics:
-        return
+def accuracy_subjects(wanted: SeriesFilter) -> Select[Any]:
+    """What was checked in the runs that are wanted; of each metric, how often it came out well."""
     by = (CaseRow.name, AccuracyRow.implementation, EnvironmentRow.runner_class, TensorErrorRow.tensor)
-    ok_count = func.count().filter(AccuracyRow.outcome == Outcome.OK.value).label("ok_count")
-    rows = session.execute(_checks([*by, ok_count], wanted).group_by(*by)).all()
-    compared = {(row.name, row.implementation, row.runner_class) for row in rows if row.tensor is not None}
-    for row in rows:
-        if row.tensor is None and (row.name, row.implementation, row.runner_class) in compared:
+    ok_count = func.count().filter(AccuracyRow.outcome == Outcome.OK.value)
+    columns = subject_columns(
+        *(Layer.ACCURACY, CaseRow.name, AccuracyRow.implementation),
+        runner_class=EnvironmentRow.runner_class,
+        tensor=TensorErrorRow.tensor,
+        counts=[ok_count] * len(wanted.metric_keys(Layer.ACCURACY)),
+    )
+    return _checks(columns, wanted).group_by(*by)
+
+
+def accuracy_keys(wanted: SeriesFilter, subjects: Iterable[Subject]) -> Iterator[SeriesKey]:
+    metrics = wanted.metric_keys(Layer.ACCURACY)
+    checked = list(subjects)
+    compared = {(one.case_id, one.implementation, one.runner_class) for one in checked if one.tensor is not None}
+    for one in checked:
+        if one.tensor is None and (one.case_id, one.implementation, one.runner_class) in compared:
             continue
-        for metric in metrics:
-            if row.ok_count or is_first_of_layer(metric):
-                yield _accuracy_key(wanted, row.name, row.implementation, metric, row.runner_class, row.tensor or "")
+        for metric, ok_count in zip(metrics, one.counts, strict=True):
+            if ok_count or is_first_of_layer(metric):
+                yield _accuracy_key(
+                    wanted, one.case_id, one.implementation, metric, one.runner_class or "", one.tensor or ""
+                )
 
 
 def _checks(columns: Collection[Any], wanted: SeriesFilter) -> Select[Any]:

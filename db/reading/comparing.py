@@ -1,15 +1,22 @@
-"""Which two runs to compare for two commits."""
+"""Which two runs to compare for two commits, and what they say."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import ScalarSelect, Select, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from collector.record import Side
-from db.reading.runs import find_run
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from collector.record import RunRecord, Side
+from db.errors import StoreError
+from db.reading.records import load_cases
+from db.reading.runs import BEST_FIRST, read_run_details
+from db.tables.records import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from db.values import RunDetail
+
+_Side = TypeVar("_Side", RunDetail, RunRecord)
 
 
 def find_runs_to_compare(
@@ -25,18 +32,103 @@ def find_runs_to_compare(
         head_sha: Of the new commit.
         runner_class: Only where each was measured by itself on this one; a pair is of one runner anyway.
     """
-    paired = None if runner_class is not None else _newest_pair(session, project, base_sha, head_sha)
-    if paired is not None:
-        return paired
-    base, head = (find_run(session, project, sha, runner_class=runner_class) for sha in (base_sha, head_sha))
-    return None if base is None else UUID(base.run_id), None if head is None else UUID(head.run_id)
+    base, head = session.execute(select(*_sides(project, base_sha, head_sha, runner_class))).one()
+    return base, head
 
 
-def _newest_pair(session: Session, project: str, base_sha: str, head_sha: str) -> tuple[UUID, UUID] | None:
+def read_case_of_both(
+    session: Session, project: str, base_sha: str, head_sha: str, case_id: str, *, runner_class: str | None = None
+) -> tuple[RunRecord, RunRecord] | None:
+    """The records of the same two runs as far as they are about one case, in one statement; None where a commit has no
+    run. The commits are two.
+    """
+    base, head = _sides(project, base_sha, head_sha, runner_class)
+    records = load_cases(session, or_(RunRow.run_id == base, RunRow.run_id == head), CaseRow.name == case_id)
+    by_sha = {record.commit.sha: record for record in records}
+    if base_sha not in by_sha or head_sha not in by_sha:
+        return None
+    return by_sha[base_sha], by_sha[head_sha]
+
+
+def read_runs_of_commits(session: Session, project: str, base_sha: str, head_sha: str) -> tuple[RunDetail, RunDetail]:
+    """What the runs found that speak for two commits, in one statement; of the base the one on the runner class of the
+    head, where there is such a run.
+
+    Raises:
+        StoreError: a commit has no run.
+    """
+    head = _speaking_run(project, head_sha).cte("head")
+    is_alike = EnvironmentRow.runner_class == select(head.c.runner_class).scalar_subquery()
+    base = _speaking_run(project, base_sha, func.coalesce(is_alike, False).desc()).cte("base")
+    chosen = or_(*(RunRow.run_id == select(side.c.run_id).scalar_subquery() for side in (base, head)))
+    found = {detail.summary.commit.sha: detail for detail in read_run_details(session, chosen)}
+    for sha in (base_sha, head_sha):
+        if sha not in found:
+            raise StoreError(f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose another")
+    return found[base_sha], found[head_sha]
+
+
+def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail, RunDetail]:
+    """What two runs found, in one statement.
+
+    Raises:
+        StoreError: there is no such run.
+    """
+    details = read_run_details(session, RunRow.run_id.in_([base_id, head_id]))
+    return _both({detail.summary.run_id: detail for detail in details}, base_id, head_id)
+
+
+def read_case_of_runs(session: Session, base_id: UUID, head_id: UUID, case_id: str) -> tuple[RunRecord, RunRecord]:
+    """The records of two runs as far as they are about one case, in one statement.
+
+    Raises:
+        StoreError: there is no such run.
+    """
+    records = load_cases(session, RunRow.run_id.in_([base_id, head_id]), CaseRow.name == case_id)
+    return _both({str(record.run_id): record for record in records}, base_id, head_id)
+
+
+def _both(found: Mapping[str, _Side], base_id: UUID, head_id: UUID) -> tuple[_Side, _Side]:
+    for run_id in (base_id, head_id):
+        if str(run_id) not in found:
+            raise StoreError(f"run {run_id}: not stored; reload the page and choose another")
+    return found[str(base_id)], found[str(head_id)]
+
+
+def _sides(
+    project: str, base_sha: str, head_sha: str, runner_class: str | None
+) -> tuple[ScalarSelect[UUID] | Any, ScalarSelect[UUID] | Any]:
+    """Expressions for the run ids of base and head."""
+    base, head = (_speaking_run(project, sha) for sha in (base_sha, head_sha))
+    if runner_class is not None:
+        is_on_it = EnvironmentRow.runner_class == runner_class
+        base, head = base.where(is_on_it), head.where(is_on_it)
+    alone = [side.with_only_columns(RunRow.run_id).scalar_subquery() for side in (base, head)]
+    if runner_class is not None:
+        return alone[0], alone[1]
+    pair = _newest_pair(project, base_sha, head_sha).cte("pair")
+    both = [select(side).scalar_subquery() for side in (pair.c.base, pair.c.head)]
+    return func.coalesce(both[0], alone[0]), func.coalesce(both[1], alone[1])
+
+
+def _speaking_run(project: str, sha: str, *before: Any) -> Select[UUID, str]:
+    """The run that speaks for a commit, and its runner class; what some expressions put before others comes first."""
+    return (
+        select(RunRow.run_id, EnvironmentRow.runner_class)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(ProjectRow.name == project, CommitRow.sha == sha)
+        .order_by(*before, *BEST_FIRST)
+        .limit(1)
+    )
+
+
+def _newest_pair(project: str, base_sha: str, head_sha: str) -> Select[UUID, UUID]:
     base_run, head_run = aliased(RunRow), aliased(RunRow)
     base_commit, head_commit = aliased(CommitRow), aliased(CommitRow)
-    query = (
-        select(base_run.run_id, head_run.run_id)
+    return (
+        select(base_run.run_id.label("base"), head_run.run_id.label("head"))
         .join(head_run, head_run.pair_id == base_run.pair_id)
         .join(base_commit, base_commit.id == base_run.commit_id)
         .join(head_commit, head_commit.id == head_run.commit_id)
@@ -52,5 +144,3 @@ def _newest_pair(session: Session, project: str, base_sha: str, head_sha: str) -
         .order_by(head_run.started_at.desc(), head_run.run_id)
         .limit(1)
     )
-    row = session.execute(query).one_or_none()
-    return None if row is None else (row[0], row[1])

@@ -37,6 +37,7 @@ def list_runner_standings(session: Session, project: str) -> list[RunnerStanding
             EnvironmentRow.runner_class,
             func.min(EnvironmentRow.device_name).label("device_name"),
             times.label("times"),
+            func.max(CommitRow.committed_at).label("newest_commit_at"),
             func.array_agg(newest_first).filter(is_whole).label("run_ids"),
         )
         .select_from(RunRow)
@@ -52,7 +53,7 @@ def list_runner_standings(session: Session, project: str) -> list[RunnerStanding
     cases = _cases_of(select(run_id))
     kept: Any = runner.c.times[1:_TIMES_KEPT]
     query = (
-        select(runner.c.runner_class, runner.c.device_name, kept, run_id, cases.c.facts)
+        select(runner.c.runner_class, runner.c.device_name, kept, runner.c.newest_commit_at, run_id, cases.c.facts)
         .select_from(runner)
         .outerjoin(cases, cases.c.run_id == run_id)
         .order_by(runner.c.runner_class)
@@ -98,12 +99,18 @@ def _cases_of(run_ids: Select[Any]) -> Subquery:
 
 
 def _standing(
-    runner_class: str, device_name: str, times: list[datetime], run_id: object, cases: list[list[Any]] | None
+    runner_class: str,
+    device_name: str,
+    times: list[datetime],
+    newest_commit_at: datetime,
+    run_id: object,
+    cases: list[list[Any]] | None,
 ) -> RunnerStanding:
     return RunnerStanding(
         runner_class=runner_class,
         device_name=device_name,
         result_times=tuple(times),
+        newest_commit_at=newest_commit_at,
         run_id=None if run_id is None else str(run_id),
         cases=tuple(
             CaseStanding(case_id, frozenset(_outcomes(codes)), count, degraded_count)

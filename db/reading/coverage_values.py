@@ -26,6 +26,8 @@ class RunnerStanding:
     device_name: str
     result_times: tuple[datetime, ...]
     """When its newest runs began, of any kind, newest first; one at least."""
+    newest_commit_at: datetime
+    """When the newest commit was made that it measured."""
     run_id: str | None
     """Its newest run by itself of a clean work tree; None where there is none."""
     cases: tuple[CaseStanding, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -23,3 +23,7 @@ class Facets:
     commits_by_branch: Mapping[str, frozenset[str]]
     """The shas that were measured under the name of a branch."""
     runner_classes: tuple[str, ...]
+    commit_count: int = 0
+    """That have runs."""
+    source_files: Mapping[str, str] = field(default_factory=dict)
+    """Of kernels, from the root of their repository, as the newest run knew it; those that are known."""

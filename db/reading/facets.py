@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ScalarSelect, func, select
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy import CTE, ScalarSelect, func, select
+from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 from sqlalchemy.orm import Session
 
 from db.reading.facet_values import CaseFacet, Facets
 from db.tables.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _RECENT_RUNS = 12
-"""Runs that are asked for families and tags: the newest of each runner are among them, and they stay few."""
+"""Runs that are asked what they know of their cases: the newest of each runner are among them, and they stay few."""
 
 
 def read_facets(session: Session, project: str) -> Facets:
     """By what a project can be narrowed, in one statement; nothing where there is no such project."""
-    statement = select(_cases(project), _branches(project), _runner_classes(project))
-    cases, branches, runner_classes = session.execute(statement).one()
+    recent = _recent_runs(project)
+    statement = select(
+        _cases(project, recent),
+        _branches(project),
+        _runner_classes(project),
+        _source_lines(recent),
+        _commit_count(project),
+    )
+    cases, branches, runner_classes, source_lines, commit_count = session.execute(statement).one()
     return Facets(
         cases=tuple(
             CaseFacet(case_id, kernel, dtype, family or "", tuple(tags or ()))
@@ -26,13 +34,32 @@ def read_facets(session: Session, project: str) -> Facets:
         ),
         commits_by_branch={branch: frozenset(shas) for branch, shas in branches or ()},
         runner_classes=tuple(sorted(runner_classes or ())),
+        commit_count=commit_count,
+        source_files=_newest_files(source_lines or ()),
     )
 
 
-def _cases(project: str) -> ScalarSelect[Any]:
-    """Every case, with its family and tags as the newest run knew it that is asked."""
-    recent = (
-        select(RunRow.case_version_ids, RunRow.started_at)
+def source_files_of(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The file of each kernel of a run, from the root of its repository: what Triton compiles before what calls it.
+
+    Args:
+        lines: As the record holds them.
+    """
+    jitted_first = sorted(lines, key=lambda line: not line.get("is_jitted"))
+    return {line["kernel"]: line["file"] for line in reversed(jitted_first)}
+
+
+def _newest_files(lines_of_runs: Sequence[Iterable[Mapping[str, Any]] | None]) -> dict[str, str]:
+    """The newest run comes first, and says where a kernel is that it has."""
+    files: dict[str, str] = {}
+    for lines in reversed(lines_of_runs):
+        files |= source_files_of(lines or ())
+    return files
+
+
+def _recent_runs(project: str) -> CTE:
+    return (
+        select(RunRow.case_version_ids, RunRow.started_at, RunRow.unread_fields["source_lines"].label("source_lines"))
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .where(ProjectRow.name == project)
@@ -40,6 +67,10 @@ def _cases(project: str) -> ScalarSelect[Any]:
         .limit(_RECENT_RUNS)
         .cte("recent")
     )
+
+
+def _cases(project: str, recent: CTE) -> ScalarSelect[Any]:
+    """Every case, with its family and tags as the newest run knew it that is asked."""
     newest = (
         select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags)
         .join(recent, CaseVersionRow.id == func.any(recent.c.case_version_ids))
@@ -58,6 +89,12 @@ def _cases(project: str) -> ScalarSelect[Any]:
     )
 
 
+def _source_lines(recent: CTE) -> ScalarSelect[Any]:
+    """A list of lines of each run that is asked, that of the newest first."""
+    newest_first = aggregate_order_by(recent.c.source_lines, recent.c.started_at.desc())
+    return select(func.json_agg(newest_first)).select_from(recent).scalar_subquery()
+
+
 def _branches(project: str) -> ScalarSelect[Any]:
     by_branch = (
         select(RunRow.branch, func.array_agg(CommitRow.sha.distinct()).label("shas"))
@@ -68,6 +105,16 @@ def _branches(project: str) -> ScalarSelect[Any]:
         .subquery()
     )
     return select(func.json_agg(func.json_build_array(by_branch.c.branch, by_branch.c.shas))).scalar_subquery()
+
+
+def _commit_count(project: str) -> ScalarSelect[int]:
+    return (
+        select(func.count())
+        .select_from(CommitRow)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .where(ProjectRow.name == project)
+        .scalar_subquery()
+    )
 
 
 def _runner_classes(project: str) -> ScalarSelect[Any]:

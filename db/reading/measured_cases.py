@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
+from sqlalchemy import ScalarSelect, Select, func, select
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.reading.documents import Document, document_of
 from db.storing.measurements import bound_of
 from db.tables.records import (
     AccuracyRow,
@@ -24,51 +26,70 @@ from db.values import MeasuredCase
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
     """Those of the run with this id, which must be there."""
-    return list_measured_cases(session, session.get_one(RunRow, run_id))
+    query = select(RunRow.series_ids, *documents_of_cases()).where(RunRow.run_id == run_id)
+    series_ids, *documents = session.execute(query).one()
+    return measured_cases(series_ids, documents)
 
 
-def list_measured_cases(session: Session, run: RunRow) -> tuple[MeasuredCase, ...]:
-    """In the order of the record."""
-    measured = {row.series_id: row for row in _measured(session, run)}
-    checks = _check_outcomes(session, run)
-    errors = _worst_errors(session, run)
-    cases = []
-    for series_id in run.series_ids:
-        row = measured[series_id]
-        checked = row.case_row_id, row.implementation
-        cases.append(
-            MeasuredCase(
-                case_id=row.name,
-                kernel=row.kernel,
-                family=row.family,
-                shape=row.shape,
-                dtype=row.dtype,
-                direction=row.direction,
-                flop_count=row.flop_count,
-                memory_bytes=row.memory_bytes,
-                implementation=row.implementation,
-                outcome=Outcome(row.outcome),
-                message=row.message,
-                median_ns=row.median_ns,
-                low_ns=row.low_ns,
-                high_ns=row.high_ns,
-                sample_count=row.sample_count or 0,
-                bound=bound_of(is_memory_bound=row.is_memory_bound),
-                utilisation=row.utilisation,
-                rmse_ratio=errors.get(checked),
-                accuracy_outcome=checks.get(checked),
-            )
-        )
-    return tuple(cases)
+def documents_of_cases() -> list[ScalarSelect[Any]]:
+    """What `measured_cases` makes its values of, as columns of a statement about runs."""
+    queries = {"measured": _measured(), "checks": _check_outcomes(), "errors": _worst_errors()}
+    return [document_of(query, RunRow, name=name) for name, query in queries.items()]
 
 
-def _measured(session: Session, run: RunRow) -> Any:
+def measured_cases(series_ids: Sequence[int], documents: Sequence[Document | None]) -> tuple[MeasuredCase, ...]:
+    """In the order of the record.
+
+    Args:
+        series_ids: Of the run.
+        documents: The columns of `documents_of_cases`.
+    """
+    measured, checks, errors = (document or [] for document in documents)
+    rows = {row["series_id"]: row for row in measured}
+    outcomes = {_subject(row): Outcome(row["outcome"]) for row in checks}
+    # what is no number comes as text
+    worst = {_subject(row): float(row["rmse_ratio"]) for row in errors if row["rmse_ratio"] is not None}
+    return tuple(
+        _measured_case(rows[series_id], outcomes.get(_subject(rows[series_id])), worst.get(_subject(rows[series_id])))
+        for series_id in series_ids
+    )
+
+
+def _subject(row: Mapping[str, Any]) -> tuple[int, str]:
+    return row["case_row_id"], row["implementation"]
+
+
+def _measured_case(row: Mapping[str, Any], accuracy_outcome: Outcome | None, rmse_ratio: float | None) -> MeasuredCase:
+    return MeasuredCase(
+        case_id=row["case_id"],
+        kernel=row["kernel"],
+        family=row["family"],
+        shape=row["shape"],
+        dtype=row["dtype"],
+        direction=row["direction"],
+        flop_count=row["flop_count"],
+        memory_bytes=row["memory_bytes"],
+        implementation=row["implementation"],
+        outcome=Outcome(MeasurementRow.outcome.type.words[row["outcome"]]),
+        message=row["message"],
+        median_ns=row["median_ns"],
+        low_ns=row["low_ns"],
+        high_ns=row["high_ns"],
+        sample_count=row["sample_count"] or 0,
+        bound=bound_of(is_memory_bound=row["is_memory_bound"]),
+        utilisation=row["utilisation"],
+        rmse_ratio=rmse_ratio,
+        accuracy_outcome=accuracy_outcome,
+    )
+
+
+def _measured() -> Select[Any]:
     table = MeasurementRow
-    query = (
+    return (
         select(
             table.series_id,
             CaseRow.id.label("case_row_id"),
-            CaseRow.name,
+            CaseRow.name.label("case_id"),
             CaseRow.kernel,
             CaseRow.shape,
             CaseRow.dtype,
@@ -89,23 +110,20 @@ def _measured(session: Session, run: RunRow) -> Any:
         .join(SeriesRow, SeriesRow.id == table.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(table.measured_on == run.measured_on, table.run_number == run.number)
+        .where(table.measured_on == RunRow.measured_on, table.run_number == RunRow.number)
     )
-    return session.execute(query)
 
 
-def _check_outcomes(session: Session, run: RunRow) -> dict[tuple[int, str], Outcome]:
-    query = select(AccuracyRow.case_id, AccuracyRow.implementation, AccuracyRow.outcome).where(
-        AccuracyRow.measured_on == run.measured_on, AccuracyRow.run_number == run.number
+def _check_outcomes() -> Select[int, str, str]:
+    return select(AccuracyRow.case_id.label("case_row_id"), AccuracyRow.implementation, AccuracyRow.outcome).where(
+        AccuracyRow.measured_on == RunRow.measured_on, AccuracyRow.run_number == RunRow.number
     )
-    return {(row.case_id, row.implementation): Outcome(row.outcome) for row in session.execute(query)}
 
 
-def _worst_errors(session: Session, run: RunRow) -> dict[tuple[int, str], float]:
+def _worst_errors() -> Select[int, str, float]:
     table = TensorErrorRow
-    query = (
-        select(table.case_id, table.implementation, func.max(table.rmse_ratio).label("rmse_ratio"))
-        .where(table.measured_on == run.measured_on, table.run_number == run.number)
+    return (
+        select(table.case_id.label("case_row_id"), table.implementation, func.max(table.rmse_ratio).label("rmse_ratio"))
+        .where(table.measured_on == RunRow.measured_on, table.run_number == RunRow.number)
         .group_by(table.case_id, table.implementation)
     )
-    return {(row.case_id, row.implementation): row.rmse_ratio for row in session.execute(query)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, literal, select
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from collector.metrics import Layer
 from collector.part import Outcome
 from db.reading.conditions import Conditions, conditions_of
-from db.reading.series_filter import SeriesFilter, is_first_of_layer, metric_keys
+from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, metric_keys, subject_columns
 from db.reading.series_runs import SeriesRun
 from db.storing.samples import unpack
 from db.tables.records import (
@@ -26,7 +26,7 @@ from db.tables.records import (
 )
 from db.values import SeriesKey, SeriesPoint
 
-_COSTS = {
+COSTS = {
     "flop_per_s": CaseVersionRow.flop_count,
     "memory_bytes_per_s": CaseVersionRow.memory_bytes,
     "bus_bytes_per_s": CaseVersionRow.bus_bytes,
@@ -62,19 +62,30 @@ def measured_points(
                 yield keys[row.series_id, metric], point
 
 
-def measured_keys(session: Session, wanted: SeriesFilter) -> Iterator[SeriesKey]:
-    metrics = wanted.metric_keys(Layer.MEASURED)
-    if not metrics:
-        return
+def measured_subjects(wanted: SeriesFilter) -> Select[Any]:
+    """What was measured in the runs that are wanted; of each metric, whether there is any value."""
     # for each series a look at whether there is any such measurement, never at all of them
-    values = [_has_value(wanted, metric).label(metric) for metric in metrics]
-    query = _series(wanted).add_columns(*values).where(_has_measurement(wanted, literal(value=True)))
+    values = [case((_has_value(wanted, metric), 1), else_=0) for metric in wanted.metric_keys(Layer.MEASURED)]
+    columns = subject_columns(
+        Layer.MEASURED, CaseRow.name, SeriesRow.implementation, runner_class=SeriesRow.runner_class, counts=values
+    )
+    return (
+        _series(wanted)
+        .with_only_columns(*columns, maintain_column_froms=True)
+        .where(_has_measurement(wanted, literal(value=True)))
+    )
+
+
+def measured_keys(wanted: SeriesFilter, subjects: Iterable[Subject]) -> Iterator[SeriesKey]:
+    metrics = wanted.metric_keys(Layer.MEASURED)
     found = set()
-    for row in session.execute(query):
-        for metric in metrics:
-            if getattr(row, metric) or is_first_of_layer(metric):
+    for one in subjects:
+        for metric, has_value in zip(metrics, one.counts, strict=True):
+            if has_value or is_first_of_layer(metric):
                 found.add(
-                    SeriesKey(wanted.project, row.name, row.implementation, metric, runner_class=row.runner_class)
+                    SeriesKey(
+                        wanted.project, one.case_id, one.implementation, metric, runner_class=one.runner_class or ""
+                    )
                 )
     yield from found
 
@@ -86,7 +97,7 @@ def _series(wanted: SeriesFilter) -> Select[*tuple[Any, ...]]:
             CaseRow.name,
             SeriesRow.implementation,
             SeriesRow.runner_class,
-            *(cost.label(f"{metric}_cost") for metric, cost in _COSTS.items()),
+            *(cost.label(f"{metric}_cost") for metric, cost in COSTS.items()),
         )
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
@@ -144,7 +155,7 @@ def _point(run: SeriesRun, row: Row[Any], series: Row[Any], metric: str, wanted:
         value = row.joules_per_launch
         return None if value is None else run.point(row.outcome, row.message, value)
     value = row.utilisation
-    if metric in _COSTS:
+    if metric in COSTS:
         cost = getattr(series, f"{metric}_cost")
         value = cost / row.median_ns * 1e9 if cost else None
     if value is None:
@@ -171,11 +182,11 @@ def _has_value(wanted: SeriesFilter, metric: str) -> ColumnElement[bool]:
     has_time = _has_measurement(wanted, MeasurementRow.outcome == Outcome.OK.value)
     if metric == "median_ns":
         return has_time
-    if metric in _COSTS:
-        return and_(_COSTS[metric] > 0, has_time)
+    if metric in COSTS:
+        return and_(COSTS[metric] > 0, has_time)
     flag = SeriesRow.has_utilisation if metric == "utilisation" else SeriesRow.has_energy
     # only a look where there is something to find: else it would go through the whole series in vain
     return case((flag, _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))), else_=False)
 
 
-assert {*_COSTS, "median_ns", "joules_per_launch", "utilisation"} == set(metric_keys(Layer.MEASURED))
+assert {*COSTS, "median_ns", "joules_per_launch", "utilisation"} == set(metric_keys(Layer.MEASURED))

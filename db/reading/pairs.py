@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import select, true
 from sqlalchemy.orm import Session, aliased
 
@@ -11,7 +13,9 @@ from db.tables.records import CaseRow, CaseVersionRow, CommitRow, ProjectRow, Ru
 from db.values import Pair
 
 
-def list_pairs(session: Session, project: str, *, of_one_commit: bool = False) -> list[Pair]:
+def list_pairs(
+    session: Session, project: str, *, row_ids: Sequence[int] | None = None, of_one_commit: bool = False
+) -> list[Pair]:
     """The pairs of a project, newest first; only what both sides measured, alike enough to compare.
 
     Left out is what failed on a side, or was measured there on another runner class, by another harness version or
@@ -20,6 +24,7 @@ def list_pairs(session: Session, project: str, *, of_one_commit: bool = False) -
     Args:
         session: Of the store.
         project: Its name.
+        row_ids: Only of the cases in these rows.
         of_one_commit: Only those that measured a commit against itself: what calibrates a runner.
     """
     base_run, head_run = aliased(RunRow), aliased(RunRow)
@@ -69,6 +74,7 @@ def list_pairs(session: Session, project: str, *, of_one_commit: bool = False) -
             base_run.pair_side == Side.BASE.value,
             base_run.harness_version == head_run.harness_version,
             base_run.commit_id == head_run.commit_id if of_one_commit else true(),
+            true() if row_ids is None else head_version.case_id.in_(row_ids),
         )
         .order_by(
             head_run.started_at.desc(), head_run.run_id, base_run.run_id, CaseRow.name, head_series.implementation

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
 from collector.artefact import Artefact
@@ -21,6 +21,7 @@ from collector.record import RunRecord
 from collector.results import Accuracy, Counters, StaticFacts, TensorError
 from db.errors import AgedError, StoreError
 from db.projects import record_name
+from db.reading.documents import document_of
 from db.storing.measurements import bound_of
 from db.storing.samples import unpack
 from db.tables.artefacts import RunArtefactRow
@@ -42,6 +43,7 @@ from db.tables.records import (
     TensorErrorRow,
 )
 
+_OK = MeasurementRow.outcome.type.words.index(Outcome.OK)
 _Row = Mapping[str, Any]
 """One row of a query, by column."""
 
@@ -66,7 +68,7 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
         AgedError: its samples are no longer kept.
         StoreError: no such run.
     """
-    stored = _read(session, run_id, _PARTS | {"measurements": _measurements()})
+    stored = _read_one(session, run_id, _PARTS | {"measurements": _measurements()})
     found = {row["series_id"]: row for row in stored.rows["measurements"]}
     measurements = [_measurement(stored.run, found[series_id]) for series_id in stored.run.series_ids]
     return _record(stored, measurements)
@@ -78,37 +80,64 @@ def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
     Raises:
         StoreError: no such run.
     """
-    return _record(_read(session, run_id, _PARTS), [])
+    return _record(_read_one(session, run_id, _PARTS), [])
 
 
-def _read(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]) -> _Stored:
-    """A run with the rows of several queries about it, as JSON has them, in one statement: a page that shows a run
-    waits once.
+def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]) -> list[RunRecord]:
+    """The records of some runs as far as they are about some cases, the newest first, in one statement.
+
+    What a newer version of the record knows of its parts is left out, and so are measurements whose samples are no
+    longer kept.
+
+    Args:
+        session: Of the store.
+        runs: A condition on runs that leaves few.
+        cases: A condition on `CaseRow`.
     """
-    documents = []
-    for name, query in queries.items():
-        rows = query.correlate(RunRow).subquery(name)
-        documents.append(select(func.json_agg(func.row_to_json(rows.table_valued()))).scalar_subquery())
+    queries = _PARTS | {"measurements": _measurements()}
+    chosen = select(CaseRow.id).where(CaseRow.project_id == CommitRow.project_id, cases).correlate(CommitRow)
+    for name, case_id in _CASE_OF_PART.items():
+        queries[name] = queries[name].where(case_id.in_(chosen))
+    records = []
+    for stored in _read(session, runs, queries):
+        kept = [row for row in stored.rows["measurements"] if row["content"] or row["outcome"] != _OK]
+        places = {series_id: place for place, series_id in enumerate(stored.run.series_ids)}
+        in_order = sorted(kept, key=lambda row: places[row["series_id"]])
+        records.append(_record(stored, [_measurement(stored.run, row) for row in in_order], is_whole=False))
+    return records
+
+
+def _read_one(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]) -> _Stored:
+    found = _read(session, RunRow.run_id == run_id, queries)
+    if not found:
+        raise StoreError(f"run {run_id}: not in this database; ingest its record file first")
+    return found[0]
+
+
+def _read(session: Session, runs: ColumnElement[bool], queries: Mapping[str, Select[Any]]) -> list[_Stored]:
+    """Runs with the rows of several queries about each, in one statement: a page that shows a run waits once."""
+    documents = [document_of(query, RunRow, CommitRow, name=name) for name, query in queries.items()]
     whole = (undefer(RunRow.telemetry), undefer(RunRow.case_version_ids), undefer(RunRow.series_ids))
-    of_run = (
+    of_runs = (
         select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, *documents)
         .options(*whole)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(RunRow.run_id == run_id)
+        .where(runs)
+        .order_by(RunRow.started_at.desc(), RunRow.run_id)
     )
-    found = session.execute(of_run).one_or_none()
-    if found is None:
-        raise StoreError(f"run {run_id}: not in this database; ingest its record file first")
-    run, commit, environment, project, *parts = found
-    return _Stored(
-        run, commit, environment, project, {name: part or [] for name, part in zip(queries, parts, strict=True)}
-    )
+    return [
+        _Stored(
+            run, commit, environment, project, {name: part or [] for name, part in zip(queries, parts, strict=True)}
+        )
+        for run, commit, environment, project, *parts in session.execute(of_runs)
+    ]
 
 
-def _record(of: _Stored, measurements: Sequence[dict[str, Any]]) -> RunRecord:
+def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True) -> RunRecord:
     run, commit, rows = of.run, of.commit, of.rows
+    versions = run.case_version_ids if is_whole else [row["id"] for row in rows["cases"]]
     document = {
         "schema_version": run.schema_version,
         "run_id": run.run_id,
@@ -129,7 +158,7 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]]) -> RunRecord:
         "environment": {name: getattr(of.environment, name) for name in Environment.model_fields},
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
         "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
-        "cases": _in_order(run.case_version_ids, rows["cases"]),
+        "cases": _in_order(versions, rows["cases"]),
         "measurements": measurements,
         "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
@@ -139,8 +168,9 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]]) -> RunRecord:
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
     }
     for path, value in run.unread_fields.items():
-        if not measurements and path.startswith("measurements."):
-            continue  # of measurements that are left out
+        part = path.partition(".")[0]
+        if (part == "measurements" and not measurements) or (part in _CASE_OF_PART and not is_whole):
+            continue  # of what is left out
         _put_back(document, RunRecord, path.split("."), value)
     return RunRecord.model_validate(document)
 
@@ -268,6 +298,15 @@ _PARTS = {
     "artefacts": _listed(RunArtefactRow),
 }
 """All of a record but its measurements."""
+_CASE_OF_PART: Mapping[str, Any] = {
+    "cases": CaseVersionRow.case_id,
+    "measurements": CaseVersionRow.case_id,
+    "accuracies": AccuracyRow.case_id,
+    "tensors": TensorErrorRow.case_id,
+    "static_facts": StaticFactRow.case_id,
+    "counters": CountersRow.case_id,
+}
+"""What a part is narrowed to some cases by."""
 
 
 def _of_case(part: type[BaseModel], row: _Row) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from db.alerts.values import CaseError
+from db.reading.facets import source_files_of
 from db.reading.series_runs import of_series
 from db.tables.records import (
     AccuracyRow,
@@ -97,5 +98,4 @@ def read_source_files(session: Session, run_id: UUID) -> dict[str, str]:
     Triton compiles before what calls it.
     """
     stored = session.scalars(select(RunRow.unread_fields["source_lines"]).where(RunRow.run_id == run_id)).one_or_none()
-    lines = sorted(stored or (), key=lambda line: not line.get("is_jitted"))
-    return {line["kernel"]: line["file"] for line in reversed(lines)}
+    return source_files_of(stored or ())

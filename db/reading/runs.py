@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, and_, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Select, and_, or_, select
+from sqlalchemy.orm import Session, undefer
 
 from collector.part import Outcome
 from db.projects import is_quarantine, quarantine_name, record_name
-from db.reading.measured_cases import list_measured_cases
+from db.reading.documents import document_of
+from db.reading.measured_cases import documents_of_cases, measured_cases
 from db.tables.records import (
     CaseRow,
     CeilingRow,
@@ -22,6 +25,11 @@ from db.tables.records import (
     StaticFactRow,
 )
 from db.values import CeilingValue, CommitRef, RunDetail, RunSummary, StaticRow
+
+NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
+BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
+"""Which run speaks for others: one of a clean work tree before a dirty one, and one by itself before a side of a pair,
+which measures fewer cases; then the newest."""
 
 
 def list_projects(session: Session) -> list[str]:
@@ -54,22 +62,11 @@ def list_runs(
         is_quarantined: Those in the project's quarantine instead.
     """
     name = quarantine_name(project) if is_quarantined else project
-    query = _runs().where(ProjectRow.name == name).order_by(RunRow.started_at.desc(), RunRow.run_id).limit(limit)
+    query = _runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
     if after is not None:
         time, run_id = after
         query = query.where(or_(RunRow.started_at < time, and_(RunRow.started_at == time, RunRow.run_id > run_id)))
     return _summaries(session, query)
-
-
-def find_run(session: Session, project: str, sha: str, *, runner_class: str | None = None) -> RunSummary | None:
-    """The run that speaks for a commit: the newest, but one of a clean work tree before a dirty one, and one by
-    itself before a side of a pair, which measures fewer cases.
-    """
-    query = _runs().where(ProjectRow.name == project, CommitRow.sha == sha)
-    if runner_class is not None:
-        query = query.where(EnvironmentRow.runner_class == runner_class)
-    best = query.order_by(RunRow.is_dirty, RunRow.pair_id.is_not(None), RunRow.started_at.desc(), RunRow.run_id)
-    return next(iter(_summaries(session, best.limit(1))), None)
 
 
 def run_detail(session: Session, run_id: str) -> RunDetail | None:
@@ -78,16 +75,31 @@ def run_detail(session: Session, run_id: str) -> RunDetail | None:
         key = UUID(run_id)
     except ValueError:
         return None
-    summaries = _summaries(session, _runs().where(RunRow.run_id == key))
-    if not summaries:
-        return None
-    run = session.get_one(RunRow, key)
-    return RunDetail(
-        summary=summaries[0],
-        ceilings=_ceilings(session, key),
-        cases=list_measured_cases(session, run),
-        static_rows=_static_rows(session, run),
-    )
+    return next(iter(read_run_details(session, RunRow.run_id == key)), None)
+
+
+def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
+    """Everything that some runs found, the newest first, in one statement.
+
+    Args:
+        session: Of the store.
+        condition: On runs, commits and environments that leaves few runs.
+    """
+    documents = [
+        document_of(_ceilings(), RunRow, name="ceilings"),
+        document_of(_static_facts(), RunRow, name="static_facts"),
+        *documents_of_cases(),
+    ]
+    query = _runs().add_columns(*documents).options(undefer(RunRow.series_ids)).where(condition).order_by(*NEWEST_FIRST)
+    return [
+        RunDetail(
+            summary=_summary(*run),
+            ceilings=tuple(CeilingValue(**row) for row in ceilings or ()),
+            cases=measured_cases(run[0].series_ids, cases),
+            static_rows=tuple(_static_row(row) for row in static_facts or ()),
+        )
+        for run, ceilings, static_facts, cases in ((row[:5], row[5], row[6], row[7:]) for row in session.execute(query))
+    ]
 
 
 def _runs() -> Select[RunRow, CommitRow, str, str, str]:
@@ -106,60 +118,48 @@ def _runs() -> Select[RunRow, CommitRow, str, str, str]:
 
 
 def _summaries(session: Session, query: Select[RunRow, CommitRow, str, str, str]) -> list[RunSummary]:
-    return [
-        RunSummary(
-            run_id=str(run.run_id),
-            project=record_name(name),
-            is_quarantined=is_quarantine(name),
-            commit=commit.to_ref(),
-            runner_class=runner_class,
-            device_name=device_name,
-            started_at=run.started_at,
-            finished_at=run.finished_at,
-            harness_version=run.harness_version,
-            is_dirty=run.is_dirty,
-            outcome_counts=run.outcome_counts,
-        )
-        for run, commit, name, runner_class, device_name in session.execute(query)
-    ]
+    return [_summary(*row) for row in session.execute(query)]
 
 
-def _ceilings(session: Session, run_id: UUID) -> tuple[CeilingValue, ...]:
+def _summary(run: RunRow, commit: CommitRow, name: str, runner_class: str, device_name: str) -> RunSummary:
+    return RunSummary(
+        run_id=str(run.run_id),
+        project=record_name(name),
+        is_quarantined=is_quarantine(name),
+        commit=commit.to_ref(),
+        runner_class=runner_class,
+        device_name=device_name,
+        started_at=run.started_at,
+        finished_at=run.finished_at,
+        harness_version=run.harness_version,
+        is_dirty=run.is_dirty,
+        outcome_counts=run.outcome_counts,
+    )
+
+
+def _ceilings() -> Select[str, str | None, str | None, float]:
     """Those that were measured: the datasheet's are no roof of what was measured beside them."""
-    query = (
-        select(CeilingRow)
-        .where(CeilingRow.run_id == run_id, CeilingRow.source == "measured")
+    return (
+        select(CeilingRow.resource, CeilingRow.level, CeilingRow.dtype, CeilingRow.per_s)
+        .where(CeilingRow.run_id == RunRow.run_id, CeilingRow.source == "measured")
         .order_by(CeilingRow.position)
     )
-    return tuple(
-        CeilingValue(resource=row.resource, level=row.level, dtype=row.dtype, per_s=row.per_s)
-        for row in session.scalars(query)
-    )
 
 
-def _static_rows(session: Session, run: RunRow) -> tuple[StaticRow, ...]:
-    query = (
-        select(StaticFactRow, CaseRow.name)
-        .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
-        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-        .where(CompilationRow.measured_on == run.measured_on, CompilationRow.run_number == run.number)
+def _static_facts() -> Select[Any]:
+    table = StaticFactRow
+    return (
+        select(
+            *(CaseRow.name.label("case_id"), table.implementation, table.function, table.target, table.outcome),
+            *(table.message, table.configuration, table.registers, table.spilled_registers, table.local_bytes),
+            *(table.shared_bytes, table.code_bytes, table.code_hash),
+        )
+        .join(CompilationRow, CompilationRow.static_fact_id == table.id)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .where(CompilationRow.measured_on == RunRow.measured_on, CompilationRow.run_number == RunRow.number)
         .order_by(CompilationRow.position)
     )
-    return tuple(
-        StaticRow(
-            case_id=case_id,
-            implementation=facts.implementation,
-            function=facts.function,
-            target=facts.target,
-            outcome=Outcome(facts.outcome),
-            message=facts.message,
-            configuration=facts.configuration,
-            registers=facts.registers,
-            spilled_registers=facts.spilled_registers,
-            local_bytes=facts.local_bytes,
-            shared_bytes=facts.shared_bytes,
-            code_bytes=facts.code_bytes,
-            code_hash=facts.code_hash,
-        )
-        for facts, case_id in session.execute(query)
-    )
+
+
+def _static_row(row: Mapping[str, Any]) -> StaticRow:
+    return StaticRow(**{**row, "outcome": Outcome(row["outcome"])})

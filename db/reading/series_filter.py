@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, tuple_
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Text, and_, cast, tuple_
+from sqlalchemy.dialects.postgresql import array
 
 from collector.metrics import METRICS, Layer
 from db.reading.series_runs import of_series
@@ -57,6 +58,38 @@ class SeriesFilter:
             conditions.append(CaseRow.name.in_({key.case_id for key in self.keys}))
             conditions.append(implementation.in_({key.implementation for key in self.keys}))
         return and_(True, *conditions)
+
+
+class Subject(NamedTuple):
+    """What some series have in common, as a row of the one query that lists all series of a project."""
+
+    layer: str
+    case_id: str
+    implementation: str
+    runner_class: str | None
+    function: str | None
+    target: str | None
+    tensor: str | None
+    counts: list[int]
+    """How much there is of each metric that is wanted, as its layer counts."""
+
+
+def subject_columns(
+    layer: Layer,
+    case_id: Any,
+    implementation: Any,
+    *,
+    counts: Collection[Any],
+    runner_class: Any = None,
+    function: Any = None,
+    target: Any = None,
+    tensor: Any = None,
+) -> list[ColumnElement[Any]]:
+    """The columns of a `Subject`."""
+    parts = (layer.value, case_id, implementation, runner_class, function, target, tensor)
+    texts: list[ColumnElement[Any]] = [cast(part, Text) for part in parts]
+    counted = cast(array([cast(each, BigInteger) for each in counts]), ARRAY(BigInteger))
+    return [each.label(name) for name, each in zip(Subject._fields, [*texts, counted], strict=True)]
 
 
 def metric_keys(layer: Layer) -> list[str]:

@@ -59,7 +59,7 @@ def read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, Ser
             *commit_columns,
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(condition)
     )
@@ -73,7 +73,7 @@ def read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, Ser
         environment = environments[environment_id]
         key = environment_id, harness_version
         if key not in settings:
-            settings[key] = _setting(environment, harness_version)
+            settings[key] = setting_of(environment, harness_version)
         if commit_id not in commits:
             commits[commit_id] = CommitRef(*commit)
         runs[number] = SeriesRun(str(run_id), commits[commit_id], started_at, environment.runner_class, settings[key])
@@ -97,11 +97,10 @@ def of_series(project: str, *, include_dirty: bool, include_pairs: bool, include
 
 
 def _default_branch(project: str) -> ScalarSelect[str | None]:
-    run, commit, own = aliased(RunRow), aliased(CommitRow), aliased(ProjectRow)
+    run, own = aliased(RunRow), aliased(ProjectRow)
     return (
         select(run.branch)
-        .join(commit, commit.id == run.commit_id)
-        .join(own, own.id == commit.project_id)
+        .join(own, own.id == run.project_id)
         .where(own.name == project, run.branch.is_not(None))
         .group_by(run.branch)
         .order_by(run.branch.in_(_DEFAULT_BRANCHES).desc(), func.count().desc(), run.branch)
@@ -110,7 +109,7 @@ def _default_branch(project: str) -> ScalarSelect[str | None]:
     )
 
 
-def _setting(environment: EnvironmentRow, harness_version: str) -> RunSetting:
+def setting_of(environment: EnvironmentRow, harness_version: str) -> RunSetting:
     versions = {name.removesuffix("_version"): getattr(environment, name) for name in _VERSIONS}
     toolchain = {name: str(version) for name, version in versions.items() if version is not None}
     toolchain |= {name: str(value) for name, value in environment.compile_knobs.items()}

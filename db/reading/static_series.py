@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Select, and_, func, select
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from collector.metrics import Layer
 from collector.part import Outcome
-from db.reading.series_filter import SeriesFilter, is_first_of_layer
+from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
 from db.reading.series_runs import SeriesRun
 from db.tables.records import CaseRow, CommitRow, CompilationRow, ProjectRow, RunRow, StaticFactRow
 from db.values import SeriesKey, SeriesPoint
@@ -39,20 +39,35 @@ def static_points(
                 yield key, run.point(row.outcome, row.message, point_value, code_hash=row.code_hash)
 
 
-def static_keys(session: Session, wanted: SeriesFilter) -> Iterator[SeriesKey]:
-    metrics = wanted.metric_keys(Layer.STATIC)
-    if not metrics:
-        return
+def static_subjects(wanted: SeriesFilter) -> Select[Any]:
+    """What was compiled in the runs that are wanted; of each metric how many values there are, of the first one also
+    how many failures.
+    """
     table = StaticFactRow
     by = (CaseRow.name, table.implementation, table.function, table.target)
     ok = table.outcome == Outcome.OK.value
-    counts = [func.count(getattr(table, metric)).filter(ok).label(metric) for metric in metrics]
-    failure_count = func.count().filter(~ok).label("failure_count")
-    for row in session.execute(_facts([*by, *counts, failure_count], wanted).group_by(*by)):
-        for metric in metrics:
-            if getattr(row, metric) or (is_first_of_layer(metric) and row.failure_count):
+    counts: list[Any] = []
+    for metric in wanted.metric_keys(Layer.STATIC):
+        count = func.count(getattr(table, metric)).filter(ok)
+        counts.append(count + func.count().filter(~ok) if is_first_of_layer(metric) else count)
+    columns = subject_columns(
+        *(Layer.STATIC, CaseRow.name, table.implementation), function=table.function, target=table.target, counts=counts
+    )
+    return _facts(columns, wanted).group_by(*by)
+
+
+def static_keys(wanted: SeriesFilter, subjects: Iterable[Subject]) -> Iterator[SeriesKey]:
+    metrics = wanted.metric_keys(Layer.STATIC)
+    for one in subjects:
+        for metric, count in zip(metrics, one.counts, strict=True):
+            if count:
                 yield SeriesKey(
-                    wanted.project, row.name, row.implementation, metric, function=row.function, target=row.target
+                    wanted.project,
+                    one.case_id,
+                    one.implementation,
+                    metric,
+                    function=one.function or "",
+                    target=one.target or "",
                 )
 
 

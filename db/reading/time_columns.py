@@ -18,18 +18,7 @@ from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from db.reading.series_runs import of_series
-from db.tables.records import (
-    AccuracyRow,
-    CaseRow,
-    CaseVersionRow,
-    CommitRow,
-    CompilationRow,
-    MeasurementRow,
-    ProjectRow,
-    RunRow,
-    SeriesRow,
-    StaticFactRow,
-)
+from db.tables.records import CaseRow, CaseVersionRow, CommitRow, MeasurementRow, ProjectRow, RunRow, SeriesRow
 from db.values import SeriesKey, TimeColumns
 
 
@@ -55,8 +44,8 @@ def read_time_columns(
         row_ids: Row ids, as `list_case_row_ids` gives them.
         include_pairs: Also runs that are one side of a pair.
     """
-    runs = _numbered_runs(project, include_pairs=include_pairs)
-    known = session.execute(select(runs.c.number, runs.c.place, runs.c.started_at).order_by(runs.c.number)).all()
+    runs = numbered_runs(project, include_pairs=include_pairs)
+    known = session.execute(select(runs).order_by(runs.c.number)).all()
     places = np.array([run.place for run in known], dtype=np.int64)
     days = np.array([run.started_at.astimezone(UTC).replace(tzinfo=None) for run in known], dtype="datetime64[D]")
     for row in session.execute(_columns(runs, row_ids)):
@@ -71,43 +60,11 @@ def read_time_columns(
             block_counts=np.frombuffer(row.blocks or b"", dtype=">i4").astype(np.int64)[order],
             days=days[numbers],
             has_failures=row.failure_count > 0,
+            last_commit=None if not len(numbers) else (known[numbers[-1]].first_parent_count, known[numbers[-1]].sha),
         )
 
 
-def list_restless(session: Session, project: str, row_ids: Sequence[int]) -> set[tuple[str, str]]:
-    """Case and implementation where a check or a compilation failed in any run, or the machine code changed."""
-    runs = of_series(project, include_dirty=False, include_pairs=True, include_branches=False)
-    failed = _of_runs(
-        select(CaseRow.name, AccuracyRow.implementation)
-        .select_from(AccuracyRow)
-        .join(CaseRow, CaseRow.id == AccuracyRow.case_id),
-        AccuracyRow,
-    ).where(runs, AccuracyRow.case_id.in_(row_ids), AccuracyRow.outcome != Outcome.OK.value)
-    code = func.count(func.distinct(func.coalesce(StaticFactRow.code_hash, "")))
-    changed = (
-        _of_runs(
-            select(CaseRow.name, StaticFactRow.implementation)
-            .select_from(StaticFactRow)
-            .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
-            .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id),
-            CompilationRow,
-        )
-        .where(runs, StaticFactRow.case_id.in_(row_ids))
-        .group_by(CaseRow.name, StaticFactRow.implementation, StaticFactRow.function, StaticFactRow.target)
-        .having(code > 1)
-    )
-    return {(row[0], row[1]) for query in (failed, changed) for row in session.execute(query)}
-
-
-def _of_runs(query: Select[str, str], table: type[AccuracyRow | CompilationRow]) -> Select[str, str]:
-    return (
-        query.join(RunRow, RunRow.number == table.run_number)
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-    )
-
-
-def _numbered_runs(project: str, *, include_pairs: bool) -> CTE:
+def numbered_runs(project: str, *, include_pairs: bool) -> CTE:
     """Runs in the order of the branch and of time, numbered from 0, each with the place of its commit."""
     along = (CommitRow.first_parent_count, CommitRow.sha)
     number = func.row_number().over(order_by=(*along, RunRow.started_at, RunRow.run_id)) - 1
@@ -116,11 +73,13 @@ def _numbered_runs(project: str, *, include_pairs: bool) -> CTE:
         select(
             RunRow.number.label("run_number"),
             RunRow.started_at,
+            CommitRow.first_parent_count,
+            CommitRow.sha,
             cast(number, Integer).label("number"),
             cast(place, Integer).label("place"),
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
         .where(of_series(project, include_dirty=False, include_pairs=include_pairs, include_branches=False))
         .cte("numbered")
     )

@@ -1,4 +1,6 @@
-"""Roles that only read: for dashboards, and for whoever looks at the tables with tools of their own."""
+"""Roles that only read: for dashboards, and for whoever looks at the tables with tools of their own. One of a dashboard
+that people sign in to may also write down what they decide, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,21 @@ from db.errors import StoreError
 SECRET_COLUMNS = {"token": {"secret_sha256"}}
 """Of which tables a reader does not see which columns."""
 
+_DECISIONS = (
+    "GRANT UPDATE ON triage TO {}",
+    "GRANT INSERT ON audit_entry TO {}",
+    # to have decisions of a project follow each other its row is locked, which asks for the right to change some column
+    "GRANT UPDATE (id) ON project TO {}",
+)
 _NAME_BYTES = 63
 _COLUMNS = text(
     "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'public' AND table_name = :table"
 )
 
 
-def grant_reader(engine: Engine, role: str, *, password: str | None, actor: str) -> bool:
+def grant_reader(
+    engine: Engine, role: str, *, password: str | None, actor: str, writes_decisions: bool = False
+) -> bool:
     """Let a role read all that the store holds, and change nothing; again, and nothing changes.
 
     Tables that a later version adds are readable too, if the role that makes them is the one of this engine. What a
@@ -30,6 +40,7 @@ def grant_reader(engine: Engine, role: str, *, password: str | None, actor: str)
         role: Its name; made if it is not there.
         password: Of a role that is made, or anew of one that is there; None where it has one.
         actor: Who does it, for the audit trail.
+        writes_decisions: It may also write what people decide about regressions; said without it later, no more.
 
     Returns:
         Whether it was made.
@@ -43,8 +54,9 @@ def grant_reader(engine: Engine, role: str, *, password: str | None, actor: str)
         connection = session.connection()
         was_made = _ensure_role(connection, role, password)
         _refuse_a_writer(connection, role)
-        _grant(connection, role)
-        add_entry(session, actor=actor, action="reader.grant", project=None, subject=role)
+        _grant(connection, role, writes_decisions=writes_decisions)
+        rights = "reads, writes decisions" if writes_decisions else "reads"
+        add_entry(session, actor=actor, action="reader.grant", project=None, subject=role, after=rights)
     return was_made
 
 
@@ -71,7 +83,7 @@ def _refuse_a_writer(connection: Connection, role: str) -> None:
         raise StoreError(f"role {role!r}: it may change the tables already; take another for those who only read")
 
 
-def _grant(connection: Connection, role: str) -> None:
+def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None:
     name, schema = sql.Identifier(role), sql.SQL("SCHEMA public")
     database = sql.Identifier(str(connection.engine.url.database))
     _execute(connection, "GRANT CONNECT ON DATABASE {} TO {}", database, name)
@@ -84,7 +96,11 @@ def _grant(connection: Connection, role: str) -> None:
         _execute(connection, "REVOKE SELECT ON {} FROM {}", sql.Identifier(table), name)
         _execute(connection, "GRANT SELECT ({}) ON {} TO {}", sql.SQL(", ").join(shown), sql.Identifier(table), name)
     _execute(connection, "ALTER DEFAULT PRIVILEGES IN {} GRANT SELECT ON TABLES TO {}", schema, name)
-    _execute(connection, "ALTER ROLE {} SET default_transaction_read_only = on", name)
+    if writes_decisions:
+        for grant in _DECISIONS:
+            _execute(connection, grant, name)
+    reads_only = sql.SQL("off" if writes_decisions else "on")
+    _execute(connection, "ALTER ROLE {} SET default_transaction_read_only = {}", name, reads_only)
 
 
 def _execute(connection: Connection, statement: str, *parts: sql.Composable) -> None:

@@ -10,6 +10,7 @@ import psycopg
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import QueuePool
 
 from db.errors import StoreError
 from db.server import embedded, migrate
@@ -77,6 +78,12 @@ def open_sibling(engine: Engine, database: str) -> Iterator[Engine]:
     """
     with _connected(engine.url.set(database=database), CONNECTIONS) as other:
         yield other
+
+
+def connections_of(engine: Engine) -> int:
+    """The most connections that an engine of `open_store` has at once."""
+    assert isinstance(engine.pool, QueuePool)
+    return engine.pool.size()
 
 
 def parse_url(url: str) -> URL:

@@ -6,6 +6,8 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from db.server.room import is_full
+
 # libpq and the server say these in English: the first is never translated here, the second only if it was set up so
 _REFUSED_CONNECTIONS = (
     (
@@ -89,6 +91,11 @@ def way_out_of_failure(error: DBAPIError | PoolTimeoutError, *, connections: int
         return (
             f"all {connections} connections of this process are in use, and none came free; raise database_connections "
             "(ROOFWATCH_DATABASE_CONNECTIONS), or have fewer ask at once"
+        )
+    if is_full(error):
+        return (
+            f"{first_line(error)}: the server's disk is full, and nothing half-done was kept; make room there, for "
+            "example by `roofwatch db prune`, and try again"
         )
     cause = error.orig
     if isinstance(cause, psycopg.errors.InsufficientPrivilege):

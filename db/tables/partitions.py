@@ -36,10 +36,11 @@ def ensure_partitions(engine: Engine, day: date) -> None:
     """
     if not FIRST_DAY <= day <= datetime.now(UTC).date() + AHEAD:
         return
-    months = (day.replace(day=1), _next_month(day))
+    months = (day.replace(day=1), next_month(day))
     wanted = {partition_name(table, month): (table, month) for month in months for table in PARTITIONED}
     with engine.connect() as connection:
-        missing = [wanted[name] for name in wanted if name not in _names(connection)]
+        there = _names(connection)
+    missing = [made for name, made in wanted.items() if name not in there]
     for table, month in missing:
         # one by one: whoever holds the lock of one table never waits for another's
         try:
@@ -64,7 +65,7 @@ def partition_name(table: str, month: date) -> str:
     return f"{table}_{month:%Y_%m}"
 
 
-def _next_month(day: date) -> date:
+def next_month(day: date) -> date:
     return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
@@ -83,7 +84,7 @@ def _make(connection: Connection, table: str, month: date) -> None:
     name = partition_name(table, month)
     if name in _names(connection):
         return
-    limits = f"'{month}' AND measured_on < '{_next_month(month)}'"
+    limits = f"'{month}' AND measured_on < '{next_month(month)}'"
     connection.execute(text(f"LOCK TABLE ONLY {table} IN SHARE UPDATE EXCLUSIVE MODE"))
     connection.execute(text(f"LOCK TABLE {SCHEMA}.{table}_default IN ACCESS EXCLUSIVE MODE"))
     connection.execute(text(f"CREATE TABLE {SCHEMA}.{name} (LIKE {table} INCLUDING ALL)"))
@@ -96,6 +97,6 @@ def _make(connection: Connection, table: str, month: date) -> None:
     connection.execute(
         text(
             f"ALTER TABLE {table} ATTACH PARTITION {SCHEMA}.{name} "
-            f"FOR VALUES FROM ('{month}') TO ('{_next_month(month)}')"
+            f"FOR VALUES FROM ('{month}') TO ('{next_month(month)}')"
         )
     )

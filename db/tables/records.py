@@ -5,7 +5,7 @@ What many runs share has a row of its own (project, environment, commit, case, s
 hangs on its run and goes with it. Constraints are named, so that a migration can speak of them.
 """
 
-from db.tables.judgements import ChangePointRow, RegressionRow
+from db.tables.judgements import ChangePointRow, JudgedHistoryRow, RegressionRow, StandingRow
 from db.tables.results import (
     AccuracyRow,
     CompilationRow,
@@ -38,12 +38,14 @@ __all__ = [
     "CompilationRow",
     "CountersRow",
     "EnvironmentRow",
+    "JudgedHistoryRow",
     "MeasurementRow",
     "ProjectRow",
     "RegressionRow",
     "RunRow",
     "SampleSetRow",
     "SeriesRow",
+    "StandingRow",
     "StaticFactRow",
     "TensorErrorRow",
 ]

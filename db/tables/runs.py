@@ -146,9 +146,10 @@ class RunRow(Base):
     """`content_hash` tells whether a run that comes again is the same; `unread_fields` keeps what has no column, by
     path in the record: what a newer harness wrote and this version does not know, and what no query asks for. What
     hangs on a run does so by its `number`, which is shorter than its id; `measured_on`, the day in UTC, says in which
-    partition to look for it. The lists of ids are in the order of the record, and so are the counts of launches that
-    were timed, 0 where none was. `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run
-    on purpose has its time (`retention.py`).
+    partition to look for it. `project_id` is its commit's, so that the runs of a project are found at once. The lists
+    of ids are in the order of the record, and so are the counts of launches that were timed, 0 where none was.
+    `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run on purpose has its time
+    (`retention.py`).
     """
 
     __tablename__ = "run"
@@ -157,6 +158,15 @@ class RunRow(Base):
         Index(None, "commit_id"),
         Index(None, "environment_id"),
         Index(None, "started_at"),
+        # all that series want to know of a run: rows, with their lists, lie far apart where projects take turns
+        Index(
+            None,
+            *("project_id", "started_at"),
+            postgresql_include=[
+                *("branch", "is_dirty", "pair_id"),
+                *("number", "run_id", "commit_id", "environment_id", "harness_version"),
+            ],
+        ),
         Index(None, "pair_id", postgresql_where=text("pair_id IS NOT NULL")),
         one_of("pair_side", Side, optional=True),
         CheckConstraint("(pair_id IS NULL) = (pair_side IS NULL)", name="pair_has_side"),
@@ -164,6 +174,7 @@ class RunRow(Base):
 
     run_id: Mapped[UUID] = mapped_column(primary_key=True)
     number: Mapped[int] = mapped_column(Integer, Identity())
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
     commit_id: Mapped[int] = mapped_column(ForeignKey(CommitRow.id, ondelete="CASCADE"))
     environment_id: Mapped[int] = mapped_column(ForeignKey(EnvironmentRow.id))
     content_hash: Mapped[str]

@@ -80,6 +80,31 @@ def prune(
         print_table(pruned_table(pruned, is_dry_run=dry_run))
 
 
+@db_app.command("arrange")
+def arrange(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which months would be.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put the measurements of months that have ended in an order that trends are read from quickly.
+
+    For once a month, at night. A month needs as much free disk as it takes; those that are in order already stay as
+    they are. The store is used meanwhile.
+    """
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.store.keeping import arrange_store, arranged_table
+    from roofwatch.terminal import print_json, print_note, print_table
+
+    with open_configured_store() as engine:
+        arranged = arrange_store(engine, is_dry_run=dry_run)
+    if as_json:
+        print_json({"is_dry_run": dry_run, "months": arranged})
+    elif arranged:
+        print_table(arranged_table(arranged, is_dry_run=dry_run))
+    else:
+        print_note("all months that have ended are in order")
+
+
 @db_app.command("export")
 def export(
     file: Annotated[Path, typer.Argument(help="To write, for example history.jsonl.zst.", show_default=False)],
@@ -201,9 +226,14 @@ def verify(*, as_json: AsJson = False) -> None:
 @db_app.command("grant-reader")
 def grant_reader(
     role: Annotated[str, typer.Argument(help="Of Postgres; made if it is not there.", show_default=False)],
+    *,
+    decisions: Annotated[
+        bool, typer.Option("--decisions", help="It may also write down what people decide about regressions.")
+    ] = False,
 ) -> None:
     """Let a role of Postgres read everything but what tokens are known by, and change nothing: for a dashboard.
 
+    The dashboard that people sign in to needs --decisions; without it a role that had that loses it.
     One that is made, or is to have another password, gets that of the environment variable ROOFWATCH_READER_PASSWORD.
     """
     import os
@@ -214,5 +244,7 @@ def grant_reader(
     from roofwatch.terminal import print_note
 
     with open_configured_store() as engine:
-        was_made = grant(engine, role, password=os.environ.get("ROOFWATCH_READER_PASSWORD") or None, actor=ACTOR)
-    print_note(f"role {role} {'was made and' if was_made else ''} may read, and change nothing".replace("  ", " "))
+        password = os.environ.get("ROOFWATCH_READER_PASSWORD") or None
+        was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
+    may = "may read, and write decisions" if decisions else "may read, and change nothing"
+    print_note(f"role {role} {'was made and ' if was_made else ''}{may}")

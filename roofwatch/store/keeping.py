@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from rich.table import Table
@@ -17,11 +17,13 @@ from collector.metrics import format_bytes
 from collector.run import Progress
 from db.errors import StoreError
 from db.keeping.aged_parts import Part
+from db.keeping.arranging import Arranged, arrange
 from db.keeping.backup import write_backup
 from db.keeping.exporting import export_lines
 from db.keeping.importing import Imported, import_lines
 from db.keeping.retention import Pruned, prune
 from db.keeping.verify import Verification, verify_store
+from roofwatch.cycles import look_for_cycles_seldom
 from roofwatch.settings import load_settings
 from roofwatch.store.access import ACTOR
 from roofwatch.store.archive_file import check_archive, read_archive, write_archive
@@ -87,6 +89,29 @@ def pruned_table(pruned: Sequence[Pruned], *, is_dry_run: bool) -> Table:
     return table
 
 
+def arrange_store(engine: Engine, *, is_dry_run: bool) -> list[Arranged]:
+    """Arrange the months that have ended.
+
+    Raises:
+        StoreError: a month could not be exchanged; those before it are done.
+    """
+    with progress("arranging") as show:
+
+        def on_progress(month: date) -> None:
+            show(Progress(0, 0, f"{month:%Y-%m}"))
+
+        return arrange(engine, now=datetime.now(UTC), is_dry_run=is_dry_run, on_progress=on_progress)
+
+
+def arranged_table(arranged: Sequence[Arranged], *, is_dry_run: bool) -> Table:
+    titles = ("month", "measurements", "pages of a series before", "after")
+    table = Table(*titles, title="would be arranged" if is_dry_run else "arranged")
+    for one in arranged:
+        pages = (f"{one.pages_before:.1f}", f"{one.pages_after:.1f}")
+        table.add_row(f"{one.month:%Y-%m}", str(one.row_count), *pages)
+    return table
+
+
 def export_store(engine: Engine, path: Path) -> Exported:
     """Write an export; the file is there once it is whole.
 
@@ -106,6 +131,7 @@ def import_store(engine: Engine, path: Path, *, takes_trust: bool) -> Imported:
         StoreError: the file is not whole, or holds what cannot be stored.
         RecordError: it holds what is no record.
     """
+    look_for_cycles_seldom()
     with _counting("checking", "bytes") as on_progress:
         manifest = check_archive(path, on_progress=on_progress)
     with _counting("importing", "bytes") as on_progress:

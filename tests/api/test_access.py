@@ -163,7 +163,8 @@ def test_a_token_that_asks_too_often_waits_and_others_do_not(filled: Engine, mak
     seconds = [0.0]
     limits = Limits(requests_per_s=0.5, request_burst=2)
     hasty, other = headers_of(make_token(Scope.READ)), headers_of(make_token(Scope.READ))
-    client = TestClient(make_app(filled, limits, now_s=lambda: seconds[0]))
+    clocks: dict[str, Any] = {"now": lambda: NOW + timedelta(seconds=seconds[0]), "now_s": lambda: seconds[0]}
+    client = TestClient(make_app(filled, limits, **clocks))
 
     said = [client.get("/v1/projects", headers=hasty) for _ in range(3)]
 
@@ -172,6 +173,16 @@ def test_a_token_that_asks_too_often_waits_and_others_do_not(filled: Engine, mak
     assert client.get("/v1/projects", headers=other).status_code == 200
     seconds[0] = 2.0
     assert client.get("/v1/projects", headers=hasty).status_code == 200
+
+
+def test_processes_of_one_store_count_together(filled: Engine, make_token: MakeToken) -> None:
+    limits = Limits(requests_per_s=0.5, request_burst=3)
+    one, another = (TestClient(make_app(filled, limits)) for _ in range(2))
+    hasty = headers_of(make_token(Scope.READ))
+
+    said = [client.get("/v1/projects", headers=hasty).status_code for client in (one, another, one, another, one)]
+
+    assert said == [200, 200, 200, 429, 429]
 
 
 def test_no_log_line_has_a_token_or_what_a_client_wrote(

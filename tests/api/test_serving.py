@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.orm import Session
+from starlette.testclient import TestClient
 
 from api.limits import Limits
 from collector.keeping.sending import HttpSender
@@ -23,7 +25,7 @@ from db.access.values import Scope
 from db.errors import StoreError
 from db.queries import list_runs
 from roofwatch.store.access import create_project_token
-from tests.api.conftest import MakeToken
+from tests.api.conftest import MakeToken, make_app
 from tests.api.gate import Gate
 from tests.api.serving import served
 from tests.builders import PROJECT, make_record
@@ -145,6 +147,16 @@ def test_a_record_waits_in_the_spool_while_the_database_is_down(
     assert len(up.sent) == 1
     with Session(store) as session:
         assert [run.run_id for run in list_runs(session, PROJECT)] == [str(record.run_id)]
+
+
+def test_as_many_requests_are_worked_on_as_there_are_connections_for_them(database_url: URL) -> None:
+    engine = create_engine(database_url, pool_size=4)
+    with TestClient(make_app(engine, judges=True)) as client:
+        assert client.portal is not None
+        threads = client.portal.call(lambda: to_thread.current_default_thread_limiter().total_tokens)
+    engine.dispose()
+
+    assert threads == 3
 
 
 def status_of(url: str) -> tuple[int, str | None]:

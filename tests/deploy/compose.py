@@ -40,6 +40,17 @@ def substitute(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
+def environment_seen(service: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
+    """What a service's process sees: what is written, and of what is only named what is set.
+
+    Raises:
+        KeyError: as `substitute`.
+    """
+    given: Mapping[str, str | None] = service["environment"]
+    written = {name: substitute(text, variables) for name, text in given.items() if text is not None}
+    return written | {name: variables[name] for name, text in given.items() if text is None and name in variables}
+
+
 def strings(value: object) -> Iterator[str]:
     """All text in a part of the document, keys included."""
     if isinstance(value, str):

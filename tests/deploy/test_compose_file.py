@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from roofwatch import __version__
+from roofwatch.settings import setting_names
 from tests.deploy.compose import COMPOSE_FILE, read_compose, read_services, strings, substitute
 from tests.docs.command_line import check_roofwatch
 
@@ -38,9 +40,9 @@ def test_a_file_that_does_not_keep_to_it_would_be_noticed(tmp_path: Path) -> Non
     assert check_against_the_specification(broken).returncode == 1
 
 
-def test_the_services_are_postgres_its_migration_the_api_and_the_dashboard() -> None:
-    assert list(SERVICES) == ["postgres", "migrate", "api", "dashboard"]
-    assert OURS == ["migrate", "api", "dashboard"]
+def test_the_services_are_postgres_its_migration_and_reader_the_api_and_the_dashboard() -> None:
+    assert list(SERVICES) == ["postgres", "migrate", "reader", "api", "dashboard"]
+    assert OURS == ["migrate", "reader", "api", "dashboard"]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -68,22 +70,67 @@ def test_postgres_runs_as_an_ordinary_user() -> None:
     assert SERVICES["postgres"]["user"] == "postgres"
 
 
-@pytest.mark.parametrize("variables", [{}, {"POSTGRES_PASSWORD": ""}])
+PASSWORDS = {
+    "postgres": {"POSTGRES_PASSWORD": "POSTGRES_PASSWORD"},
+    "migrate": {"PGPASSWORD": "POSTGRES_PASSWORD"},
+    "reader": {"PGPASSWORD": "POSTGRES_PASSWORD", "ROOFWATCH_READER_PASSWORD": "READER_PASSWORD"},
+    "api": {"PGPASSWORD": "POSTGRES_PASSWORD"},
+    "dashboard": {"PGPASSWORD": "READER_PASSWORD"},
+}
+
+
 @pytest.mark.parametrize("service", SERVICES)
-def test_no_service_has_a_password_unless_one_is_set(service: str, variables: dict[str, str]) -> None:
-    passwords = [text for name, text in SERVICES[service]["environment"].items() if "PASSWORD" in name]
+def test_a_service_has_the_passwords_that_it_needs_and_only_as_they_are_set(service: str) -> None:
+    given = {name: text for name, text in SERVICES[service]["environment"].items() if "PASSWORD" in name}
 
-    assert len(passwords) == 1
-    with pytest.raises(KeyError, match="POSTGRES_PASSWORD"):
-        substitute(passwords[0], variables)
+    assert set(given) == set(PASSWORDS[service])
+    for name, text in given.items():
+        variable = PASSWORDS[service][name]
+        assert substitute(text, {variable: "x"}) == "x"
+        for unset in ({}, {variable: ""}):
+            with pytest.raises(KeyError, match=variable):
+                substitute(text, unset)
 
 
-def test_the_password_is_in_the_environment_of_its_service_and_nowhere_else() -> None:
+def test_secrets_are_in_the_environment_of_their_services_and_nowhere_else() -> None:
     document = read_compose()
     for part in (*document["services"].values(), document["x-roofwatch"]):
         del part["environment"]
 
-    assert [text for text in strings(document) if "PASSWORD" in text] == []
+    assert [text for text in strings(document) if re.search("PASSWORD|SECRET", text)] == []
+
+
+def test_the_secrets_of_signing_in_are_passed_on_to_the_dashboard_alone_and_only_where_they_are_set() -> None:
+    secrets = {name for service in SERVICES.values() for name in service["environment"] if name.endswith("_SECRET")}
+
+    assert secrets == {"ROOFWATCH_SIGN_IN_CLIENT_SECRET", "ROOFWATCH_SIGN_IN_COOKIE_SECRET"}
+    assert all(SERVICES["dashboard"]["environment"][name] is None for name in secrets)
+    assert all(not secrets & set(SERVICES[name]["environment"]) for name in SERVICES if name != "dashboard")
+
+
+def test_every_setting_that_the_dashboard_reads_can_be_set() -> None:
+    passed_on = {name.removeprefix("ROOFWATCH_").lower() for name in SERVICES["dashboard"]["environment"]}
+    of_signing_in = {name for name in setting_names() if name.startswith("sign_in_")}
+
+    assert of_signing_in | {"dashboard_url", "triagers", "database_connections"} <= passed_on
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_what_is_passed_on_is_a_setting(service: str) -> None:
+    others = {"PGPASSWORD", "ROOFWATCH_READER_PASSWORD"}
+    known = {f"ROOFWATCH_{name.upper().replace('.', '_')}" for name in setting_names()}
+
+    assert set(SERVICES[service]["environment"]) - others <= known
+
+
+def test_the_dashboard_has_the_role_that_the_reader_makes_and_no_other() -> None:
+    role = SERVICES["reader"]["command"][2]
+
+    assert SERVICES["reader"]["command"][:2] == ["db", "grant-reader"]
+    assert make_url(SERVICES["dashboard"]["environment"]["ROOFWATCH_DATABASE_URL"]).username == role
+    owners = {make_url(SERVICES[name]["environment"]["ROOFWATCH_DATABASE_URL"]).username for name in ("migrate", "api")}
+    assert owners == {SERVICES["postgres"]["environment"]["POSTGRES_USER"]}
+    assert role not in owners
 
 
 @pytest.mark.parametrize("service", OURS)
@@ -101,8 +148,8 @@ def test_what_stays_up_says_whether_it_is_healthy_and_comes_back(service: str) -
 def test_the_migration_waits_for_postgres_and_what_serves_for_the_migration() -> None:
     # `up --wait` takes a service that ends for a failure unless another one waits for just that
     assert SERVICES["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
-    for service in ("api", "dashboard"):
-        assert SERVICES[service]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
+    for service, before in (("reader", "migrate"), ("api", "migrate"), ("dashboard", "reader")):
+        assert SERVICES[service]["depends_on"][before]["condition"] == "service_completed_successfully"
 
 
 def test_only_the_api_and_the_dashboard_can_be_reached_and_only_from_this_machine() -> None:

@@ -18,11 +18,13 @@ from sqlalchemy import URL, make_url
 
 from db.server.migrate import current_revision, head_revision
 from db.server.session import open_server
-from tests.deploy.compose import ROOT, read_services, substitute
+from tests.deploy.compose import ROOT, environment_seen, read_services
 
 SERVICES = read_services()
 IN_CONTAINER = re.compile(r"http://127\.0\.0\.1:\d+")
+READER = SERVICES["reader"]["command"][2]
 PASSWORD = """p@ss:/%w#rd ?&='"\\$x"""
+READER_PASSWORD = PASSWORD[::-1]
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def owned_database(empty_database_url: URL) -> Iterator[URL]:
     given = make_url(SERVICES["migrate"]["environment"]["ROOFWATCH_DATABASE_URL"]).set(username=name)
     superuser = empty_database_url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(superuser, autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(owner, PASSWORD))
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN CREATEROLE PASSWORD {}").format(owner, PASSWORD))
         try:
             database = sql.Identifier(str(empty_database_url.database))
             admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, owner))
@@ -43,12 +45,22 @@ def owned_database(empty_database_url: URL) -> Iterator[URL]:
             )
         finally:
             admin.execute(sql.SQL("REASSIGN OWNED BY {} TO CURRENT_USER").format(owner))
-            admin.execute(sql.SQL("DROP ROLE {}").format(owner))
+            for role in (reader_of(name), name):
+                if admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is not None:
+                    admin.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+                    admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+
+
+def reader_of(owner: str) -> str:
+    """What the role of the dashboard is called in this test."""
+    return f"{READER}_{owner}"
 
 
 def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[str, str]:
     """What the service's process sees, with the database of this test in place of the one of the network."""
-    given = {name: substitute(text, {"POSTGRES_PASSWORD": PASSWORD}) for name, text in service["environment"].items()}
+    given = environment_seen(service, {"POSTGRES_PASSWORD": PASSWORD, "READER_PASSWORD": READER_PASSWORD})
+    if make_url(given["ROOFWATCH_DATABASE_URL"]).username == READER:
+        database = database.set(username=reader_of(str(database.username)))
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -58,8 +70,9 @@ def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[s
     }
 
 
-def command_of(service: dict[str, Any]) -> list[str]:
-    return [sys.executable, "-c", "from roofwatch.cli import main; main()", *service["command"]]
+def command_of(service: dict[str, Any], owner: str) -> list[str]:
+    arguments = [reader_of(owner) if argument == READER else argument for argument in service["command"]]
+    return [sys.executable, "-c", "from roofwatch.cli import main; main()", *arguments]
 
 
 def test_the_migration_reaches_the_database_whatever_characters_the_password_has(
@@ -68,7 +81,7 @@ def test_the_migration_reaches_the_database_whatever_characters_the_password_has
     service = SERVICES["migrate"]
 
     done = subprocess.run(
-        command_of(service),
+        command_of(service, str(owned_database.username)),
         env=environment_of(service, owned_database, tmp_path),
         cwd=tmp_path,
         capture_output=True,
@@ -87,7 +100,12 @@ def test_a_wrong_password_is_refused_and_not_shown(owned_database: URL, tmp_path
     environment = environment_of(service, owned_database, tmp_path) | {"PGPASSWORD": "hunter2"}
 
     done = subprocess.run(
-        command_of(service), env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        command_of(service, str(owned_database.username)),
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 2
@@ -101,8 +119,15 @@ def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does
 ) -> None:
     service = SERVICES[name]
     environment = environment_of(service, owned_database, tmp_path)
-    subprocess.run(command_of(SERVICES["migrate"]), env=environment, cwd=tmp_path, capture_output=True, check=True)
-    command = command_of(service)
+    for before in ("migrate", "reader"):
+        subprocess.run(
+            command_of(SERVICES[before], str(owned_database.username)),
+            env=environment_of(SERVICES[before], owned_database, tmp_path),
+            cwd=tmp_path,
+            capture_output=True,
+            check=True,
+        )
+    command = command_of(service, str(owned_database.username))
     with socket.create_server(("127.0.0.1", 0)) as free:  # instead of the one that the container has to itself
         command[command.index("--port") + 1] = str(free.getsockname()[1])
 

@@ -1,8 +1,8 @@
 """An export holds what cannot be found out again, and importing it makes the same rows."""
 
-import gzip
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from io import BytesIO
@@ -11,29 +11,48 @@ from typing import Any
 
 import orjson
 import pytest
-import zstandard
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
-from collector.errors import RecordError
 from collector.record import RunRecord
 from db.access.audit import list_entries
 from db.access.tokens import create_token
 from db.access.trust import list_trusted, trust_repository
 from db.access.values import Scope, TriageState
+from db.alerts.outbox import claim_next
+from db.alerts.standing import list_alerts, write_steps
+from db.alerts.values import Alert, AlertEvent, AlertState, AlertStep, Fact, Link, Message, Severity, Telling
 from db.artefacts import read_artefact, store_artefact
-from db.errors import StoreError
+from db.bisections.store import claim_bisection, finish_bisection, request_bisection
+from db.bisections.values import (
+    Answer,
+    BisectionCommit,
+    BisectionProgress,
+    BisectionRange,
+    BisectionState,
+    BisectionStep,
+    Standing,
+)
 from db.judged.judgements import replace_regressions
 from db.judged.triage import read_triage, regression_id, set_triage
 from db.keeping.aged_parts import Part
-from db.keeping.archive import Header, Run, run_line, to_bytes
 from db.keeping.exporting import export_lines
 from db.keeping.importing import Imported, import_lines
 from db.keeping.retention import prune
 from db.keeping.verify import verify_store
+from db.projects import ensure_project
 from db.storing.ingest import ingest_record
 from roofwatch.store.archive_file import check_archive, read_archive, write_archive
-from tests.builders import NOON, PROJECT, make_artefact, make_commit, make_measurement, make_record, make_regression
+from tests.builders import (
+    NOON,
+    PROJECT,
+    make_artefact,
+    make_commit,
+    make_commit_ref,
+    make_measurement,
+    make_record,
+    make_regression,
+)
 from tests.databases import TEMPLATE
 from tests.db.reading.test_records import full_record
 
@@ -73,10 +92,53 @@ def lived_in(store: Engine) -> list[RunRecord]:
     set_triage(
         store, PROJECT, regression_id(found), TriageState.EXPECTED, person="somebody", reason="it pays", actor="a test"
     )
+    tell(store)
+    bisect(store)
     trust_repository(store, "owner/name", PROJECT, ["refs/heads/main"], actor="a test")
     now = datetime.now(UTC)
     prune(store, {Part.SAMPLES: 1, Part.TELEMETRY: 1}, now=now, is_dry_run=False, actor="a test")
     return records
+
+
+ALERT = Alert(
+    PROJECT,
+    *("slow", "total\ncommit 2", Severity.CRITICAL, AlertState.FIRING, 2),
+    Message(
+        "12 % slower", (Fact("commit", "<b>two</b>"),), ("@somebody",), (Link("dashboard", "https://example.org"),)
+    ),
+    fired_at=NOON,
+    told_at=NOON,
+)
+ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", "eager", "0" * 40, "1" * 40)
+
+
+def tell(store: Engine) -> None:
+    """An alert of which one channel was told and another was not yet, and one that is over."""
+    over = replace(ALERT, cause="another", state=AlertState.RESOLVED, resolved_at=NOON)
+    tellings = (Telling("mail", AlertEvent.FIRED), Telling("chat", AlertEvent.FIRED))
+    with Session(store) as session, session.begin():
+        ensure_project(session, PROJECT)
+        write_steps(session, [AlertStep(ALERT, tellings), AlertStep(over)], NOON)
+    with claim_next(store, NOON) as claim:
+        assert claim is not None
+        claim.note_sent(NOON)
+
+
+def bisect(store: Engine) -> None:
+    """One that is over, with its answer, and one that waits."""
+    progress = BisectionProgress(
+        (BisectionCommit(make_commit_ref(1), 0.99, Standing.MEASURED, "", 3, 0.05),),
+        (BisectionStep("1" * 40, 8, 0.05, 0.99, "", NOON),),
+        11,
+    )
+    answer = Answer(make_commit_ref(1), make_commit_ref(1), 0.99, 0.05, (0.04, 0.06))
+    with Session(store) as session, session.begin():
+        request_bisection(session, ASKED, requested_by="rule: slow")
+    claim = claim_bisection(store, PROJECT, "any")
+    assert claim is not None
+    finish_bisection(store, claim, BisectionState.FOUND, progress=progress, answer=answer, note="sure")
+    with Session(store) as session, session.begin():
+        request_bisection(session, ASKED, requested_by="somebody")
 
 
 def exported(store: Engine) -> list[bytes]:
@@ -88,21 +150,6 @@ def take(store: Engine, path: Path, *, takes_trust: bool = True) -> Imported:
     return import_lines(
         store, read_archive(path), takes_trust=takes_trust, actor="a test", source_sha256=manifest.sha256
     )
-
-
-def pack(path: Path, lines: list[bytes]) -> Path:
-    path.write_bytes(zstandard.compress(b"".join(lines)))
-    return path
-
-
-def sealed(lines: list[bytes]) -> list[bytes]:
-    """With a manifest that says of the lines what is true."""
-    counts: dict[str, int] = {}
-    for line in lines:
-        kind = line.split(b'"')[3].decode()
-        counts[kind] = counts.get(kind, 0) + 1
-    manifest = {"kind": "manifest", "counts": counts, "sha256": sha256(b"".join(lines)).hexdigest()}
-    return [*lines, orjson.dumps(manifest) + b"\n"]
 
 
 def test_an_import_into_an_empty_store_gives_the_same_export_again(
@@ -137,6 +184,13 @@ def test_every_row_of_a_run_is_the_same_after_an_import(store: Engine, another_s
         "SELECT r.run_id, sha256(x.content) FROM sample_set x JOIN run r ON r.number = x.run_number ORDER BY 1, 2",
         "SELECT name FROM project ORDER BY 1",
         "SELECT sha, kernel, verdict, state, person, reason, changed_at FROM triage",
+        "SELECT name, to_jsonb(alert) - 'id' - 'project_id', alert.message::text "
+        "FROM alert JOIN project ON project.id = project_id ORDER BY rule, cause",
+        "SELECT cause, to_jsonb(delivery) - 'id' - 'alert_id', delivery.message::text "
+        "FROM delivery JOIN alert ON alert.id = alert_id ORDER BY key",
+        "SELECT name, to_jsonb(bisection) - 'project_id' FROM bisection JOIN project ON id = project_id ORDER BY 2",
+        "SELECT to_jsonb(bisection_commit) FROM bisection_commit",
+        "SELECT to_jsonb(bisection_step) FROM bisection_step",
     ):
         with store.connect() as before, another_store.connect() as after:
             assert after.execute(text(query)).all() == before.execute(text(query)).all(), query
@@ -193,6 +247,43 @@ def test_files_come_along_to_the_last_byte(store: Engine, another_store: Engine,
 
     found = read_artefact(another_store, records[-1].run_id, sha256(TRACE).hexdigest())
     assert b"".join(found) == TRACE
+
+
+def test_what_waits_to_be_told_is_told_by_the_store_that_takes_it_and_what_was_told_is_not(
+    store: Engine, another_store: Engine, tmp_path: Path
+) -> None:
+    tell(store)
+    write_archive(tmp_path / "store.zst", exported(store))
+
+    take(another_store, tmp_path / "store.zst")
+
+    with claim_next(another_store, NOON) as claim:
+        assert claim is not None
+        assert claim.delivery.channel == "chat"
+        assert claim.delivery.message == ALERT.message
+        claim.note_sent(NOON)
+    with claim_next(another_store, NOON) as claim:
+        assert claim is None
+
+
+def test_an_alert_and_a_bisection_that_are_known_here_stay_as_they_are(
+    store: Engine, another_store: Engine, tmp_path: Path
+) -> None:
+    tell(store)
+    bisect(store)
+    write_archive(tmp_path / "store.zst", exported(store))
+    seen = replace(ALERT, state=AlertState.RESOLVED, episode=3, resolved_at=NOON)
+    with Session(another_store) as session, session.begin():
+        ensure_project(session, PROJECT)
+        write_steps(session, [AlertStep(seen)], NOON)
+        request_bisection(session, ASKED, requested_by="somebody here")
+
+    imported = take(another_store, tmp_path / "store.zst")
+
+    assert (imported.new_counts["alert"], imported.known_counts["alert"]) == (1, 1)
+    assert (imported.new_counts["bisection"], imported.known_counts["bisection"]) == (1, 1)
+    with Session(another_store) as session:
+        assert [alert.episode for alert in list_alerts(session, PROJECT) if alert.cause == ALERT.cause] == [3]
 
 
 def test_what_was_decided_last_counts(store: Engine, another_store: Engine, tmp_path: Path) -> None:
@@ -262,94 +353,3 @@ def test_an_export_sees_one_state_of_the_store(store: Engine) -> None:
     ingest_record(store, make_record(2))
 
     assert orjson.loads([*begun, *lines][-1])["counts"]["run"] == 1
-
-
-HEADER = to_bytes(Header(made_at=NOON, schema_revision="0009"))
-
-
-def run_of(record: RunRecord) -> bytes:
-    head = Run(is_quarantined=False, content_hash=record.content_hash, ingested_at=NOON, record={})
-    return run_line(head, record.to_json())
-
-
-@pytest.mark.parametrize(
-    ("damage", "complaint"),
-    [
-        (lambda data: data[:-20], "damaged|ends too early"),
-        (lambda data: data[: len(data) // 2], "damaged|ends too early"),
-        (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "damaged|does not hold what it says"),
-        (lambda _: b"", "ends too early"),
-        (lambda _: b"PK\x03\x04 no export", "damaged, or no export"),
-        (lambda _: gzip.compress(b"x"), "damaged, or no export"),
-        (lambda _: zstandard.compress(b"no line of ours\n"), "not a line of an export"),
-        (lambda data: data + data, "goes on after its end"),
-    ],
-)
-def test_a_file_that_is_not_whole_is_not_believed(tmp_path: Path, damage: Any, complaint: str) -> None:
-    path = tmp_path / "store.zst"
-    write_archive(path, sealed([HEADER, run_of(make_record(1))]))
-    assert check_archive(path).counts == {"header": 1, "run": 1}
-
-    path.write_bytes(damage(path.read_bytes()))
-
-    with pytest.raises(StoreError, match=complaint):
-        check_archive(path)
-
-
-def test_a_file_with_a_line_more_or_less_is_not_believed(tmp_path: Path) -> None:
-    lines = sealed([HEADER, run_of(make_record(1)), run_of(make_record(2))])
-
-    for changed in ([*lines[:1], *lines[2:]], [*lines[:2], lines[1], *lines[2:]]):
-        with pytest.raises(StoreError, match="does not hold what it says"):
-            check_archive(pack(tmp_path / "store.zst", changed))
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ({"kind": "triage", "project": "p"}, "triage: regression_id: Field required"),
-        ({"kind": "trusted_repository", "repository": "a", "project": "b", "refs": [], "created_at": NOON}, "refs"),
-        ({"kind": "audit", "at": "yesterday", "actor": "a", "action": "b", "subject": "c"}, "audit: at"),
-        (
-            {"kind": "run", "is_quarantined": False, "content_hash": "x", "ingested_at": NOON, "record": {}},
-            "run: content_hash",
-        ),
-    ],
-)
-def test_a_line_that_says_what_cannot_be_is_named(tmp_path: Path, line: dict[str, Any], complaint: str) -> None:
-    path = pack(tmp_path / "store.zst", sealed([HEADER, orjson.dumps(line) + b"\n"]))
-
-    with pytest.raises(StoreError, match=rf"store.zst: line 2: .*{complaint}"):
-        list(read_archive(path))
-
-
-def test_json_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
-    deep = b'{"kind":"run","record":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
-
-    with pytest.raises(StoreError, match="line 2: run: "):
-        list(read_archive(pack(tmp_path / "store.zst", sealed([HEADER, deep]))))
-
-
-def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofwatch.store.archive_file._LINE_BYTES", 2**21)
-
-    with pytest.raises(StoreError, match="a line of more than 2097152 bytes"):
-        check_archive(pack(tmp_path / "store.zst", [b"x" * 2**24]))
-
-
-def test_what_the_store_refuses_is_named_by_its_line(store: Engine, tmp_path: Path) -> None:
-    run = {"kind": "run", "is_quarantined": False, "content_hash": "0" * 64, "ingested_at": NOON}
-    deed = dict.fromkeys(("person", "project", "before", "after", "reason"))
-    hostile: list[tuple[dict[str, Any], str]] = [
-        (run | {"record": {}}, "not a roofwatch record"),
-        (run | {"record": make_record().model_dump(mode="json")}, "has not the content that its sha256 is of"),
-        (
-            {"kind": "audit", "at": NOON, "actor": "a\0b", "action": "b", "subject": "c", **deed},
-            "audit: the database refuses a value",
-        ),
-    ]
-
-    for line, complaint in hostile:
-        path = pack(tmp_path / "store.zst", sealed([HEADER, orjson.dumps(line) + b"\n"]))
-        with pytest.raises((StoreError, RecordError), match=f"line 2: .*{complaint}"):
-            take(store, path)

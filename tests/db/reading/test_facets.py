@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from collector.source_line import SourceLine
 from db.queries import read_facets
 from db.reading.facet_values import CaseFacet, Facets
 from db.storing.ingest import ingest_record
@@ -37,6 +38,24 @@ def test_runner_classes_are_named_once(store: Engine) -> None:
     for number, environment in enumerate((make_environment(), make_environment(), another)):
         ingest_record(store, make_record(number, environment=environment))
     assert read(store).runner_classes == (another.runner_class, make_environment().runner_class)
+
+
+def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_compiles_says_it_first(
+    store: Engine,
+) -> None:
+    def line(file: str, *, is_jitted: bool) -> SourceLine:
+        return SourceLine(
+            kernel="softmax", implementation="triton", function="f", file=file, line=1, is_jitted=is_jitted
+        )
+
+    lines = [
+        (line("old.py", is_jitted=True),),
+        (line("launcher.py", is_jitted=False), line("kernel.py", is_jitted=True)),
+        (),
+    ]
+    for number, own in enumerate(lines):
+        ingest_record(store, make_record(number, source_lines=own))
+    assert read(store).source_files == {"softmax": "kernel.py"}
 
 
 def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,20 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill, fill_checks, settle
+from ci.alerts.looking import AlertPlan, look
+from ci.alerts.rules import parse_rules
 from db import queries
 from db.judged.judging import read_run_state
 from db.projects import delete_project
-from db.reading.comparing import find_runs_to_compare
-from db.reading.time_columns import list_case_row_ids, list_restless, read_time_columns
+from db.reading.codes import list_failed_checks, read_codes
+from db.reading.comparing import find_runs_to_compare, read_case_of_both, read_runs_of_commits
+from db.reading.error_columns import read_error_columns
+from db.reading.news import list_judged_runs, read_news
+from db.reading.time_columns import list_case_row_ids, read_time_columns
+from db.reading.trend import TrendQuestion
 from db.tables.partitions import PARTITIONED
 from db.values import SeriesKey
+from tests.builders import NOON
 from tests.databases import Databases
 
 SHAPE = Shape("planned", run_count=60, series_count=100, day_count=50)
@@ -48,11 +56,38 @@ def run_of(session: Session) -> tuple[str, str]:
     return run.run_id, run.commit.sha
 
 
+RULES = """
+[channels]
+chat = { kind = "apprise", url_env = "CHAT" }
+[[rules]]
+name = "slower"
+kind = "regression"
+channels = ["chat"]
+[[rules]]
+name = "wasteful"
+kind = "utilisation"
+runs = 3
+objective = 0.4
+channels = ["chat"]
+[[rules]]
+name = "less accurate"
+kind = "accuracy"
+runs = 3
+grown_by = 0.5
+channels = ["chat"]
+[[rules]]
+name = "silent"
+kind = "silence"
+channels = ["chat"]
+"""
 QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_projects": queries.list_projects,
     "list_commits": lambda session: queries.list_commits(session, PROJECT),
     "list_runs": lambda session: queries.list_runs(session, PROJECT),
-    "find_run": lambda session: queries.find_run(session, PROJECT, run_of(session)[1]),
+    "read_runs_of_commits": lambda session: read_runs_of_commits(session, PROJECT, *[run_of(session)[1]] * 2),
+    "read_case_of_both": lambda session: read_case_of_both(
+        session, PROJECT, run_of(session)[1], run_of(session)[1], KEY.case_id, runner_class=KEY.runner_class
+    ),
     "run_detail": lambda session: queries.run_detail(session, run_of(session)[0]),
     "load_record without its samples": lambda session: _whole_record(session),
     "list_series_keys": lambda session: queries.list_series_keys(session, PROJECT, metric="median_ns"),
@@ -62,12 +97,34 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "read_series of subjects": lambda session: queries.read_series(
         session, PROJECT, subjects=[(KEY.case_id, "triton")], include_pairs=True, include_conditions=True
     ),
+    "read_trend of two metrics": lambda session: queries.read_trend(
+        session, TrendQuestion(PROJECT, (KEY, replace(KEY, metric="utilisation")), length=20, end=run_of(session)[1])
+    ),
+    "list_window_ends": lambda session: queries.list_window_ends(session, TrendQuestion(PROJECT, (KEY,), length=20)),
     "list_pairs": lambda session: queries.list_pairs(session, PROJECT),
+    "read_facets": lambda session: queries.read_facets(session, PROJECT),
+    "list_triaged": lambda session: queries.list_triaged(session, PROJECT),
+    "read_triage": lambda session: queries.read_triage(session, PROJECT),
+    "list_entries": lambda session: queries.list_entries(session, PROJECT),
+    "list_runner_standings": lambda session: queries.list_runner_standings(session, PROJECT),
+    "list_fleet_runs": lambda session: queries.list_fleet_runs(session, PROJECT, limit=20),
+    "read_run_energies": lambda session: queries.read_run_energies(session, [run_of(session)[0]]),
+    "list_kernel_costs": lambda session: queries.list_kernel_costs(session, [run_of(session)[0]]),
+    "list_case_costs": lambda session: queries.list_case_costs(session, [run_of(session)[0]], limit=20),
+    "read_case_history": lambda session: queries.read_case_history(session, PROJECT, KEY.case_id, limit=20),
+    "list_artefacts": lambda session: queries.list_artefacts(session, _run_id(session)),
+    "list_bisections": lambda session: queries.list_bisections(session, PROJECT),
+    "read_bisection": lambda session: queries.read_bisection(session, _run_id(session)),
+    "read_newest_bisection": lambda session: queries.read_newest_bisection(session, _run_id(session)),
+    "look for alerts": lambda session: look(session, PROJECT, AlertPlan(parse_rules(RULES)), NOON),
     "list_regressions": lambda session: queries.list_regressions(session, PROJECT),
     "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
     "read_run_state": lambda session: read_run_state(session, _run_id(session)),
     "read_time_columns": lambda session: list(read_time_columns(session, PROJECT, _some_cases(session))),
-    "list_restless": lambda session: list_restless(session, PROJECT, _some_cases(session)),
+    "list_failed_checks": lambda session: list_failed_checks(session, PROJECT, _some_cases(session)),
+    "read_codes": lambda session: read_codes(session, PROJECT, row_ids=_some_cases(session)),
+    "read_error_columns": lambda session: list(read_error_columns(session, PROJECT, _some_cases(session))),
+    "read_news": lambda session: read_news(session, PROJECT, list_judged_runs(session, PROJECT)[-1:], range(10**6)),
 }
 
 
@@ -78,6 +135,11 @@ def test_no_large_table_is_read_from_end_to_end(populated: Engine, question: str
 
     assert plans
     assert [plan for plan in plans if "end to end" in plan] == []
+
+
+def test_every_question_that_a_page_can_ask_is_looked_at() -> None:
+    # that one reads a table of its own, piece by piece through its key
+    assert set(queries.__all__) - {"read_artefact"} <= {question.split()[0] for question in QUESTIONS}
 
 
 def test_a_project_that_goes_does_not_read_large_tables_either(populated: Engine) -> None:

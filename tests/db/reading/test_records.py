@@ -16,7 +16,9 @@ from collector.record import Pairing, RunRecord, Side
 from collector.results import Counters, ProfilerFinding
 from db.errors import StoreError
 from db.queries import load_record, run_detail
+from db.reading.records import load_cases
 from db.storing.ingest import ingest_record
+from db.tables.records import CaseRow, RunRow
 from tests.builders import (
     make_accuracy,
     make_case,
@@ -124,6 +126,7 @@ def full_record(**fields: Any) -> RunRecord:
             offset_ms=(0.0, 50.5),
             sm_clock_mhz=(1980.0, None),
             clock_event_reasons=(("sw_power_cap",), ()),
+            at_ceilings=(DeviceState(reading_count=2, sm_clock_mhz=1755.0, clock_event_reasons=("sw_power_cap",)),),
         ),
         spent_ns={"timing": 10**12, "check": 1},
         commit=make_commit(3, is_dirty=True, branch=None, subject="Grüße, 世界"),
@@ -242,6 +245,36 @@ def test_a_run_whose_samples_are_gone_says_so_and_keeps_what_was_summed_up(store
 
     assert detail is not None
     assert [(case.median_ns, case.sample_count) for case in detail.cases] == [(10_000, 6)]
+
+
+def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
+    whole, other = full_record(), make_record(1, measurements=[make_measurement(BACKWARD)])
+    ingest_record(store, whole)
+    ingest_record(store, other)
+
+    with Session(store) as session:
+        records = load_cases(session, RunRow.run_id.in_([whole.run_id, other.run_id]), CaseRow.name == BACKWARD)
+
+    found = {record.run_id: record for record in records}
+    assert found[other.run_id].measurements == other.measurements
+    parts = ("cases", "measurements", "accuracies", "static_facts", "counters")
+    narrowed = {name: tuple(one for one in getattr(whole, name) if one.case_id == BACKWARD) for name in parts}
+    assert narrowed["measurements"]
+    assert len(narrowed["cases"]) < len(whole.cases)
+    assert found[whole.run_id] == whole.model_copy(update=narrowed)
+
+
+def test_of_a_case_whose_samples_are_gone_the_rest_is_read(store: Engine) -> None:
+    record = make_record(measurements=[make_measurement()], accuracies=[make_accuracy()])
+    ingest_record(store, record)
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM sample_set"))
+
+    with Session(store) as session:
+        (found,) = load_cases(session, RunRow.run_id == record.run_id, CaseRow.name == record.measurements[0].case_id)
+
+    assert found.measurements == ()
+    assert found.accuracies == record.accuracies
 
 
 def test_a_run_that_is_not_there_is_named(store: Engine) -> None:

@@ -3,12 +3,15 @@
 import uuid
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from collector.record import RunRecord
-from db.queries import find_run, list_commits, list_projects, list_runs, run_detail
+from db.errors import StoreError
+from db.queries import list_commits, list_projects, list_runs, run_detail
+from db.reading.comparing import find_runs_to_compare, read_runs_of_commits
 from db.storing.ingest import ingest_record
 from db.values import CeilingValue, MeasuredCase, RunSummary, StaticRow
 from tests.builders import (
@@ -26,6 +29,7 @@ from tests.builders import (
     make_record,
     make_static_facts,
     make_tensor_error,
+    sha_of,
 )
 
 
@@ -39,7 +43,7 @@ def test_an_empty_store_has_nothing_and_says_so_without_an_error(store: Engine) 
         assert list_projects(session) == []
         assert list_runs(session, PROJECT) == []
         assert list_commits(session, PROJECT) == []
-        assert find_run(session, PROJECT, make_commit().sha) is None
+        assert find_runs_to_compare(session, PROJECT, make_commit().sha, make_commit(1).sha) == (None, None)
         assert run_detail(session, str(uuid.uuid4())) is None
 
 
@@ -102,10 +106,9 @@ def test_the_newest_run_speaks_for_a_commit(store: Engine) -> None:
     ingest_all(store, newer, older, make_record(1, started_at=NOON + timedelta(days=2)))
 
     with Session(store) as session:
-        found = find_run(session, PROJECT, older.commit.sha)
+        found, nothing = find_runs_to_compare(session, PROJECT, older.commit.sha, sha_of(8))
 
-    assert found is not None
-    assert found.run_id == str(newer.run_id)
+    assert (found, nothing) == (newer.run_id, None)
 
 
 def test_a_clean_whole_run_speaks_for_a_commit_before_newer_dirty_and_paired_ones(store: Engine) -> None:
@@ -115,23 +118,39 @@ def test_a_clean_whole_run_speaks_for_a_commit_before_newer_dirty_and_paired_one
     ingest_all(store, whole, dirty, paired)
 
     with Session(store) as session:
-        found = find_run(session, PROJECT, whole.commit.sha)
+        found, _ = find_runs_to_compare(session, PROJECT, whole.commit.sha, sha_of(8))
 
-    assert found is not None
-    assert found.run_id == str(whole.run_id)
+    assert found == whole.run_id
 
 
 def test_a_run_is_found_by_its_runner_class(store: Engine) -> None:
-    other = make_environment(thread_count=64)
-    ingest_all(store, make_record(started_at=NOON + timedelta(days=1)), make_record(environment=other))
+    other = make_record(environment=make_environment(thread_count=64))
+    ingest_all(store, make_record(started_at=NOON + timedelta(days=1)), other)
+    commits = (PROJECT, other.commit.sha, other.commit.sha)
 
     with Session(store) as session:
-        found = find_run(session, PROJECT, make_commit().sha, runner_class=other.runner_class)
-        nothing = find_run(session, PROJECT, make_commit().sha, runner_class="no such class")
+        found = find_runs_to_compare(session, *commits, runner_class=other.environment.runner_class)
+        nothing = find_runs_to_compare(session, *commits, runner_class="no such class")
 
-    assert found is not None
-    assert found.runner_class == other.runner_class
-    assert nothing is None
+    assert found == (other.run_id, other.run_id)
+    assert nothing == (None, None)
+
+
+def test_of_the_base_the_run_on_the_runner_class_of_the_head_is_read_where_there_is_one(store: Engine) -> None:
+    other = make_environment(thread_count=64)
+    newest_base = make_record(0, started_at=NOON + timedelta(days=1))
+    head, alike_base = make_record(1, environment=other), make_record(0, environment=other)
+    elsewhere = make_record(2, environment=make_environment(thread_count=1))
+    ingest_all(store, newest_base, head, alike_base, elsewhere)
+
+    with Session(store) as session:
+        details = read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(1))
+        unlike, _ = read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(2))
+        with pytest.raises(StoreError, match="no run is stored"):
+            read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(7))
+
+    assert [one.summary.run_id for one in details] == [str(alike_base.run_id), str(head.run_id)]
+    assert unlike.summary.run_id == str(newest_base.run_id)
 
 
 def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: Engine) -> None:

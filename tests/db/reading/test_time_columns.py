@@ -8,7 +8,10 @@ from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from collector.record import RunRecord
-from db.reading.time_columns import list_case_row_ids, list_restless, read_time_columns
+from db.reading.codes import list_failed_checks, read_codes
+from db.reading.error_columns import read_error_columns
+from db.reading.news import list_judged_runs, read_news
+from db.reading.time_columns import list_case_row_ids, read_time_columns
 from db.storing.ingest import ingest_record
 from tests.builders import (
     NOON,
@@ -51,20 +54,52 @@ def test_times_as_columns_are_those_of_the_points(store: Engine) -> None:
     assert not columns[make_series_key(case_id=BACKWARD)].has_failures
 
 
-def test_what_failed_a_check_or_was_compiled_otherwise_is_restless(store: Engine) -> None:
-    def record(number: int, code: str, outcome: Outcome) -> RunRecord:
-        return make_record(
-            number,
-            accuracies=[make_accuracy("softmax/n=1/float32/fwd", outcome=outcome)],
-            static_facts=[
-                make_static_facts("rope/n=1/float32/fwd", code=code),
-                make_static_facts("gelu/n=1/float32/fwd"),
-            ],
-        )
+SOFTMAX, ROPE, GELU = (f"{kernel}/n=1/float32/fwd" for kernel in ("softmax", "rope", "gelu"))
 
-    ingest_all(store, record(0, "a", Outcome.OK), record(1, "b", Outcome.INCORRECT))
+
+def checked(number: int, code: str, outcome: Outcome = Outcome.OK, error: float = 1e-7) -> RunRecord:
+    return make_record(
+        number,
+        accuracies=[make_accuracy(SOFTMAX, outcome=outcome), make_accuracy(GELU, rmse_ratio=error)],
+        static_facts=[make_static_facts(ROPE, code=code), make_static_facts(GELU)],
+    )
+
+
+def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -> None:
+    ingest_all(store, checked(0, "a"), checked(1, "b", Outcome.INCORRECT), checked(2, "b"))
 
     with Session(store) as session:
-        found = list_restless(session, PROJECT, list_case_row_ids(session, PROJECT))
+        rows = list_case_row_ids(session, PROJECT)
+        failed = list_failed_checks(session, PROJECT, rows)
+        codes = read_codes(session, PROJECT, row_ids=rows)
 
-    assert found == {("softmax/n=1/float32/fwd", "eager"), ("rope/n=1/float32/fwd", "triton")}
+    assert failed == {(SOFTMAX, "eager")}
+    assert {subject: code.has_changed for subject, code in codes.items()} == {
+        (ROPE, "triton"): True,
+        (GELU, "triton"): False,
+    }
+
+
+def test_the_newest_code_is_known_from_its_run_alone(store: Engine) -> None:
+    ingest_all(store, checked(1, "b"), checked(0, "a"))
+
+    with Session(store) as session:
+        runs = list_judged_runs(session, PROJECT)
+        newest = read_news(session, PROJECT, runs[-1:], range(9))
+        first = read_news(session, PROJECT, runs[:1], range(9))
+        codes = read_codes(session, PROJECT, row_ids=list_case_row_ids(session, PROJECT))
+
+    rope = ROPE, "triton"
+    assert newest[rope].code == codes[rope].newest != first[rope].code
+
+
+def test_errors_as_columns_are_those_of_the_branch(store: Engine) -> None:
+    ingest_all(store, checked(1, "a", error=2e-7), checked(0, "a"), checked(2, "a", Outcome.INCORRECT, error=3e-7))
+
+    with Session(store) as session:
+        rows = list_case_row_ids(session, PROJECT)
+        errors = {one.key.case_id: one for one in read_error_columns(session, PROJECT, rows)}
+
+    assert errors[GELU].rmse_ratios.tolist() == [1e-7, 2e-7, 3e-7]
+    assert errors[GELU].places.tolist() == [0, 1, 2]
+    assert errors[SOFTMAX].places.tolist() == [0, 1]

@@ -12,15 +12,17 @@ from sqlalchemy.orm import Session
 
 from db.access.audit import list_entries
 from db.access.tokens import create_token
-from db.access.values import Scope
+from db.access.values import Scope, TriageState
 from db.errors import StoreError
+from db.judged.judgements import replace_regressions
+from db.judged.triage import read_triage, regression_id, set_triage
 from db.queries import list_projects, load_record
 from db.server.readers import SECRET_COLUMNS, grant_reader
 from db.server.session import open_store
 from db.server.status import read_status
 from db.storing.ingest import ingest_record
 from db.tables.access import Base
-from tests.builders import PROJECT, make_record
+from tests.builders import PROJECT, make_record, make_regression
 
 PASSWORD = "p@ss 'word\\ %"
 
@@ -87,7 +89,7 @@ def test_whatever_looks_like_a_secret_is_one_of_them() -> None:
     }
 
     assert found == {(table, column) for table, columns in SECRET_COLUMNS.items() for column in columns}
-    assert bytes_columns - found == {("sample_set", "content"), ("artefact_chunk", "packed")}
+    assert bytes_columns - found == {("sample_set", "content"), ("artefact_chunk", "packed"), ("standing", "states")}
 
 
 def test_a_reader_changes_nothing_even_where_it_says_that_it_may(reader_url: URL) -> None:
@@ -105,6 +107,59 @@ def test_a_reader_changes_nothing_even_where_it_says_that_it_may(reader_url: URL
             with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
                 connection.execute(text(statement))
     engine.dispose()
+
+
+@pytest.fixture
+def decider_url(store: Engine, database_url: URL, role: str) -> URL:
+    grant_reader(store, role, password=PASSWORD, actor="a test", writes_decisions=True)
+    return database_url.set(username=role, password=PASSWORD)
+
+
+def decide(engine: Engine) -> None:
+    set_triage(
+        engine,
+        PROJECT,
+        regression_id(make_regression(1)),
+        TriageState.EXPECTED,
+        person="somebody",
+        reason="it pays",
+        actor="a test",
+    )
+
+
+def test_a_dashboard_that_people_decide_on_writes_that_and_nothing_else(store: Engine, decider_url: URL) -> None:
+    for number in range(2):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+
+    with open_store(text_of(decider_url)) as engine:
+        decide(engine)
+        for statement in (
+            "DELETE FROM triage",
+            "DELETE FROM audit_entry",
+            "UPDATE audit_entry SET actor = 'somebody else'",
+            "UPDATE project SET name = 'mine'",
+            "INSERT INTO project (name) VALUES ('mine')",
+            "UPDATE run SET branch = 'main'",
+            "SELECT secret_sha256 FROM token",
+        ):
+            with engine.connect() as connection, pytest.raises(ProgrammingError, match="permission denied"):
+                connection.execute(text(statement))
+
+    with Session(store) as session:
+        assert [triage.state for triage in read_triage(session, PROJECT).values()] == [TriageState.EXPECTED]
+        assert list_entries(session, PROJECT)[0].action == "regression.triage"
+
+
+def test_a_role_that_is_let_in_again_to_read_alone_decides_no_more(store: Engine, decider_url: URL, role: str) -> None:
+    for number in range(2):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+
+    grant_reader(store, role, password=None, actor="a test")
+
+    with pytest.raises(StoreError, match="this role or server only reads"), open_store(text_of(decider_url)) as engine:
+        decide(engine)
 
 
 def test_whoever_writes_as_a_reader_is_told_which_role_may(reader_url: URL) -> None:

@@ -1,0 +1,145 @@
+"""The database's disk is full: everybody hears it, and what could not be stored then comes later."""
+
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from collector.keeping.sending import HttpSender
+from collector.keeping.spool import Backoff, Spool
+from collector.record import RunRecord
+from db.access.tokens import create_token
+from db.access.values import Scope
+from db.errors import FullDiskError, StoreError
+from db.keeping.verify import verify_store
+from db.queries import list_runs
+from db.server.migrate import upgrade
+from db.server.session import open_server, open_store
+from db.storing.ingest import ingest_record
+from tests.api.serving import served
+from tests.builders import PROJECT, make_blocks, make_measurement, make_record
+from tests.servers import Server, make_server
+
+DISK_BYTES = 192 * 2**20
+ONCE = Backoff(attempts=1)
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A small one."""
+    folder = tmp_path_factory.mktemp("disk")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may mount no small disk: run as root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def server(disk: Path) -> Iterator[Server]:
+    """Postgres with all its files on it."""
+    server = make_server(disk / "server")
+    server.start()
+    with open_server(url_of(server)) as engine:
+        upgrade(engine)
+    yield server
+    server.stop()
+
+
+def url_of(server: Server) -> str:
+    return server.url.render_as_string(hide_password=False)
+
+
+@contextmanager
+def filled(disk: Path) -> Iterator[None]:
+    """To the last byte."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for piece in (2**20, 2**12, 1):
+            with suppress(OSError):
+                while True:
+                    file.write(bytes(piece))
+    yield
+    ballast.unlink()
+
+
+def numbered(number: int) -> RunRecord:
+    """Too much for the room that is left in the pages of the tables."""
+    return make_record(number, measurements=[make_measurement(blocks=make_blocks(1_000.0 + n for n in range(2_000)))])
+
+
+def token_of(store: Engine) -> str:
+    made = create_token(
+        store,
+        name="of a test",
+        project=PROJECT,
+        scopes=(Scope.INGEST,),
+        now=datetime.now(UTC),
+        validity=timedelta(days=1),
+        actor="t",
+    )
+    return made.text
+
+
+def asked(url: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(url) as response:  # noqa: S310  our own address
+            return response.status, orjson.loads(response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, orjson.loads(error.read())
+
+
+def test_what_finds_no_room_stays_in_the_spool_and_arrives_once_there_is_some(
+    server: Server, disk: Path, tmp_path: Path
+) -> None:
+    first, second = numbered(1), numbered(2)
+    spool = Spool(tmp_path / "spool")
+    with open_store(url_of(server)) as store, served(store) as (host, port):
+        url = f"http://{host}:{port}"
+        sender = HttpSender(url, token_of(store))
+        spool.submit(first)
+        spool.deliver(sender, backoff=ONCE)
+        ready_before = asked(f"{url}/readyz")
+
+        spool.submit(second)
+        with filled(disk):
+            full = spool.deliver(sender, backoff=ONCE)
+            ready_while_full, alive_while_full = asked(f"{url}/readyz"), asked(f"{url}/healthz")
+            with Session(store) as session:
+                known_while_full = [run.run_id for run in list_runs(session, PROJECT)]
+
+        after = spool.deliver(sender, backoff=ONCE)
+        ready_after = asked(f"{url}/readyz")
+        verification = verify_store(store)
+
+    assert (len(full.left), len(full.sent), len(full.refused)) == (1, 0, 0)
+    assert "HTTP 507" in full.left[0][1]
+    assert "the disk of the database is full; nothing was kept half-done" in full.left[0][1]
+    assert (ready_before[0], ready_while_full[0], alive_while_full[0], ready_after[0]) == (200, 503, 200, 200)
+    assert ready_while_full[1]["type"] == "urn:roofwatch:problem:full-disk"
+    assert known_while_full == [str(first.run_id)]
+    assert len(after.sent) == 1
+    assert (verification.run_count, verification.proven_count, verification.problems) == (2, 2, ())
+
+
+def test_who_works_without_the_api_is_told_to_make_room(server: Server, disk: Path) -> None:
+    with filled(disk):
+        with open_store(url_of(server)) as store, pytest.raises(FullDiskError, match="make room there, for example by"):
+            ingest_record(store, numbered(3))
+        with (
+            pytest.raises(StoreError, match=r"the server's disk is full, and nothing half-done was kept; make room"),
+            open_store(url_of(server)) as store,
+            store.begin() as connection,
+        ):
+            connection.execute(text("CREATE TABLE more AS SELECT generate_series(1, 100000)"))
