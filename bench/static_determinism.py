@@ -12,7 +12,7 @@ import time
 
 from collector.machine_code.static_lane import compile_suite
 from collector.results import StaticFacts
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from collector.suite_source import SuiteSource
 
 

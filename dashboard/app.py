@@ -5,16 +5,21 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.logo import ICON, WORDMARK
+from dashboard.navigation import VIEWS
 from dashboard.wording import code_span
-from db.errors import StoreError
+from db.errors import AgedError, StoreError
 from roofwatch.settings import SettingsError
 
 # Tables want the width that Streamlit leaves empty around a page. Its captions are paler than people with weak eyes can
-# read: WCAG 2.2 asks for a contrast of 4.5.
+# read: WCAG 2.2 asks for a contrast of 4.5. Names from records stand in code spans all over the text, so they are no
+# louder than the words around them.
 _STYLE = """<style>
 .stMainBlockContainer {padding: 4rem 2.5rem 3rem}
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p {color: inherit; opacity: 1}
 [data-testid="stCaptionContainer"] {opacity: 0.85}
+.stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em}
+[data-testid="stMetricValue"] {font-size: 1.6rem}
+[class*="st-key-row-"] [data-testid="stText"] {font-size: 0.9rem}
 </style>"""
 
 
@@ -24,19 +29,15 @@ def show() -> None:
     st.html(_STYLE)
     page = st.navigation(
         [
-            st.Page("views/overview.py", title="Overview", icon=":material/home:", default=True),
-            st.Page("views/regression.py", title="Regression", icon=":material/search:", url_path="regression"),
-            st.Page("views/trends.py", title="Trends", icon=":material/show_chart:", url_path="trends"),
-            st.Page("views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare"),
-            st.Page("views/kernel.py", title="Kernel", icon=":material/memory:", url_path="kernel"),
-            st.Page("views/run.py", title="Run", icon=":material/play_circle:", url_path="run"),
-            st.Page("views/runners.py", title="Runners", icon=":material/dns:", url_path="runners"),
-            st.Page("views/fleet.py", title="Fleet economics", icon=":material/payments:", url_path="fleet"),
+            st.Page(f"views/{name}.py", title=entry.title, icon=entry.icon, default=number == 0, url_path=name)
+            for number, (name, entry) in enumerate(VIEWS.items())
         ],
         position="top",
     )
     try:
         page.run()
+    except AgedError as error:
+        st.info(code_span(str(error)), icon=":material/inventory_2:")
     except (StoreError, SettingsError) as error:
         st.error(f"The database cannot be read: {code_span(str(error))}", icon=":material/database_off:")
         st.markdown(

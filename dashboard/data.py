@@ -1,10 +1,15 @@
-"""The only reads of the dashboard: values from the store, each remembered for some seconds."""
+"""The only reads of the dashboard: values from the store, each remembered for some seconds.
+
+All readers share one answer, which nobody changes: none waits for a copy of it, and twenty take no more memory than
+one.
+How many are remembered is bounded for each question.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import streamlit as st
@@ -13,27 +18,36 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
+from ci.errors import AlertError
+from ci.owners import Ownership
 from ci.pairs.calibrations import RunnerNoise, noise_of_runners
 from collector.record import RunRecord
 from dashboard.access.rights import NotAllowedError, Person, may_triage
 from dashboard.triaged import Triaged
 from db import queries
-from db.access.values import AuditEntry, Triage, TriageState
+from db.access.values import AuditEntry, TriageState
 from db.artefacts import StoredArtefact
 from db.bisections.values import BisectionDetail
 from db.errors import StoreError
 from db.judged import triage
-from db.reading.comparing import find_runs_to_compare
+from db.reading import comparing
 from db.reading.coverage_values import RunnerStanding
 from db.reading.facet_values import Facets
 from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
+from db.reading.trend import TrendQuestion
+from db.reading.trend_values import Trend, WindowEnd
 from db.server.session import open_store
-from db.values import CommitRef, Regression, RunDetail, RunSummary, Series, SeriesKey
+from db.values import CommitRef, Regression, RunDetail, Series, SeriesKey
+from roofwatch.ownership import configured_ownership
 from roofwatch.settings import load_settings
 
 _FRESH_FOR_S = 10
-_RECORDS_KEPT = 16
-"""Each holds every sample of a run: some megabytes."""
+_OWNERSHIP_FRESH_FOR_S = 600
+_PROJECTS_KEPT = 8
+"""Of what is asked for a whole project at once: up to some megabytes each."""
+_ANSWERS_KEPT = 32
+_RECORDS_KEPT = 8
+"""Each holds all of a run: some megabytes."""
 _HISTORY_POINTS = 2_000
 _ARTEFACTS_KEPT = 2
 """Each holds a whole file, as large as the view reads any."""
@@ -77,120 +91,138 @@ def _session() -> Iterator[Session]:
         raise StoreError(f"the database was lost: {str(error.orig).strip()}") from None
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_projects() -> list[str]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
+def list_projects() -> Sequence[str]:
     with _session() as session:
         return queries.list_projects(session)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
 def read_facets(project: str) -> Facets:
     with _session() as session:
         return queries.read_facets(session, project)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_runs(project: str) -> list[RunSummary]:
-    """The newest first."""
-    with _session() as session:
-        return queries.list_runs(session, project)
+@st.cache_data(ttl=_OWNERSHIP_FRESH_FOR_S, show_spinner=False)
+def _configured_ownership() -> Ownership:
+    """Files, or GitHub. Whoever cannot read them says nothing of owners: `roofwatch alert check` says what is amiss."""
+    try:
+        return configured_ownership(load_settings())
+    except AlertError:
+        return Ownership()
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_commits(project: str) -> list[CommitRef]:
+def read_owners(project: str) -> dict[str, tuple[str, ...]]:
+    """Who owns each kernel; only those that somebody is known to own."""
+    facets = read_facets(project)
+    ownership = replace(_configured_ownership(), source_paths=facets.source_files)
+    found = {kernel: ownership.owners_of([kernel]) for kernel in {case.kernel for case in facets.cases}}
+    return {kernel: owners for kernel, owners in found.items() if owners}
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
+def list_commits(project: str) -> Sequence[CommitRef]:
     """Those that have runs, oldest first."""
     with _session() as session:
         return queries.list_commits(session, project)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def read_run(project: str, sha: str, *, runner_class: str | None = None) -> RunDetail:
-    """The run that speaks for a commit, where there is one on `runner_class`; else on any.
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
+def read_runs_of_commits(project: str, base_sha: str, head_sha: str) -> tuple[RunDetail, RunDetail]:
+    """What the runs found that speak for two commits; of the base the one on the runner class of the head, if any.
 
     Raises:
-        StoreError: the commit has no run.
+        StoreError: a commit has no run.
     """
     with _session() as session:
-        found = queries.find_run(session, project, sha, runner_class=runner_class)
-        found = found or queries.find_run(session, project, sha)
-        detail = None if found is None else queries.run_detail(session, found.run_id)
-    if detail is None:
-        raise StoreError(f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose another")
-    return detail
+        return comparing.read_runs_of_commits(session, project, base_sha, head_sha)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def read_run_detail(run_id: str) -> RunDetail:
-    """Everything that one run found.
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
+def read_runs(base_id: str, head_id: str) -> tuple[RunDetail, RunDetail]:
+    """What two runs found.
 
     Raises:
         StoreError: there is no such run.
     """
     with _session() as session:
-        detail = queries.run_detail(session, run_id)
-    if detail is None:
-        raise StoreError(f"run {run_id[:40]}: not stored; reload the page and choose another")
-    return detail
+        return comparing.read_runs(session, UUID(base_id), UUID(head_id))
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_series_keys(project: str, *, include_dirty: bool) -> list[SeriesKey]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
+def list_series_keys(project: str, *, include_dirty: bool) -> Sequence[SeriesKey]:
     with _session() as session:
         return queries.list_series_keys(session, project, include_dirty=include_dirty)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def read_series(project: str, keys: tuple[SeriesKey, ...], *, include_dirty: bool) -> list[Series]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def read_trend(question: TrendQuestion) -> Trend:
     with _session() as session:
-        return queries.read_series(session, project, keys=keys, include_dirty=include_dirty)
+        return queries.read_trend(session, question)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_triaged(project: str) -> list[Triaged]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def list_window_ends(question: TrendQuestion) -> Sequence[WindowEnd]:
+    """Commits that the window of a trend may end with, the newest first."""
+    with _session() as session:
+        return queries.list_window_ends(session, question)
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
+def list_triaged(project: str) -> Sequence[Triaged]:
     """What was judged, of the newest commit first, with what people decided about each."""
     with _session() as session:
-        regressions = queries.list_regressions(session, project)
-        decided = queries.read_triage(session, project)
-    # one that was judged this very moment does not stand in the other answer yet
-    return [Triaged(one, decided.get(one.key) or Triage(triage.regression_id(one))) for one in regressions]
+        return [Triaged(*one) for one in queries.list_triaged(session, project)]
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_runner_standings(project: str) -> list[RunnerStanding]:
+def list_regressions(project: str) -> list[Regression]:
+    """Improvements and dismissed ones too, of the newest commit first."""
+    return [one.regression for one in list_triaged(project)]
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
+def list_runner_standings(project: str) -> Sequence[RunnerStanding]:
     """Every runner class with the cases of its newest run."""
     with _session() as session:
         return queries.list_runner_standings(session, project)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT // 2, show_spinner="Reading both runs …")
-def read_sides(project: str, base_sha: str, head_sha: str, runner_class: str) -> tuple[RunRecord, RunRecord] | None:
-    """The runs of two commits to look at side by side; None where one has none on that runner class.
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def read_sides(
+    project: str, base_sha: str, head_sha: str, case_id: str, runner_class: str
+) -> tuple[RunRecord, RunRecord] | None:
+    """The runs of two commits to look at side by side, as far as they are about one case; None where one has none on
+    that runner class.
 
     Args:
         project: Its name.
         base_sha: Of the commit to compare against.
         head_sha: Of the new commit.
+        case_id: The case.
         runner_class: Empty for any.
     """
     with _session() as session:
-        base, head = find_runs_to_compare(session, project, base_sha, head_sha, runner_class=runner_class or None)
-        if base is None or head is None:
-            return None
-        return queries.load_record(session, base), queries.load_record(session, head)
+        return comparing.read_case_of_both(
+            session, project, base_sha, head_sha, case_id, runner_class=runner_class or None
+        )
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_audit(project: str, subject: str) -> list[AuditEntry]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def read_case_of_runs(base_id: str, head_id: str, case_id: str) -> tuple[RunRecord, RunRecord]:
+    """Two runs as far as they are about one case, with every sample that is kept.
+
+    Raises:
+        StoreError: there is no such run.
+    """
+    with _session() as session:
+        return comparing.read_case_of_runs(session, UUID(base_id), UUID(head_id), case_id)
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def list_audit(project: str, subject: str) -> Sequence[AuditEntry]:
     """What was decided about one subject, newest first."""
     with _session() as session:
         return queries.list_entries(session, project, subject=subject)
-
-
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_regressions(project: str) -> list[Regression]:
-    """Improvements and dismissed ones too, of the newest commit first."""
-    with _session() as session:
-        return queries.list_regressions(session, project)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner="Reading the run …")
@@ -204,8 +236,8 @@ def read_record(run_id: str) -> RunRecord:
         return queries.load_record(session, UUID(run_id))
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def read_case_history(project: str, case_id: str, *, with_every_run: bool = False) -> list[Series]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def read_case_history(project: str, case_id: str, *, with_every_run: bool = False) -> Sequence[Series]:
     """The newest times of one case, a series for each implementation and runner class.
 
     Args:
@@ -224,48 +256,48 @@ def read_case_history(project: str, case_id: str, *, with_every_run: bool = Fals
         )
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def list_fleet_runs(
     project: str, *, limit: int, or_run: str | None = None, or_commit: str | None = None
-) -> list[FleetRun]:
+) -> Sequence[FleetRun]:
     """The newest first, and what is asked for besides, however old."""
     with _session() as session:
         return queries.list_fleet_runs(session, project, limit=limit, or_run=or_run, or_commit=or_commit)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def read_run_energies(run_ids: tuple[str, ...]) -> dict[str, float]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def read_run_energies(run_ids: tuple[str, ...]) -> Mapping[str, float]:
     with _session() as session:
         return queries.read_run_energies(session, run_ids)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_kernel_costs(run_ids: tuple[str, ...]) -> list[KernelCost]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def list_kernel_costs(run_ids: tuple[str, ...]) -> Sequence[KernelCost]:
     with _session() as session:
         return queries.list_kernel_costs(session, run_ids)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_case_costs(run_ids: tuple[str, ...], *, limit: int) -> list[CaseCost]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def list_case_costs(run_ids: tuple[str, ...], *, limit: int) -> Sequence[CaseCost]:
     """The dearest first."""
     with _session() as session:
         return queries.list_case_costs(session, run_ids, limit=limit)
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def read_runner_noise(project: str) -> list[RunnerNoise]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
+def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
     """What the stored calibrations say, by runner class. The samples behind it are not kept."""
     with _session() as session:
         return noise_of_runners(queries.list_pairs(session, project, of_one_commit=True))
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def list_artefacts(run_id: str) -> list[StoredArtefact]:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def list_artefacts(run_id: str) -> Sequence[StoredArtefact]:
     with _session() as session:
         return queries.list_artefacts(session, UUID(run_id))
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, max_entries=_ARTEFACTS_KEPT, show_spinner="Reading the file …")
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ARTEFACTS_KEPT, show_spinner="Reading the file …")
 def read_artefact(run_id: str, sha256: str) -> bytes:
     """The whole content of a file that belongs to a run.
 
@@ -279,12 +311,11 @@ def read_artefact(run_id: str, sha256: str) -> bytes:
         raise StoreError(f"the database was lost: {str(error.orig).strip()}") from None
 
 
-@st.cache_data(ttl=_FRESH_FOR_S, show_spinner=False)
-def read_newest_bisection(project: str, regression_id: UUID) -> BisectionDetail | None:
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
+def read_newest_bisection(regression_id: UUID) -> BisectionDetail | None:
     """The bisection that was asked for last for a regression."""
     with _session() as session:
-        asked = [one for one in queries.list_bisections(session, project) if one.regression_id == regression_id]
-        return queries.read_bisection(session, asked[0].bisection_id) if asked else None
+        return queries.read_newest_bisection(session, regression_id)
 
 
 def decide(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,6 +15,7 @@ PARAMETERS: Mapping[str, str] = {
     "family": "Kernel family",
     "dtype": "Dtype",
     "tag": "Tag",
+    "owner": "Owner",
 }
 """What can be narrowed by: the name in the address, and the label."""
 
@@ -25,13 +26,15 @@ class Filters:
 
     facets: Facets
     chosen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    owners: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of kernels; those that somebody is known to own."""
 
     @property
     def is_narrow(self) -> bool:
         return any(self.chosen.values())
 
     def admits_case(self, case_id: str) -> bool:
-        """By family, dtype and tag."""
+        """By family, dtype, tag and owner."""
         return self._admitted_cases is None or case_id in self._admitted_cases
 
     def admits_kernel(self, kernel: str) -> bool:
@@ -59,6 +62,10 @@ class Filters:
             self.admits_series(point.series) for point in regression.change_points
         )
 
+    def owners_of(self, kernels: Iterable[str]) -> list[str]:
+        """Each once, in the order of the kernels."""
+        return list(dict.fromkeys(owner for kernel in kernels for owner in self.owners.get(kernel, ())))
+
     def in_words(self) -> Iterator[tuple[str, str]]:
         """Label and chosen values of each parameter that narrows."""
         for parameter, label in PARAMETERS.items():
@@ -70,7 +77,7 @@ class Filters:
 
     @cached_property
     def _admitted_cases(self) -> frozenset[str] | None:
-        if not (self._of("family") or self._of("dtype") or self._of("tag")):
+        if not any(self._of(parameter) for parameter in ("family", "dtype", "tag", "owner")):
             return None
         return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
 
@@ -89,15 +96,16 @@ class Filters:
         return frozenset().union(*(self.facets.commits_by_branch.get(branch, frozenset()) for branch in branches))
 
     def _is_within(self, case: CaseFacet) -> bool:
-        families, dtypes, tags = self._of("family"), self._of("dtype"), self._of("tag")
+        families, dtypes, tags, owners = (self._of(name) for name in ("family", "dtype", "tag", "owner"))
         return (
             (not families or case.family in families)
             and (not dtypes or case.dtype in dtypes)
             and (not tags or not set(tags).isdisjoint(case.tags))
+            and (not owners or not set(owners).isdisjoint(self.owners.get(case.kernel, ())))
         )
 
 
-def options_of(facets: Facets) -> dict[str, list[str]]:
+def options_of(facets: Facets, owners: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """What may be chosen, by parameter."""
     return {
         "branch": sorted(facets.commits_by_branch),
@@ -105,4 +113,5 @@ def options_of(facets: Facets) -> dict[str, list[str]]:
         "family": sorted({case.family for case in facets.cases if case.family}),
         "dtype": sorted({case.dtype for case in facets.cases}),
         "tag": sorted({tag for case in facets.cases for tag in case.tags}),
+        "owner": sorted({owner for own in owners.values() for owner in own}),
     }

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import tzinfo
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import data
 from dashboard.access.sign_in import show_sign_in
 from dashboard.filters import PARAMETERS, Filters, options_of
 from dashboard.permalink import Permalink
+from dashboard.reader import reader_zone
+from dashboard.source_links import SourceLinks
 from dashboard.wording import code_span
+from dashboard.zone import zone_title
+from roofwatch.settings import load_settings
 
 _REMEMBERED_PROJECT = "project"
 _REMEMBERED_FILTERS = "filters"
@@ -24,6 +30,9 @@ class View:
     link: Permalink
     filters: Filters
     """What the reader narrowed all views to: show only what these admit."""
+    zone: tzinfo
+    """Of the reader, which the header names."""
+    sources: SourceLinks
 
 
 @contextmanager
@@ -39,35 +48,38 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         question: What the view answers, in one line under the heading.
     """
     link = Permalink(name)
-    heading, choice = st.columns([3, 1], vertical_alignment="bottom")
+    zone = reader_zone()
+    heading, choices = st.columns([3, 2], vertical_alignment="bottom")
     with heading.container(gap=None):
         st.title(title, anchor=False)
-        st.caption(question)
+        st.caption(f"{question} Times: {zone_title(zone)}.")
     projects = data.list_projects()
     if not projects:
         say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
+    line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
     try:
+        panel = line.popover("Filters", icon=":material/filter_alt:")
         project = link.choose(
             "Project",
             projects,
             parameter="project",
             default=st.session_state.get(_REMEMBERED_PROJECT),
-            place=choice,
+            place=line,
         )
         # an unkeyed copy, since the choice itself is forgotten when another view opens
         st.session_state[_REMEMBERED_PROJECT] = project
-        filters = _choose_filters(link, project)
-        yield View(project, link, filters)
+        filters = _choose_filters(link, project, panel)
+        show_sign_in(line)
+        sources = SourceLinks.of_project(load_settings().repository_url, project)
+        yield View(project, link, filters, zone, sources)
     finally:
         link.write()
 
 
-def _choose_filters(link: Permalink, project: str) -> Filters:
-    facets = data.read_facets(project)
-    options = options_of(facets)
+def _choose_filters(link: Permalink, project: str, panel: DeltaGenerator) -> Filters:
+    facets, owners = data.read_facets(project), data.read_owners(project)
+    options = options_of(facets, owners)
     remembered: dict[str, list[str]] = st.session_state.get(_REMEMBERED_FILTERS, {})
-    line = st.container(horizontal=True, vertical_alignment="center")
-    panel = line.popover("Filters", icon=":material/filter_alt:")
     chosen = {
         parameter: link.narrow(
             label, options[parameter], parameter=parameter, default=remembered.get(parameter, ()), place=panel
@@ -75,10 +87,10 @@ def _choose_filters(link: Permalink, project: str) -> Filters:
         for parameter, label in PARAMETERS.items()
     }
     st.session_state[_REMEMBERED_FILTERS] = chosen
-    filters = Filters(facets, chosen)
+    filters = Filters(facets, chosen, owners)
     narrowed = ", ".join(f"{label.lower()} {code_span(values)}" for label, values in filters.in_words())
-    line.caption(f"Only {narrowed}." if narrowed else "Everything that was measured.")
-    show_sign_in(line)
+    if narrowed:
+        st.markdown(f":material/filter_alt: Only {narrowed}.")
     return filters
 
 

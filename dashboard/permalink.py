@@ -15,6 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 from dashboard.wording import code_span, shortened
 
 T = TypeVar("T")
+_OPEN, _FOLDED = "open", "folded"
 
 
 class Permalink:
@@ -114,6 +115,37 @@ class Permalink:
         self._chosen[parameter] = ["yes" if is_on else "no"]
         return is_on
 
+    def unfold(self, label: str, *, parameter: str) -> DeltaGenerator | None:
+        """A part of the view that is folded at first; None as long as it is, so that nothing is read for it."""
+        key = self._key(parameter)
+        asked = self._asked(parameter)
+        if asked is not None:
+            if asked[0] not in {_OPEN, _FOLDED}:
+                _notice(label, asked[0])
+            st.session_state[key] = asked[0] == _OPEN
+        part = st.expander(label, key=key, on_change="rerun")
+        if part.open or asked is not None or self._was_written(parameter):
+            self._chosen[parameter] = [_OPEN if part.open else _FOLDED]
+        return part if part.open else None
+
+    def pin(self, *, parameter: str, picked: str | None) -> str | None:
+        """What the reader picked on a figure last, or what the address asks for; None where there is neither.
+
+        Args:
+            parameter: Its name in the address.
+            picked: On the figure, now; None where nothing is.
+        """
+        key = self._key(parameter)
+        asked = self._asked(parameter)
+        if picked is not None:
+            st.session_state[key] = picked
+        elif asked is not None:
+            st.session_state[key] = asked[0]
+        pinned: str | None = st.session_state.get(key)
+        if pinned is not None:
+            self._chosen[parameter] = [pinned]
+        return pinned
+
     def address_of(self, view: str, **choices: str) -> str:
         """Where another view shows certain choices, for a link in a table."""
         return f"{urljoin(st.context.url or '/', view)}?{urlencode(choices)}"
@@ -132,6 +164,9 @@ class Permalink:
             self._key(parameter) in st.session_state and st.session_state.get(self._written_key(parameter)) == values
         )
         return None if not values or is_ours else values
+
+    def _was_written(self, parameter: str) -> bool:
+        return self._written_key(parameter) in st.session_state
 
     def _key(self, parameter: str) -> str:
         return f"{self._view}:{parameter}"

@@ -21,24 +21,10 @@ from dashboard.errors import DashboardError
 from dashboard.server_process import PARENT_VARIABLE
 from roofwatch.settings import load_settings
 
-_APP = Path(__file__).with_name("app.py")
+_ROOT = Path(__file__).parent.parent
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.1
-# Flags rather than a file: nothing is written into the home folder, and what a file there says changes nothing here.
-_FLAGS = {
-    "server.headless": "true",
-    "server.fileWatcherType": "none",
-    "browser.gatherUsageStats": "false",
-    "client.toolbarMode": "viewer",
-    "logger.level": "warning",
-    # the welcome text would ask a host elsewhere for this machine's address
-    "logger.hideWelcomeMessage": "true",
-    "client.showErrorDetails": "none",
-    "theme.light.primaryColor": "#0072B2",
-    # a lighter blue would leave white text on it too pale
-    "theme.dark.primaryColor": "#0077BB",
-}
 
 
 class _Stopped(BaseException):
@@ -110,14 +96,10 @@ def _start(address: str, port: int, *, data_dir: Path | None, database_url: str 
     if database_url is not None:
         environment["ROOFWATCH_DATABASE_URL"] = database_url
     # ours first: the folder that we were started in may have a `db` or `dashboard` of its own
-    search_path = [str(_APP.parent.parent), environment.get("PYTHONPATH", "")]
+    search_path = [str(_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(part for part in search_path if part)
-    flags = {**_FLAGS, "server.address": address, "server.port": str(port)}
     return subprocess.Popen(
-        [
-            *(sys.executable, "-P", "-m", "dashboard.server_process", "run", str(_APP)),
-            *(f"--{name}={value}" for name, value in flags.items()),
-        ],
+        [sys.executable, "-P", "-m", "dashboard.server_process", address, str(port)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

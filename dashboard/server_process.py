@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import sys
+from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
 PARENT_VARIABLE = "ROOFWATCH_DASHBOARD_PARENT"
+_PR_SET_PDEATHSIG = 1
+_LOG = logging.getLogger("roofwatch.dashboard")
+_SCRIPT = Path(__file__).with_name("app.py")
+# Given here rather than in a file: nothing is written into the home folder, and what a file there says changes nothing.
+_OPTIONS: dict[str, object] = {
+    "server.headless": True,
+    "server.fileWatcherType": "none",
+    "browser.gatherUsageStats": False,
+    "client.toolbarMode": "viewer",
+    "logger.level": "warning",
+    # the welcome text would ask a host elsewhere for this machine's address
+    "logger.hideWelcomeMessage": True,
+    "client.showErrorDetails": "none",
+    # it would write the strings that stand alone in a view's file, such as what a constant means, on the page
+    "runner.magicEnabled": False,
+    "theme.headingFontSizes": ["1.9rem", "1.4rem", "1.2rem"],
+    "theme.light.primaryColor": "#0072B2",
+    # a lighter blue would leave white text on it too pale
+    "theme.dark.primaryColor": "#0077BB",
+}
 
 
 def end_with_parent(parent_pid: int) -> None:
@@ -24,14 +45,40 @@ def end_with_parent(parent_pid: int) -> None:
         sys.exit(0)
 
 
-if __name__ == "__main__":
-    end_with_parent(int(os.environ[PARENT_VARIABLE]))
-    from streamlit.runtime.secrets import secrets_singleton
-    from streamlit.web.cli import main
+def _say_that_a_view_failed(error: Exception) -> bool:
+    """In our words, since Streamlit's speak of its own cloud; the log has the rest."""
+    import streamlit as st
+
+    _LOG.error("a view failed", exc_info=error)
+    st.error(
+        "This view failed, and the log of the dashboard says how. Reload the page, or choose something else.",
+        icon=":material/error:",
+    )
+    return True
+
+
+def run(address: str, port: int) -> None:
+    """Serve until a signal ends it."""
+    import streamlit as st
+    from starlette.middleware import Middleware
 
     from dashboard.access.provider import sign_in_secrets
+    from dashboard.access.sign_in_return import ReturnAfterSignIn
+    from dashboard.navigation import VIEWS
     from roofwatch.settings import load_settings
 
+    settings = load_settings()
+    returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
     # in memory, and in the place of whatever file of secrets lies about: nothing is written where others could read it
-    secrets_singleton.merge_programmatic_secrets(sign_in_secrets(load_settings()))
-    main(prog_name="streamlit")
+    served = st.App(
+        _SCRIPT,
+        secrets=sign_in_secrets(settings),
+        middleware=[returning] if settings.sign_in_issuer is not None else [],
+        on_script_error=_say_that_a_view_failed,
+    )
+    served.run(config={**_OPTIONS, "server.address": address, "server.port": port})
+
+
+if __name__ == "__main__":
+    end_with_parent(int(os.environ[PARENT_VARIABLE]))
+    run(sys.argv[1], int(sys.argv[2]))

@@ -7,6 +7,7 @@ from datetime import tzinfo
 from enum import StrEnum
 
 from dashboard.wording import commit_text
+from dashboard.zone import written
 from db.reading.facet_values import Facets
 from db.reading.fleet_values import FleetRun
 
@@ -52,8 +53,7 @@ def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str
         return commit_text(runs[0].commit)
     if by is By.RUNS:
         run = runs[0]
-        began = run.started_at.astimezone(zone)
-        return f"{began:%Y-%m-%d %H:%M} {run.commit.short_sha} on {run.runner_class} ({choice[:8]})"
+        return f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]})"
     return choice
 
 

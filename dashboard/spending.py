@@ -13,6 +13,8 @@ from db.values import CommitRef
 
 NS_PER_HOUR = 3_600e9
 UNCOUNTED = "not counted"
+_TIME_STEPS = ((1.0, "device-hours", "h"), (60.0, "device-minutes", "min"), (3_600.0, "device-seconds", "s"))
+"""Of an hour, the coarsest first."""
 
 Spending = dict[CommitRef, dict[str, float]]
 """By commit, then by what it was spent on."""
@@ -35,6 +37,18 @@ def hours_by_activity(runs: Iterable[FleetRun]) -> Spending:
             if spent_ns:
                 parts[name] = parts.get(name, 0.0) + spent_ns * devices / NS_PER_HOUR
     return spent
+
+
+def in_readable_time(spent: Spending) -> tuple[Spending, str, str]:
+    """Device-hours as they are, or as minutes or seconds where none is spent on any commit.
+
+    Returns:
+        What was spent, what it counts, and the unit behind a value.
+    """
+    most_hours = max((sum(parts.values()) for parts in spent.values()), default=0.0)
+    factor, counted, unit = next(step for step in _TIME_STEPS if most_hours * step[0] >= 1 or step is _TIME_STEPS[-1])
+    scaled = {commit: {name: hours * factor for name, hours in parts.items()} for commit, parts in spent.items()}
+    return scaled, counted, unit
 
 
 def by_runner(runs: Iterable[FleetRun], amount_of: Callable[[FleetRun], float | None]) -> Spending:

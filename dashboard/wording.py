@@ -92,6 +92,13 @@ def change_text(change_point: ChangePoint) -> str:
     return transition_text(change_point) if change is None else percent(change)
 
 
+def headline_text(change_point: ChangePoint) -> str:
+    """The shortest that says what happened: `+33.0%`, `✕ incorrect`, `0 B → 96 B`."""
+    if change_point.after is None:
+        return "✕ incorrect" if change_point.series.definition.layer is Layer.ACCURACY else "✕ fails"
+    return change_text(change_point)
+
+
 def worst_change_point(regression: Regression) -> ChangePoint:
     """The change point to name first: a failure before a time, a time before an error, machine code last."""
     layers = [Layer.MEASURED, Layer.ACCURACY, Layer.STATIC]

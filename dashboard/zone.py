@@ -1,22 +1,20 @@
-"""Times as the reader's clock shows them."""
+"""Times as the reader's clock shows them. Every view names the zone once, in its header. Pure."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo
-
-import streamlit as st
+from datetime import datetime, tzinfo
 
 
-def reader_zone() -> tzinfo:
-    """The zone of the reader's browser; UTC where it does not say, or names one that is not known here."""
-    name = st.context.timezone
-    try:
-        return ZoneInfo(name) if name else UTC
-    except (KeyError, ValueError):
-        return UTC
+def zone_title(zone: tzinfo) -> str:
+    """`Europe/Berlin`, whatever the season."""
+    return str(zone)
 
 
 def written(moment: datetime, zone: tzinfo) -> str:
-    """`2026-03-01 13:00 CET`."""
-    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
+    """`2026-03-01 13:00`."""
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M}"
+
+
+def date_written(moment: datetime, zone: tzinfo) -> str:
+    """`2026-03-01`."""
+    return f"{moment.astimezone(zone):%Y-%m-%d}"

@@ -9,16 +9,13 @@ from pathlib import Path
 from api.alerting import Alerts
 from ci.alerts.channels import Secrets, open_channel
 from ci.alerts.looking import AlertPlan
-from ci.alerts.rules import AlertRules, parse_rules
+from ci.alerts.rules import AlertRules
 from ci.alerts.sending import Sender
 from ci.alerts.text import Notice
-from ci.codeowners import PLACES, CodeOwners, parse_codeowners
-from ci.errors import AlertError, GitHubError
-from ci.github.issues import GitHubIssues
+from ci.errors import AlertError
 from db.alerts.values import AlertEvent, Message, Severity
+from roofwatch.ownership import api_url, read_codeowners, read_rules, text_of
 from roofwatch.settings import Settings
-
-_GITHUB = "https://api.github.com"
 
 
 @dataclass(frozen=True)
@@ -52,12 +49,12 @@ def read_alerts(path: Path | None, settings: Settings) -> ConfiguredAlerts:
     chosen = path or settings.alert_rules
     if chosen is None:
         raise AlertError("which rules? Name their file in the setting alert_rules; docs/alerts.md has an example")
-    rules = _read_rules(chosen)
+    rules = read_rules(chosen)
     channels = _open_channels(rules, chosen.parent)
     faults = [f"channel {name!r}: {why}" for name, why in channels.items() if isinstance(why, str)]
     codeowners = None
     try:
-        codeowners = _read_codeowners(rules, chosen.parent)
+        codeowners = read_codeowners(rules, chosen.parent)
     except AlertError as error:
         faults.append(str(error))
     return ConfiguredAlerts(Alerts(AlertPlan(rules, codeowners, settings.dashboard_url), channels), tuple(faults))
@@ -76,54 +73,12 @@ def trial_notice(channel: str) -> Notice:
     )
 
 
-def _read_rules(path: Path) -> AlertRules:
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AlertError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
-    try:
-        return parse_rules(text)
-    except AlertError as error:
-        raise AlertError(f"{path}: {error}") from None
-
-
 def _open_channels(rules: AlertRules, folder: Path) -> dict[str, Sender | str]:
-    secrets = Secrets(variable=os.environ.get, file=lambda name: _text_of(folder / name))
+    secrets = Secrets(variable=os.environ.get, file=lambda name: text_of(folder / name))
     channels: dict[str, Sender | str] = {}
     for name, channel in rules.channels.items():
         try:
-            channels[name] = open_channel(channel, secrets, api_url=_api_url())
+            channels[name] = open_channel(channel, secrets, api_url=api_url())
         except AlertError as error:
             channels[name] = str(error)
     return channels
-
-
-def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
-    if rules.codeowners is not None:
-        place = folder / rules.codeowners
-        candidates = [place / each for each in PLACES] if place.is_dir() else [place]
-        text = next((text for each in candidates if (text := _text_of(each)) is not None), None)
-        named = str(place)
-    elif rules.codeowners_repository is not None:
-        named = rules.codeowners_repository
-        try:
-            issues = GitHubIssues(_api_url(), named, os.environ.get("GITHUB_TOKEN", ""))
-            text = issues.read_codeowners()
-        except GitHubError as error:
-            raise AlertError(f"CODEOWNERS of {named}: {error}") from None
-    else:
-        return None
-    if text is None:
-        raise AlertError(f"CODEOWNERS of {named}: not there; it is looked for at {', '.join(PLACES)}")
-    return parse_codeowners(text)
-
-
-def _api_url() -> str:
-    return os.environ.get("GITHUB_API_URL") or _GITHUB
-
-
-def _text_of(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return None

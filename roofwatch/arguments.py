@@ -11,8 +11,8 @@ from collector.errors import SuiteError
 from collector.git import commit_of, find_repository
 from collector.measurement import CacheState, Timer
 from collector.revision import SuiteAt, import_roots
+from collector.run_plan import RunPlan
 from collector.sampling import EFFORTS, Preset
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from collector.targets import DEFAULT_TARGETS, parse_target
 

@@ -73,6 +73,8 @@ class Settings(BaseModel):
     """The file that says who is told what (`roofwatch alert check` reads it); unset, nobody is told anything."""
     dashboard_url: str | None = None
     """Where people open the dashboard, such as `https://roofwatch.example.com`."""
+    repository_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    """Where people read the code, such as `https://github.com/{project}`: the dashboard links commits and lines."""
     sign_in_issuer: str | None = None
     """The OpenID Connect provider that people sign in to the dashboard with; unset, everybody only reads."""
     sign_in_client_id: str | None = None

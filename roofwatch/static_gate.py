@@ -21,7 +21,7 @@ from collector.record import Commit
 from collector.results import StaticFacts
 from collector.revision import own_suite_at_revision, suite_at_revision
 from collector.run import OnProgress, Progress
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from db.values import Verdict
 from roofwatch.arguments import suite_source
 from roofwatch.terminal import write_text

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from collector.datasheets import beside_datasheet
 from collector.machine import Ceiling
-from dashboard.charts.clock_time import on_axis, zone_name
+from dashboard.charts.clock_time import on_axis
 from dashboard.charts.style import GREY, MARGIN, style_of
 from dashboard.quantities import rate_text
 from db.reading.fleet_values import FleetRun
@@ -50,14 +50,13 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
             hoverinfo="text",
         )
     figure.add_hline(y=1.0, line={"color": GREY, "dash": "dot", "width": 1})
-    latest = max(run.started_at for run in runs)
     figure.update_layout(
         height=380,
         margin=MARGIN,
         hovermode="closest",
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
-        xaxis={"title": f"measured at ({zone_name(latest, zone)})", "type": "date"},
+        xaxis={"title": "measured at", "type": "date"},
         yaxis={"title": "share of the reference, higher is better", "tickformat": ".0%", "rangemode": "tozero"},
     )
     return figure

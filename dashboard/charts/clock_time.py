@@ -9,8 +9,3 @@ from datetime import datetime, tzinfo
 def on_axis(moments: Iterable[datetime], zone: tzinfo) -> list[datetime]:
     """As the clock of the zone shows them."""
     return [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]
-
-
-def zone_name(moment: datetime, zone: tzinfo) -> str:
-    """What the zone is called at that moment, for the title of an axis."""
-    return moment.astimezone(zone).tzname() or "UTC"

@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 
 from collector.measurement import Measurement
 from collector.metrics import format_ns
-from dashboard.charts.style import BLUE, GREY, MARGIN, VERMILLION
+from dashboard.charts.style import BLUE, GREY, MARGIN, VERMILLION, logarithmic_ticks
 
 _MOST_POINTS = 1_000
 """Of one curve: more cannot be told apart on a screen, and the ends are kept."""
@@ -28,8 +28,10 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
             continue
         _add_shares(figure, measurement.samples_ns, name, colour, dash)
         _add_blocks(figure, measurement, name, colour, symbol)
-    scale = {"type": "log", "dtick": "D2"} if _has_long_tail(base, head) else {"type": "linear"}
-    figure.update_xaxes(tickformat="~s", ticksuffix="s", zeroline=False, **scale)
+    if _has_long_tail(base, head):
+        figure.update_xaxes(type="log", zeroline=False, **logarithmic_ticks(_samples_of(base, head)))
+    else:
+        figure.update_xaxes(type="linear", tickformat="~s", ticksuffix="s", zeroline=False)
     figure.update_xaxes(title="time of a launch (s), lower is better", row=2)
     figure.update_yaxes(title="launches up to here", tickformat=".0%", range=[0, 1.02], zeroline=False, row=1)
     figure.update_yaxes(title="blocks", showgrid=False, zeroline=False, row=2)
@@ -45,8 +47,12 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
 
 def _has_long_tail(*sides: Measurement | None) -> bool:
     """A launch that was held up now and then would press all others against the axis."""
-    samples = [sample for side in sides if side is not None for sample in side.samples_ns]
+    samples = _samples_of(*sides)
     return bool(samples) and max(samples) > _LONG_TAIL * min(samples)
+
+
+def _samples_of(*sides: Measurement | None) -> list[float]:
+    return [sample for side in sides if side is not None for sample in side.samples_ns]
 
 
 def _add_shares(figure: go.Figure, samples_ns: Sequence[float], name: str, colour: str, dash: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import tzinfo
 from html import escape
 
 import plotly.graph_objects as go
@@ -18,13 +19,16 @@ _PREFIXED = {"s", "J"}
 OTHERS = "all others"
 
 
-def spending_figure(spent: Mapping[CommitRef, Mapping[str, float]], *, title: str, unit: str) -> go.Figure:
+def spending_figure(
+    spent: Mapping[CommitRef, Mapping[str, float]], *, title: str, unit: str, zone: tzinfo
+) -> go.Figure:
     """Bars over commits, oldest to newest, the largest parts named.
 
     Args:
         spent: By commit, by what it was spent on.
         title: Of the axis, with its unit.
         unit: Behind a value.
+        zone: Of the reader.
     """
     commits = sorted(spent)
     totals: dict[str, float] = {}
@@ -35,10 +39,10 @@ def spending_figure(spent: Mapping[CommitRef, Mapping[str, float]], *, title: st
     figure = go.Figure()
     for index, name in enumerate(named):
         values = [spent[commit].get(name, 0.0) for commit in commits]
-        _add_part(figure, commits, name, values, style_of(index)[0], pattern_of(index), unit)
+        _add_part(figure, commits, name, values, style_of(index)[0], pattern_of(index), unit, zone)
     if len(totals) > len(named):
         rest = [sum(value for name, value in spent[commit].items() if name not in named) for commit in commits]
-        _add_part(figure, commits, OTHERS, rest, GREY, pattern_of(LEFT_OVER), unit)
+        _add_part(figure, commits, OTHERS, rest, GREY, pattern_of(LEFT_OVER), unit, zone)
     figure.update_layout(
         height=400,
         margin=MARGIN,
@@ -64,6 +68,7 @@ def _add_part(
     colour: str,
     pattern: str,
     unit: str,
+    zone: tzinfo,
 ) -> None:
     label = escape(shortened(name.replace("_", " ")))
     figure.add_bar(
@@ -71,6 +76,6 @@ def _add_part(
         y=list(values),
         name=label,
         marker={"color": colour, "pattern": hatched(pattern)},
-        hovertext=["<br>".join(commit_lines(commit)) for commit in commits],
+        hovertext=["<br>".join(commit_lines(commit, zone)) for commit in commits],
         hovertemplate=f"<b>%{{y:.3{_format_of(unit)}}} {escape(unit)}</b> {label}<br>%{{hovertext}}<extra></extra>",
     )

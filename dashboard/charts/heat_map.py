@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 import plotly.graph_objects as go
@@ -18,8 +19,20 @@ Cell = tuple[str, str]
 _FULL_COLOUR_AT = math.log(1.5)
 """From here on a move is as dark as it gets: half as slow again, or two thirds of the time."""
 _UNCHANGED = "="
-_INK = "#1A1A1A"
-"""Has a contrast of 9 on either end of the scale, and of more between them."""
+
+
+@dataclass(frozen=True)
+class _Palette:
+    """The ink has a contrast of 6 at least on either end of the scale, and of more between them."""
+
+    faster: str
+    unchanged: str
+    slower: str
+    ink: str
+
+
+_ON_LIGHT = _Palette(SKY_BLUE, "#F2F2F2", ORANGE, "#1A1A1A")
+_ON_DARK = _Palette("#1B5E8C", "#2A2A2A", "#8A4B00", "#F5F5F5")
 _ROW_PX, _HEAD_PX = 30, 110
 _COLUMN_PX, _NAMES_PX, _MOST_PX = 170, 180, 1_200
 
@@ -29,6 +42,8 @@ def heat_map_figure(
     runner_classes: Sequence[str],
     movements: Mapping[Cell, Movement],
     measured: set[Cell],
+    *,
+    is_dark: bool = False,
 ) -> go.Figure:
     """Change of the times by kernel and runner class: written in each cell, and told by the sign as well as by colour.
 
@@ -37,7 +52,9 @@ def heat_map_figure(
         runner_classes: Columns.
         movements: Where something moved.
         measured: Where the newest run has results; a cell without any stays empty.
+        is_dark: The page is.
     """
+    palette = _ON_DARK if is_dark else _ON_LIGHT
     cells = [[(kernel, runner_class) for runner_class in runner_classes] for kernel in kernels]
     figure = go.Figure(
         go.Heatmap(
@@ -49,8 +66,8 @@ def heat_map_figure(
             hovertext=[[_hover(cell, movements.get(cell)) for cell in row] for row in cells],
             hoverinfo="text",
             hoverongaps=False,
-            colorscale=[[0.0, SKY_BLUE], [0.5, "#F2F2F2"], [1.0, ORANGE]],
-            textfont={"color": _INK, "size": 13},
+            colorscale=[[0.0, palette.faster], [0.5, palette.unchanged], [1.0, palette.slower]],
+            textfont={"color": palette.ink, "size": 13},
             zmin=-_FULL_COLOUR_AT,
             zmax=_FULL_COLOUR_AT,
             showscale=False,

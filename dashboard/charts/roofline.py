@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from html import escape
 
 import plotly.graph_objects as go
@@ -18,6 +19,8 @@ from db.values import Series
 _MEASURED_DASHES = ("solid", "dash", "longdash")
 _PUBLISHED_DASHES = ("dot", "dashdot")
 """Of the datasheet's ceilings, thinner than the measured ones."""
+_CROWDED = 3e3
+"""Highest over lowest, from which on an axis has ticks at powers of ten alone."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,15 @@ def place(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> l
     ]
 
 
-def roofline_figure(placed: Sequence[Placed], ceilings: Sequence[Ceiling], path: Series | None = None) -> go.Figure:
+def roofline_figure(
+    placed: Sequence[Placed], ceilings: Sequence[Ceiling], zone: tzinfo, path: Series | None = None
+) -> go.Figure:
     """Compute rate against arithmetic intensity, both logarithmic, under the ceilings of the device.
 
     Args:
         placed: A case appears once per implementation that was measured.
         ceilings: As measured in the same run, as lines; those of the datasheet, as thin dotted ones.
+        zone: Of the reader.
         path: Times of one of the cases over commits: how it came to where it is.
 
     Source: Williams, Waterman, Patterson, "Roofline" (CACM 2009).
@@ -61,7 +67,7 @@ def roofline_figure(placed: Sequence[Placed], ceilings: Sequence[Ceiling], path:
     figure = go.Figure()
     _add_roofs(figure, placed, ceilings)
     if path is not None:
-        _add_path(figure, placed, path)
+        _add_path(figure, placed, path, zone)
     names = sorted({one.measurement.implementation for one in placed})
     for index, name in enumerate(names):
         colour, symbol, _ = style_of(index)
@@ -81,15 +87,26 @@ def roofline_figure(placed: Sequence[Placed], ceilings: Sequence[Ceiling], path:
         hovermode="closest",
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
-        xaxis={"title": "arithmetic intensity (FLOP per byte)", "type": "log", "tickformat": "~g", "dtick": "D2"},
+        xaxis={
+            "title": "arithmetic intensity (FLOP per byte)",
+            "type": "log",
+            "tickformat": "~g",
+            "dtick": _ticks(one.x for one in figure.data),
+        },
         yaxis={
             "title": axis_title(metric("flop_per_s")),
             "type": "log",
             "tickformat": "~s",
-            "dtick": "D2",
+            "dtick": _ticks(one.y for one in figure.data),
         },
     )
     return figure
+
+
+def _ticks(values: Iterable[Sequence[float]]) -> int | str:
+    """Plotly's word for 1, 2 and 5 in every decade; of many decades the powers of ten alone, or they would crowd."""
+    every = [value for one in values for value in one]
+    return 1 if every and max(every) / min(every) > _CROWDED else "D2"
 
 
 def _hover(one: Placed) -> str:
@@ -104,7 +121,7 @@ def _hover(one: Placed) -> str:
     return "<br>".join(lines)
 
 
-def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series) -> None:
+def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: tzinfo) -> None:
     """Joined in the order of commits: what a case computes and moves stays, so it goes up and down one line."""
     case = next((one.case for one in placed if one.case.case_id == path.key.case_id), None)
     steps = [(point, point.value) for point in path.points if point.value]
@@ -127,7 +144,11 @@ def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series) -> None
         marker={"color": GREY, "symbol": "line-ew-open", "size": 10},
         hovertext=[
             "<br>".join(
-                [f"<b>{metric('flop_per_s').format(rate)}</b>", escape(path.key.label), *commit_lines(point.commit)]
+                [
+                    f"<b>{metric('flop_per_s').format(rate)}</b>",
+                    escape(path.key.label),
+                    *commit_lines(point.commit, zone),
+                ]
             )
             for (point, _), rate in zip(steps, rates, strict=True)
         ],

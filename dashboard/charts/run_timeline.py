@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -14,9 +15,9 @@ from collector.device_state import Telemetry
 from collector.measurement import Block, Measurement
 from collector.metrics import format_ns
 from collector.record import RunRecord
-from dashboard.charts.clock_time import on_axis, zone_name
+from dashboard.charts.clock_time import on_axis
 from dashboard.charts.patterns import DOUBTFUL, hatched, pattern_of
-from dashboard.charts.style import BLUE, GREEN, MARGIN, ORANGE, VERMILLION, style_of
+from dashboard.charts.style import BLUE, GREEN, MARGIN, ORANGE, VERMILLION, calm_range, style_of
 from dashboard.wording import shortened
 
 _MAX_POINTS = 2_000
@@ -25,6 +26,9 @@ _ROW_PX = 22
 _PANEL_PX = 110
 _LEAST_BLOCK = timedelta(milliseconds=1)
 """A bar that is drawn at all."""
+
+_NumberedBlock = tuple[Measurement, int, Block]
+"""With its number within its measurement, from 1."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     panels = [] if telemetry is None else _panels(telemetry)
     reasons = {} if telemetry is None else _reasons(telemetry)
     timed = [measurement for measurement in record.measurements if measurement.blocks]
-    kernels = list(dict.fromkeys(record.case(measurement.case_id).kernel for measurement in timed))
+    kernel_of = {case.case_id: case.kernel for case in record.cases}
+    kernels = list(dict.fromkeys(kernel_of[measurement.case_id] for measurement in timed))
     heights = [*([_PANEL_PX] * len(panels)), *_strip(len(reasons)), *_strip(len(kernels))]
     figure = make_subplots(rows=max(len(heights), 1), cols=1, shared_xaxes=True, vertical_spacing=0.03)
     if telemetry is not None:
@@ -60,9 +65,9 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         if reasons:
             _add_reasons(figure, reasons, times, len(panels) + 1)
     if kernels:
-        _add_blocks(figure, timed, record, kernels, zone, len(heights))
+        _add_blocks(figure, timed, kernel_of, kernels, zone, len(heights))
     _lay_out(figure, heights, [*(panel.title for panel in panels), *["held back by"] * bool(reasons), "kernel"])
-    figure.update_xaxes(title=f"time of day ({zone_name(record.started_at, zone)})", row=max(len(heights), 1), col=1)
+    figure.update_xaxes(title="time of day", row=max(len(heights), 1), col=1)
     figure.update_xaxes(type="date")
     return figure
 
@@ -119,7 +124,8 @@ def _add_panel(figure: go.Figure, panel: _Panel, times: Sequence[datetime], row:
             row=row,
             col=1,
         )
-    figure.update_yaxes(title=panel.title, row=row, col=1)
+    every = [value for _, values, _, _ in panel.lines for value in values]
+    figure.update_yaxes(title=panel.title, range=calm_range(every), row=row, col=1)
 
 
 def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Sequence[datetime], row: int) -> None:
@@ -157,23 +163,24 @@ def _spells(flags: Sequence[bool]) -> list[tuple[int, int]]:
 def _add_blocks(
     figure: go.Figure,
     timed: Sequence[Measurement],
-    record: RunRecord,
+    kernel_of: Mapping[str, str],
     kernels: Sequence[str],
     zone: tzinfo,
     row: int,
 ) -> None:
     for index, implementation in enumerate(sorted({measurement.implementation for measurement in timed})):
         colour, _, _ = style_of(index)
-        own = [
+        blocks = [
             (measurement, number, block)
             for measurement in timed
             if measurement.implementation == implementation
             for number, block in enumerate(measurement.blocks, start=1)
         ]
+        own = _most_telling(blocks, kernel_of)
         is_degraded = [block.device_state is not None and bool(block.device_state.degraded_by) for _, _, block in own]
         figure.add_bar(
             orientation="h",
-            y=[escape(shortened(record.case(measurement.case_id).kernel)) for measurement, _, _ in own],
+            y=[escape(shortened(kernel_of[measurement.case_id])) for measurement, _, _ in own],
             base=on_axis((block.started_at for _, _, block in own), zone),
             x=[_milliseconds(max(_length(measurement, block), _LEAST_BLOCK)) for measurement, _, block in own],
             marker={
@@ -194,6 +201,33 @@ def _add_blocks(
         row=row,
         col=1,
     )
+
+
+def _most_telling(blocks: Sequence[_NumberedBlock], kernel_of: Mapping[str, str]) -> list[_NumberedBlock]:
+    """All of them if they are few; else of each kernel and moment of its own time the longest one, or the longest of
+    those during which the device was at fault: what lies within a pixel or two cannot be told apart.
+    """
+    if len(blocks) <= _MAX_POINTS:
+        return list(blocks)
+    by_kernel: defaultdict[str, list[_NumberedBlock]] = defaultdict(list)
+    for one in blocks:
+        by_kernel[kernel_of[one[0].case_id]].append(one)
+    kept: list[_NumberedBlock] = []
+    for own in by_kernel.values():
+        starts = [block.started_at for _, _, block in own]
+        begin = min(starts)
+        moment = max((max(starts) - begin) / (_MAX_POINTS // len(by_kernel) or 1), timedelta(microseconds=1))
+        telling: dict[int, _NumberedBlock] = {}
+        for one, start in zip(own, starts, strict=True):
+            at = (start - begin) // moment
+            telling[at] = max(telling.get(at, one), one, key=_weight)
+        kept += telling.values()
+    return kept
+
+
+def _weight(one: _NumberedBlock) -> tuple[bool, timedelta]:
+    measurement, _, block = one
+    return block.device_state is not None and bool(block.device_state.degraded_by), _length(measurement, block)
 
 
 def _length(measurement: Measurement, block: Block) -> timedelta:

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from collector.metrics import format_ns
-from dashboard.charts.clock_time import on_axis, zone_name
-from dashboard.charts.style import BLUE, MARGIN, ORANGE, VERMILLION, commit_lines
+from dashboard.charts.clock_time import on_axis
+from dashboard.charts.style import BLUE, MARGIN, ORANGE, VERMILLION, calm_range, commit_lines
 from db.values import Series, SeriesPoint
 
 _PANEL_PX = 150
@@ -46,17 +46,16 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             name=name,
             line={"color": colour, "width": 1},
             marker={"color": colour, "symbol": symbol, "size": 7},
-            hovertext=[_hover(point) for point in points],
+            hovertext=[_hover(point, zone) for point in points],
             hoverinfo="text",
             row=row,
             col=1,
         )
-        figure.update_yaxes(title=title, row=row, col=1)
+        # of the times everything counts; of the device, what is more than a step of its sensors
+        figure.update_yaxes(title=title, range=None if row == 1 else calm_range(values), row=row, col=1)
     figure.update_yaxes(tickformat="~s", ticksuffix="s", row=1, col=1)
     _add_doubtful(figure, points, zone)
-    figure.update_xaxes(
-        title=f"measured at ({zone_name(points[-1].measured_at, zone)})", row=len(panels), col=1, type="date"
-    )
+    figure.update_xaxes(title="measured at", row=len(panels), col=1, type="date")
     figure.update_layout(
         height=100 + _PANEL_PX * len(panels),
         margin=MARGIN,
@@ -77,14 +76,14 @@ def _add_doubtful(figure: go.Figure, points: Sequence[SeriesPoint], zone: tzinfo
         mode="markers",
         name="held back or shared",
         marker={"color": VERMILLION, "symbol": "x-thin", "size": 14, "line": {"color": VERMILLION, "width": 2}},
-        hovertext=[_hover(point) for point in doubtful],
+        hovertext=[_hover(point, zone) for point in doubtful],
         hoverinfo="text",
         row=1,
         col=1,
     )
 
 
-def _hover(point: SeriesPoint) -> str:
+def _hover(point: SeriesPoint, zone: tzinfo) -> str:
     lines = [f"<b>{format_ns(point.value or 0.0)}</b>"]
     if point.sm_clock_mhz is not None:
         lines.append(f"SM clock {point.sm_clock_mhz:.0f} MHz")
@@ -92,4 +91,4 @@ def _hover(point: SeriesPoint) -> str:
         lines.append(f"{point.temperature_c:.0f} °C")
     if point.degraded_by:
         lines.append(f"held back or shared: {escape(', '.join(point.degraded_by))}")
-    return "<br>".join([*lines, *commit_lines(point.commit)])
+    return "<br>".join([*lines, *commit_lines(point.commit, zone)])

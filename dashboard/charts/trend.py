@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import tzinfo
 from enum import StrEnum
 from html import escape
 
@@ -23,9 +24,8 @@ from dashboard.charts.style import (
 )
 from dashboard.charts.trend_rows import Rows
 from dashboard.setting_changes import SettingChange
-from dashboard.thinning import thin
 from dashboard.wording import VERDICT_MARKS, change_text, outcome_text, shortened, transition_text
-from db.values import ChangePoint, Regression, RegressionState, Series, SeriesPoint, Verdict
+from db.values import ChangePoint, CommitRef, Regression, RegressionState, Series, SeriesPoint, Verdict
 
 _VERDICT_COLOURS = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: GREEN}
 _VERDICT_SYMBOLS = {Verdict.REGRESSED: "diamond", Verdict.IMPROVED: "circle"}
@@ -44,39 +44,41 @@ class Scale(StrEnum):
 def trend_figure(
     series: Sequence[Series],
     regressions: Sequence[Regression],
+    zone: tzinfo,
     *,
     scale: Scale = Scale.ABSOLUTE,
     setting_changes: Sequence[SettingChange] = (),
+    places: Mapping[str, int] | None = None,
 ) -> go.Figure:
     """Series over commits, oldest to newest, in a row for each metric; they share the axis of commits.
 
-    Values are points with whiskers at the quartiles; of a series too long for the screen the extremes stay. Zero has no
-    place on a logarithmic scale. Runs that failed have no value: they stand in a strip of their own, by outcome. Change
-    points of these series are vertical lines with a mark on top; a shaded band begins where what was measured with
-    changed.
+    Values are points with whiskers at the quartiles. Zero has no place on a logarithmic scale. Runs that failed have no
+    value: they stand in a strip of their own, by outcome. Change points of these series are vertical lines with a mark
+    on top; a shaded band begins where what was measured with changed.
 
     Args:
         series: Those of the first one's metric are in the tallest row.
         regressions: Stored ones; change points of other series are left out.
+        zone: Of the reader.
         scale: Of all values.
         setting_changes: Where bands begin.
+        places: Of the commits on their axis, by sha; without them those of the series lie side by side.
     """
-    commits = sorted({point.commit.sha: point.commit for one in series for point in one.points}.values())
-    position = {commit.sha: index for index, commit in enumerate(commits)}
+    commits = commits_of(series)
+    position = places or {commit.sha: index for index, commit in enumerate(commits)}
+    commit_count = max((position[commit.sha] + 1 for commit in commits), default=0)
     changes = _changes_of(series, regressions)
-    kept = {change.commit.sha for _, change in changes}
-    shown = [thin(one, kept_commits=kept) for one in series]
     metrics = list(dict.fromkeys(one.key.metric for one in series))
-    failed = [(one, point) for one in shown for point in one.points if point.value is None]
+    failed = [(one, point) for one in series for point in one.points if point.value is None]
     rows = Rows(metrics, has_failures=bool(failed))
     figure = go.Figure()
     names = series_names(series)
     styles = {name: index for index, name in enumerate(dict.fromkeys(names))}
-    for one, name in zip(shown, names, strict=True):
-        _add_values(figure, one, name, position, styles[name], rows.axis_of(one.key.metric), scale)
-    _add_failures(figure, failed, position)
-    _add_bands(figure, setting_changes, position, len(commits))
-    _add_changes(figure, changes, position)
+    for one, name in zip(series, names, strict=True):
+        _add_values(figure, one, name, position, styles[name], rows.axis_of(one.key.metric), scale, zone)
+    _add_failures(figure, failed, position, zone)
+    _add_bands(figure, setting_changes, position, commit_count, zone)
+    _add_changes(figure, changes, position, commit_count, zone)
     figure.update_layout(
         height=rows.height_px,
         margin=MARGIN,
@@ -85,11 +87,11 @@ def trend_figure(
         showlegend=True,
         xaxis={
             "title": "commits, oldest to newest",
-            "range": [-0.6, len(commits) - 0.4],
+            "range": [-0.6, commit_count - 0.4],
             "anchor": rows.lowest_axis,
             "showgrid": False,
             "zeroline": False,
-            **commit_ticks(commits),
+            **commit_ticks(commits, [position[commit.sha] for commit in commits]),
         },
         yaxis2={
             "domain": rows.failures,
@@ -99,19 +101,27 @@ def trend_figure(
             "visible": bool(failed),
         },
         yaxis3={"domain": rows.marks, "range": [0, 1], "visible": False, "fixedrange": True},
-        **{rows.layout_key(name): {"domain": rows.domain(name), **_value_axis(name, scale)} for name in metrics},
+        **{
+            rows.layout_key(name): {"domain": rows.domain(name), **_value_axis(name, scale, is_tall=name == metrics[0])}
+            for name in metrics
+        },
     )
     return figure
 
 
-def _value_axis(name: str, scale: Scale) -> dict[str, object]:
-    unit = metric(name)
+def commits_of(series: Sequence[Series]) -> list[CommitRef]:
+    """Those that any of the series has a point of, oldest to newest."""
+    return sorted({point.commit.sha: point.commit for one in series for point in one.points}.values())
+
+
+def _value_axis(name: str, scale: Scale, *, is_tall: bool) -> dict[str, object]:
+    unit, line_break = metric(name), " " if is_tall else "<br>"
     axis = AXES[unit.unit] if scale is not Scale.RELATIVE else Axis(tick_format=".3~f", tick_suffix="×")
     has_least = axis.at_least is not None and scale is Scale.ABSOLUTE
     return {
-        "title": axis_title(unit)
+        "title": axis_title(unit, line_break=line_break)
         if scale is not Scale.RELATIVE
-        else f"{unit.title} over the first, {unit.better} is better",
+        else f"{unit.title}{line_break}over the first, {unit.better} is better",
         "type": "log" if scale is Scale.LOGARITHMIC else "linear",
         "tickformat": axis.tick_format,
         "ticksuffix": axis.tick_suffix,
@@ -140,6 +150,7 @@ def _add_values(
     index: int,
     axis: str,
     scale: Scale,
+    zone: tzinfo,
 ) -> None:
     factor = _factor(series, scale)
     colour, symbol, dash = style_of(index)
@@ -169,7 +180,7 @@ def _add_values(
             "size": 8 if len(series.points) <= _MAX_WHISKERS else 4,
             "line": {"color": GREY, "width": 0.5},
         },
-        hovertext=[_point_hover(series, point) for point in series.points],
+        hovertext=[_point_hover(series, point, zone) for point in series.points],
         hoverinfo="text",
     )
 
@@ -186,7 +197,7 @@ def _whisker(upper: float | None, lower: float | None, factor: float) -> float:
     return 0.0 if upper is None or lower is None else (upper - lower) * factor
 
 
-def _point_hover(series: Series, point: SeriesPoint) -> str:
+def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
     if point.value is None:
         return ""
     write = series.key.definition.format
@@ -197,12 +208,14 @@ def _point_hover(series: Series, point: SeriesPoint) -> str:
         [
             f"<b>{escape(write(point.value))}</b>{escape(spread)}",
             escape(series.key.label),
-            *commit_lines(point.commit),
+            *commit_lines(point.commit, zone),
         ]
     )
 
 
-def _add_failures(figure: go.Figure, failed: Sequence[tuple[Series, SeriesPoint]], position: Mapping[str, int]) -> None:
+def _add_failures(
+    figure: go.Figure, failed: Sequence[tuple[Series, SeriesPoint]], position: Mapping[str, int], zone: tzinfo
+) -> None:
     if not failed:
         return
     figure.add_scatter(
@@ -217,7 +230,7 @@ def _add_failures(figure: go.Figure, failed: Sequence[tuple[Series, SeriesPoint]
                 [
                     f"<b>{outcome_text(point.outcome)}</b> {escape(shortened(point.message or ''))}",
                     escape(series.key.label),
-                    *commit_lines(point.commit),
+                    *commit_lines(point.commit, zone),
                 ]
             )
             for series, point in failed
@@ -227,7 +240,11 @@ def _add_failures(figure: go.Figure, failed: Sequence[tuple[Series, SeriesPoint]
 
 
 def _add_bands(
-    figure: go.Figure, changes: Sequence[SettingChange], position: Mapping[str, int], commit_count: int
+    figure: go.Figure,
+    changes: Sequence[SettingChange],
+    position: Mapping[str, int],
+    commit_count: int,
+    zone: tzinfo,
 ) -> None:
     """Every other stretch of runs that were measured alike is shaded; a mark where it begins says what changed."""
     starts = sorted({position[change.commit.sha] for change in changes if change.commit.sha in position})
@@ -242,14 +259,14 @@ def _add_bands(
             mode="markers",
             name="measured otherwise from here",
             marker={"color": GREY, "symbol": "triangle-down", "size": 9},
-            hovertext=[_setting_hover(change) for change in shown],
+            hovertext=[_setting_hover(change, zone) for change in shown],
             hoverinfo="text",
         )
 
 
-def _setting_hover(change: SettingChange) -> str:
+def _setting_hover(change: SettingChange, zone: tzinfo) -> str:
     words = [escape(shortened(word)) for word in change.words]
-    return "<br>".join(["<b>measured otherwise from here</b>", *words, *commit_lines(change.commit)])
+    return "<br>".join(["<b>measured otherwise from here</b>", *words, *commit_lines(change.commit, zone)])
 
 
 def _changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[tuple[Regression, ChangePoint]]:
@@ -266,6 +283,8 @@ def _add_changes(
     figure: go.Figure,
     changes: Sequence[tuple[Regression, ChangePoint]],
     position: Mapping[str, int],
+    commit_count: int,
+    zone: tzinfo,
 ) -> None:
     for verdict, colour in _VERDICT_COLOURS.items():
         own = [
@@ -293,16 +312,19 @@ def _add_changes(
             yaxis="y3",
             mode="markers+text" if len(changes) <= _MAX_CHANGE_LABELS else "markers",
             text=[change_text(change) for _, change in own],
-            textposition="middle right",
+            # towards the middle, so that the edge cuts nothing off
+            textposition=[
+                "middle left" if position[change.commit.sha] > commit_count / 2 else "middle right" for _, change in own
+            ],
             textfont={"color": colour},
             name=VERDICT_MARKS[verdict].word,
             marker={"color": colour, "symbol": _VERDICT_SYMBOLS[verdict], "size": 11},
-            hovertext=[_change_hover(regression, change) for regression, change in own],
+            hovertext=[_change_hover(regression, change, zone) for regression, change in own],
             hoverinfo="text",
         )
 
 
-def _change_hover(regression: Regression, change: ChangePoint) -> str:
+def _change_hover(regression: Regression, change: ChangePoint, zone: tzinfo) -> str:
     standing = "confirmed" if regression.is_confirmed else "not confirmed yet"
     if regression.state is RegressionState.DISMISSED:
         standing = "dismissed: measured again and not there"
@@ -312,6 +334,6 @@ def _change_hover(regression: Regression, change: ChangePoint) -> str:
             f"({escape(transition_text(change))}), {standing}",
             escape(shortened(change.evidence, length=120)),
             escape(change.series.label),
-            *commit_lines(change.commit),
+            *commit_lines(change.commit, zone),
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_MARKS_PX, _VALUES_PX, _FAILURES_PX, _FURTHER_PX, _GAP_PX = 40, 400, 60, 150, 40
+_MARKS_PX, _VALUES_PX, _FAILURES_PX, _FURTHER_PX, _GAP_PX = 34, 400, 60, 170, 28
 _FIRST_FURTHER_AXIS = 4
 """Axis 1 has the values, 2 the failures, 3 the marks."""
 

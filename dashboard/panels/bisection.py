@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pandas as pd
 import streamlit as st
 
@@ -20,9 +22,11 @@ _MARKS = {
 }
 
 
-def show_bisection(detail: BisectionDetail | None) -> None:
+def show_bisection(detail: BisectionDetail | None, regression_id: UUID) -> None:
+    """How the newest one stands, or how to ask for one."""
     if detail is None:
-        st.text("None was asked for.")
+        st.text("None was asked for. On a machine of that runner class:")
+        st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language=None)
         return
     bisection = detail.bisection
     st.text(f"{_MARKS[bisection.state]}, {bisection.measurement_count} blocks measured")

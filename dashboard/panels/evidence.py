@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 import streamlit as st
 
@@ -9,27 +11,34 @@ from ci.counters import CounterMove
 from ci.remark import Remark
 from ci.side_by_side import Conditions, SideBySide, code_diff, side_by_side
 from ci.static.comparison import StaticJudgement
-from ci.static.facts import fact_values
 from collector.artefact import ArtefactKind
 from collector.measurement import Measurement
-from collector.metrics import format_ns, metric
+from collector.metrics import Layer, format_ns
 from collector.record import RunRecord
 from dashboard import data
 from dashboard.charts.distribution import distribution_figure
+from dashboard.frame import View
+from dashboard.quantities import counter_text
+from dashboard.tables.code import code_table, worst_first
 from dashboard.tables.table import NO_VALUE, show_table
-from dashboard.wording import VERDICT_MARKS, code_span, outcome_text, percent
+from dashboard.wording import code_span, outcome_text, percent
 from db.errors import StoreError
 from db.values import ChangePoint
 
 _COUNTERS_SHOWN = 20
 _DIFF_LINES = 400
+_DIFF_LINES_UNFOLDED, _DIFF_PX = 24, 480
 _LARGEST_DISASSEMBLY_BYTES = 4 * 2**20
 
 
-def show_evidence(change: ChangePoint) -> None:
-    """Everything that the runs before and at a change point know of its case and implementation."""
+def show_evidence(view: View, change: ChangePoint) -> None:
+    """Everything that the runs before and at a change point know of its case and implementation; what is about the
+    layer that moved comes first.
+    """
     series = change.series
-    sides = data.read_sides(series.project, change.previous_commit.sha, change.commit.sha, series.runner_class)
+    sides = data.read_sides(
+        series.project, change.previous_commit.sha, change.commit.sha, series.case_id, series.runner_class
+    )
     if sides is None:
         st.info(
             "The run of one side is not stored any more, so there is nothing to lay side by side.",
@@ -40,15 +49,18 @@ def show_evidence(change: ChangePoint) -> None:
     found = side_by_side(base, head, series.case_id, series.implementation)
     for refusal in found.refusals:
         st.warning(f"Not comparable: {_inert(refusal)}", icon=":material/block:")
-    _show_samples(found)
+    if series.definition.layer is Layer.STATIC:
+        _show_code(view, found, base, head)
+        _show_samples(found)
+    else:
+        _show_samples(found)
+        _show_code(view, found, base, head)
+    _show_counters(found.counters)
     left, right = st.columns(2)
     with left:
         _show_conditions(found)
     with right:
         _show_environment(found)
-    _show_code(found)
-    _show_disassembly(base, head)
-    _show_counters(found.counters)
 
 
 def _inert(remark: Remark) -> str:
@@ -58,7 +70,7 @@ def _inert(remark: Remark) -> str:
 def _show_samples(found: SideBySide) -> None:
     st.subheader("Times, base and head", anchor=False)
     if not _samples(found.base) and not _samples(found.head):
-        st.text("Neither side has a time.")
+        st.markdown(f"Neither side has a time. Base: {_side_text(found.base)}. Head: {_side_text(found.head)}.")
         return
     st.plotly_chart(distribution_figure(found.base, found.head), key="distribution")
     st.caption(
@@ -72,7 +84,7 @@ def _samples(measurement: Measurement | None) -> int:
 
 def _side_text(measurement: Measurement | None) -> str:
     if measurement is None:
-        return "not measured in that run"
+        return "no sample of it is stored"
     if measurement.median_ns is None:
         message = f" {code_span(measurement.message)}" if measurement.message else ""
         return f"{outcome_text(measurement.outcome)}{message}"
@@ -81,11 +93,22 @@ def _side_text(measurement: Measurement | None) -> str:
 
 def _show_conditions(found: SideBySide) -> None:
     st.subheader("Clocks and throttling", anchor=False)
+    readings = {
+        "clock of the multiprocessors": [(one.sm_clock_mhz, "MHz") for one in _sides(found)],
+        "clock of the memory": [(one.memory_clock_mhz, "MHz") for one in _sides(found)],
+        "power": [(one.power_w, "W") for one in _sides(found)],
+        "highest temperature": [(one.temperature_c, "°C") for one in _sides(found)],
+    }
+    read = {
+        name: [_amount(*one) for one in sides]
+        for name, sides in readings.items()
+        if any(value is not None for value, _ in sides)
+    }
+    if not read:
+        st.text("Nobody watched the device on either side: on a CPU nothing is read.")
+        return
     rows = {
-        "clock of the multiprocessors": [_amount(one.sm_clock_mhz, "MHz") for one in _sides(found)],
-        "clock of the memory": [_amount(one.memory_clock_mhz, "MHz") for one in _sides(found)],
-        "power": [_amount(one.power_w, "W") for one in _sides(found)],
-        "highest temperature": [_amount(one.temperature_c, "°C") for one in _sides(found)],
+        **read,
         "held back by": [", ".join(one.held_back_by).replace("_", " ") or NO_VALUE for one in _sides(found)],
         "blocks throttled or shared": [f"{one.degraded_block_count} of {one.block_count}" for one in _sides(found)],
     }
@@ -116,45 +139,45 @@ def _show_environment(found: SideBySide) -> None:
         st.markdown(f"◆ {_inert(choice)}")
 
 
-def _show_code(found: SideBySide) -> None:
+def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) -> None:
     st.subheader("Machine code", anchor=False)
     if not found.code:
         same = found.unchanged_code_count
         st.text(f"The same on all {same} compiled functions." if same else "No compiled code is stored for it.")
         return
-    rows = [row for judged in found.code for row in _code_rows(judged)]
-    show_table(pd.DataFrame(rows))
-    for remark in dict.fromkeys(_inert(judged.detail) for judged in found.code if judged.detail is not None):
-        st.markdown(f"◆ {remark}")
+    show_table(
+        code_table(found.code),
+        columns={
+            "judged": st.column_config.Column(
+                help="By the facts that cost time wherever they appear, such as spills. Others may move without harm."
+            )
+        },
+    )
+    for remark, targets in _remarks(found.code).items():
+        st.markdown(f"{code_span(', '.join(targets))}: {remark}")
+    if found.unchanged_code_count:
+        st.caption(f"The machine code of {found.unchanged_code_count} more compiled functions is the same.")
+    _show_disassembly(view, base, head)
 
 
-def _code_rows(judged: StaticJudgement) -> list[dict[str, str]]:
-    """A row for each fact that moved, one at least."""
-    place = {
-        "target": judged.target,
-        "function": judged.function,
-        "verdict": VERDICT_MARKS[judged.verdict].text,
-    }
-    if judged.base is None or judged.head is None or not judged.moved_facts:
-        return [{**place, "fact": judged.word, "base": NO_VALUE, "head": NO_VALUE}]
-    before, after = fact_values(judged.base), fact_values(judged.head)
-    return [
-        {
-            **place,
-            "fact": metric(name).title,
-            "base": metric(name).format(before[name]),
-            "head": metric(name).format(after[name]),
-        }
-        for name in judged.moved_facts
-    ]
+def _remarks(code: Iterable[StaticJudgement]) -> dict[str, list[str]]:
+    """What is said of how the code moved, each once with its targets."""
+    told: dict[str, list[str]] = {}
+    for judged in worst_first(code):
+        if judged.detail is not None:
+            told.setdefault(_inert(judged.detail), []).append(judged.target)
+    return told
 
 
-def _show_disassembly(base: RunRecord, head: RunRecord) -> None:
+def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     pairs = _common_disassemblies(base, head)
-    # some megabytes, which few readers ask for
-    if not pairs or not st.toggle(f"Disassembly: {len(pairs)} files differ", key="disassembly"):
+    if not pairs:
         return
-    name = st.selectbox("File", sorted(pairs), key="disassembly:file")
+    count = "1 file differs" if len(pairs) == 1 else f"{len(pairs)} files differ"
+    # some megabytes, which few readers ask for
+    if not view.link.switch(f"Disassembly: {count}", parameter="disassembly"):
+        return
+    name = view.link.choose("File", sorted(pairs), parameter="file")
     try:
         before, after = (
             data.read_artefact(str(record.run_id), digest).decode(errors="replace")
@@ -164,7 +187,7 @@ def _show_disassembly(base: RunRecord, head: RunRecord) -> None:
         st.info(f"Not both sides are stored: {code_span(str(error))}", icon=":material/code_off:")
         return
     diff, more = code_diff(before, after, line_limit=_DIFF_LINES)
-    st.code(diff, language="diff")
+    st.code(diff, language="diff", height=_DIFF_PX if diff.count("\n") > _DIFF_LINES_UNFOLDED else "content")
     if more:
         st.caption(f"{more} more lines differ; the whole files are in the Run view.")
 
@@ -192,11 +215,11 @@ def _show_counters(moves: tuple[CounterMove, ...]) -> None:
     show_table(
         pd.DataFrame(
             {
-                "counter": [move.name for move in shown],
+                "counter": [move.name.replace("_", " ") for move in shown],
                 "kernel of the device": [move.function for move in shown],
-                "base": [f"{move.base:,.4g}" for move in shown],
-                "head": [f"{move.head:,.4g}" for move in shown],
-                "change": [percent(move.relative_change) for move in shown],
+                "base": [counter_text(move.name, move.base) for move in shown],
+                "head": [counter_text(move.name, move.head) for move in shown],
+                "change": [percent(move.relative_change) if move.base else "from nothing" for move in shown],
             }
         )
     )

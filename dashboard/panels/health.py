@@ -13,6 +13,7 @@ from ci.coverage import coverage_gaps
 from ci.trends.false_alarm_rate import count_false_alarms
 from dashboard import data
 from dashboard.frame import View
+from dashboard.tables.runner import rhythm_text
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged
 from dashboard.wording import age_text, outcome_text
@@ -27,7 +28,7 @@ def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -
         pd.DataFrame(
             {
                 "runner class": [runner.runner_class for runner in runners],
-                "state": [_rhythm_text(runner, now) for runner in runners],
+                "state": [rhythm_text(rhythm_of(runner.result_times), now) for runner in runners],
                 "last result": [age_text(runner.result_times[0], now=now) for runner in runners],
                 "noise floor": [floors.get(runner.runner_class) for runner in runners],
                 "throttled or shared": [_degraded_share(runner) for runner in runners],
@@ -46,13 +47,6 @@ def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -
             ),
         },
     )
-
-
-def _rhythm_text(runner: RunnerStanding, now: datetime) -> str:
-    rhythm = rhythm_of(runner.result_times)
-    if rhythm.silent_from is None:
-        return "○ too few results to say"
-    return "✕ silent" if rhythm.is_silent(now) else "✓ in its rhythm"
 
 
 def _degraded_share(runner: RunnerStanding) -> float | None:

@@ -16,6 +16,7 @@ from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import Accuracy, StaticFacts
 from dashboard.comparison import changed_facts
+from dashboard.quantities import counter_text
 from dashboard.wording import natural_order, outcome_text, percent
 from db.values import StaticRow, Verdict
 
@@ -31,6 +32,8 @@ STATIC_COLUMNS: Mapping[str, str] = {
 }
 """Facts that are metrics, with the heading of their column."""
 _HASH_LENGTH = 12
+_TOLD_ONCE = ("case", "implementation", "function", "outcome", "configuration")
+"""Columns that are needed only where rows differ in them."""
 _NOT_CHANGED = ("same machine code", "first commit")
 _LEADS = {
     Verdict.IMPROVED: "● clearly faster",
@@ -152,8 +155,13 @@ def static_table(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | 
         }
     )
     unused = [title for title in ("threads", *STATIC_COLUMNS.values()) if frame[title].isna().all()]
-    one_implementation = ["implementation"] if frame["implementation"].nunique() == 1 else []
-    return frame.drop(columns=[*unused, *one_implementation])
+    return frame.drop(columns=unused)
+
+
+def without_constants(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """A table without the columns of text that say the same in every row, and what they say; numbers stay."""
+    same = [name for name in _TOLD_ONCE if name in frame and frame[name].nunique() == 1]
+    return frame.drop(columns=same), {name: value for name in same if (value := str(frame[name].iloc[0]))}
 
 
 def static_help() -> dict[str, str]:
@@ -196,16 +204,14 @@ def counters_table(record: RunRecord) -> pd.DataFrame:
     names = list(dict.fromkeys(name for values in columns.values() for name in values))
     return pd.DataFrame(
         {
-            "counter": names,
+            "counter": [name.replace("_", " ") for name in names],
             **{title: [_counter_text(name, values.get(name)) for name in names] for title, values in columns.items()},
         }
     )
 
 
 def _counter_text(name: str, value: float | None) -> str:
-    if value is None:
-        return "not read"
-    return f"{value:.1%}" if name.endswith("_share") else f"{value:,.6g}"
+    return "not read" if value is None else counter_text(name, value)
 
 
 def profiler_table(record: RunRecord) -> pd.DataFrame:

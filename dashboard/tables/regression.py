@@ -10,6 +10,7 @@ import streamlit as st
 
 from ci.group import ALL_KERNELS
 from dashboard.frame import View
+from dashboard.source_links import linked
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged
 from dashboard.wording import (
@@ -18,63 +19,87 @@ from dashboard.wording import (
     age_text,
     change_text,
     code_span,
+    headline_text,
     shortened,
     transition_text,
     worst_change_point,
 )
 from db.values import ChangePoint, Regression
 
-_SUMMARY_LENGTH = 160
+_SUMMARY_LENGTH = 110
 """Of a row: the whole of it stands in the Regression view."""
 
 
 def show_row(view: View, one: Triaged, now: datetime) -> None:
     regression, worst = one.regression, worst_change_point(one.regression)
     address = {"project": view.project, "regression": str(one.triage.regression_id)}
-    with st.container(border=True):
-        columns = st.columns([5, 2, 3, 1.3], vertical_alignment="center")
-        what, how_much, where, links = (column.container(gap=None) for column in columns)
-        what.markdown(f"**{kernel_markdown(regression.kernel)}** {marks_of(one)}")
-        what.text(shortened(regression.summary, length=_SUMMARY_LENGTH))
+    has_owners = bool(view.filters.owners)
+    with st.container(border=True, key=f"row {one.triage.regression_id}"):
+        shares = [5, 2.2, 2.8, *([1.6] if has_owners else []), 1.1]
+        columns = iter(st.columns(shares, vertical_alignment="center"))
+        what, how_much, where = (next(columns).container(gap=None) for _ in range(3))
+        what.markdown(f"**{kernel_markdown(regression.kernel)}** {' '.join(standing_marks(one))}")
+        what.text(shortened(_without_kernel(regression), length=_SUMMARY_LENGTH))
         what.text(_suspect_text(regression))
-        how_much.subheader(change_text(worst), anchor=False)
-        how_much.caption(_worst_caption(worst))
+        how_much.subheader(headline_text(worst), anchor=False)
+        how_much.caption(worst_caption(worst))
         age = age_text(regression.commit.committed_at, now=now)
-        where.markdown(f"{code_span(regression.commit.short_sha)} {age}")
-        where.text(f"{shortened(regression.commit.subject)}\n{shortened(regression.commit.author)}")
+        commit = regression.commit
+        where.markdown(f"{linked(code_span(commit.short_sha), view.sources.commit(commit.sha))} {age}")
+        where.text(f"{shortened(regression.commit.subject, length=70)}\n{shortened(regression.commit.author)}")
+        if has_owners:
+            owned = next(columns).container(gap=None)
+            owned.caption("Owner")
+            owned.text("\n".join(owners_of(view, regression)) or "nobody named")
+        links = next(columns).container(gap=None)
         links.page_link("views/regression.py", label="Why", icon=":material/search:", query_params=address)
         links.page_link(
             "views/trends.py", label="Trend", icon=":material/show_chart:", query_params=trend_of(view.project, worst)
         )
 
 
-def marks_of(one: Triaged) -> str:
-    regression = one.regression
-    verdict, state = VERDICT_MARKS[regression.verdict], TRIAGE_MARKS[one.triage.state]
-    owner = f", by {shortened(one.triage.person, length=40)}" if one.triage.person else ""
-    marks = [f":{verdict.badge_colour}-badge[{verdict.text}]"]
-    if regression.is_alert:
-        marks.append(":orange-badge[▲ alert]")
+def owners_of(view: View, regression: Regression) -> list[str]:
+    """Of all kernels that moved."""
+    return view.filters.owners_of(point.series.kernel for point in regression.change_points)
+
+
+def standing_marks(one: Triaged) -> list[str]:
+    """Whether it calls somebody, how sure it is, and what people decided; as Markdown."""
+    regression, state = one.regression, TRIAGE_MARKS[one.triage.state]
+    marks = [":orange-badge[▲ alert]"] if regression.is_alert else []
     marks.append(f":gray-badge[{'confirmed' if regression.is_confirmed else 'not confirmed yet'}]")
     marks.append(f":{state.badge_colour}-badge[{state.text}]")
-    # a name is somebody else's text, which a badge would interpret
-    return " ".join(marks) + (f" {code_span(owner.removeprefix(', '))}" if owner else "")
+    if one.triage.person:
+        # a name is somebody else's text, which a badge would interpret
+        marks.append(f"by {code_span(shortened(one.triage.person, length=40))}")
+    return marks
+
+
+def marks_of(one: Triaged) -> str:
+    """Those of its standing, after its verdict."""
+    verdict = VERDICT_MARKS[one.regression.verdict]
+    return " ".join([f":{verdict.badge_colour}-badge[{verdict.text}]", *standing_marks(one)])
+
+
+def _without_kernel(regression: Regression) -> str:
+    """The summary, of which the kernel stands above it."""
+    return regression.summary.removeprefix(f"{regression.kernel}: ")
 
 
 def _suspect_text(regression: Regression) -> str:
     if not regression.suspects:
         return f"Suspect: {regression.cause}"
     likeliest = regression.suspects[0]
-    return f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: {shortened(likeliest.sentence, length=120)}"
+    return f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: {shortened(likeliest.sentence, length=110)}"
 
 
 def kernel_markdown(kernel: str) -> str:
     return "every kernel" if kernel == ALL_KERNELS else code_span(kernel)
 
 
-def _worst_caption(worst: ChangePoint) -> str:
-    """Which metric the number beside it is of, and its levels where that number is a ratio."""
-    levels = "" if worst.relative_change is None else f", {transition_text(worst)}"
+def worst_caption(worst: ChangePoint) -> str:
+    """Which metric the number beside it is of, and its levels where that number does not say them."""
+    levels = "" if headline_text(worst) == transition_text(worst) else f", {transition_text(worst)}"
     return f"{worst.series.definition.title}{levels}"
 
 
@@ -98,10 +123,13 @@ def trend_of(project: str, change_point: ChangePoint) -> dict[str, str]:
 def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
     improved = [one for one in found if one.is_improvement]
     settled = [one for one in found if one.is_settled]
-    for title, rows in ((f"Improvements: {len(improved)}", improved), (f"Settled: {len(settled)}", settled)):
+    for parameter, title, rows in (("improvements", "Improvements", improved), ("settled", "Settled", settled)):
         if not rows:
             continue
-        with st.expander(title):
+        table = view.link.unfold(f"{title}: {len(rows)}", parameter=parameter)
+        if table is None:
+            continue
+        with table:
             show_table(
                 pd.DataFrame(
                     {

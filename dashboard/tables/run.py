@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from db.artefacts import StoredArtefact
 
 
+_COMPILED = "function and target"
+"""Column that only compilations have."""
+
+
 def failures_of(record: RunRecord) -> pd.DataFrame:
     """Everything that did not work, or could not be tried: measurements, checks, compilations."""
-    return pd.DataFrame(_failures(record))
+    frame = pd.DataFrame(_failures(record))
+    return frame if frame.empty or frame[_COMPILED].any() else frame.drop(columns=_COMPILED)
 
 
 def _failures(record: RunRecord) -> Iterator[dict[str, str]]:
@@ -41,14 +46,16 @@ def _failure(
         "outcome": outcome_text(outcome),
         "case": case_id,
         "implementation": implementation,
-        "function and target": which,
+        _COMPILED: which,
         "message": message or "",
     }
 
 
 def ceilings_table(record: RunRecord) -> pd.DataFrame:
     """The measured ceilings beside the datasheet's, where the device has one that is known."""
-    published = {id(one.measured): one for one in beside_datasheet(record.ceilings, record.environment.device_name)}
+    at_ceilings = () if record.telemetry is None else record.telemetry.at_ceilings
+    found = beside_datasheet(record.ceilings, record.environment.device_name, at_ceilings=at_ceilings)
+    published = {id(one.measured): one for one in found}
     rows = []
     for ceiling in record.ceilings:
         if ceiling.source == "datasheet":
@@ -87,7 +94,7 @@ def artefacts_table(stored: Sequence[StoredArtefact]) -> pd.DataFrame:
         {
             "file": [one.name for one in stored],
             "kind": [one.kind.replace("_", " ") for one in stored],
-            "size (MiB)": [one.size_bytes / 2**20 for one in stored],
+            "size": [one.size_bytes for one in stored],
             "content": ["stored" if one.is_stored else "not sent yet" for one in stored],
         }
     )

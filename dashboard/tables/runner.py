@@ -16,6 +16,8 @@ from collector.datasheets import beside_datasheet
 from collector.machine import Environment
 from dashboard.charts.ceiling_history import ceiling_name
 from dashboard.quantities import duration_text, rate_text
+from dashboard.tables.table import NO_VALUE
+from dashboard.wording import VERDICT_MARKS
 from dashboard.zone import written
 from db.reading.fleet_values import FleetRun, KernelCost
 from db.values import Regression, SeriesKey
@@ -50,8 +52,8 @@ def health_table(
                 "runs": len(own),
                 "last result": written(rhythm.last_at, zone),
                 "usually every": _gap_text(rhythm.usual_gap),
-                "now": _rhythm_text(rhythm, now),
-                "held back or shared": sum(degraded[run.run_id] for run in own) / count if count else None,
+                "state": rhythm_text(rhythm, now),
+                "throttled or shared": sum(degraded[run.run_id] for run in own) / count if count else None,
                 "noise floor": None if known is None else known.median_floor,
                 "false alarms": "never calibrated" if known is None else _alarms_text(known),
             }
@@ -70,13 +72,14 @@ def _measurement_counts(costs: Sequence[KernelCost]) -> tuple[Mapping[str, int],
 
 
 def _gap_text(gap: timedelta | None) -> str:
-    return "too few runs to tell" if gap is None else duration_text(gap.total_seconds() * 1e9)
+    return NO_VALUE if gap is None else duration_text(gap.total_seconds() * 1e9)
 
 
-def _rhythm_text(rhythm: Rhythm, now: datetime) -> str:
+def rhythm_text(rhythm: Rhythm, now: datetime) -> str:
+    """Whether results come as they usually do."""
     if rhythm.silent_from is None:
-        return "? no rhythm yet"
-    return "◆ silent" if rhythm.is_silent(now) else "✓ as usual"
+        return "○ too few results to tell"
+    return "✕ silent" if rhythm.is_silent(now) else "✓ as usual"
 
 
 def _alarms_text(noise: RunnerNoise) -> str:
@@ -106,7 +109,7 @@ def moves_table(key: SeriesKey, regressions: Sequence[Regression]) -> pd.DataFra
         [
             {
                 "what": "drift" if change.is_gradual else "step",
-                "verdict": str(change.verdict),
+                "verdict": VERDICT_MARKS[change.verdict].text,
                 "cause": str(regression.cause),
                 "state": str(regression.state),
                 "commit": change.commit.short_sha,

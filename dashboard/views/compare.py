@@ -11,6 +11,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from collector.measurement import Measurement
 from collector.metrics import metric
+from collector.part import Outcome
+from collector.record import RunRecord
 from dashboard import data
 from dashboard.charts.distribution import distribution_figure
 from dashboard.comparison import ComparedCase, Shown, compare_runs, why_not_comparable
@@ -19,11 +21,12 @@ from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.sides import By, run_for, runs_by, title_of
 from dashboard.tables.table import NO_VALUE, show_table
 from dashboard.wording import VERDICT_MARKS, code_span, commit_text, outcome_text, percent
-from dashboard.zone import reader_zone, written
+from dashboard.zone import written
 from db.reading.fleet_values import FleetRun
 from db.values import CommitRef, MeasuredCase, RunDetail
 
 _EVERY_KERNEL = "all"
+_ROWS_AT_FIRST = 200
 _MOST_RUNS = 500
 """That sides other than commits are looked for among."""
 
@@ -34,7 +37,7 @@ def show() -> None:
         by = By(view.link.choose("Compare", [*By], parameter="by", place=kinds))
         base, head = _commits(view, first, second) if by is By.COMMITS else _others(view, by, first, second)
         for side, place in ((base, first), (head, second)):
-            place.caption(f"{code_span(side.summary.runner_class)}, {written(side.summary.started_at, reader_zone())}")
+            place.caption(f"{code_span(side.summary.runner_class)}, {written(side.summary.started_at, view.zone)}")
         if base.summary.run_id == head.summary.run_id or (
             by is By.COMMITS and base.summary.commit == head.summary.commit
         ):
@@ -63,9 +66,17 @@ def show() -> None:
         if not rows:
             st.info("No case is left: show everything, or widen the filters.", icon=":material/filter_alt:")
             return
-        _show_table(rows, is_comparable=refusal is None)
+        _show_table(_first_rows(view, rows), is_comparable=refusal is None)
         _offer_files(rows, f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
         _show_distribution(view, rows, base, head)
+
+
+def _first_rows(view: View, rows: Sequence[ComparedCase]) -> Sequence[ComparedCase]:
+    """As many as somebody reads; all of them if the reader wants to."""
+    if len(rows) <= _ROWS_AT_FIRST:
+        return rows
+    title = f"Show all {len(rows):,} rows, not only the {_ROWS_AT_FIRST} most relevant"
+    return rows if view.link.switch(title, parameter="all") else rows[:_ROWS_AT_FIRST]
 
 
 def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
@@ -77,8 +88,7 @@ def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple
     oldest_first = sorted(commits, key=lambda sha: commits[sha])
     base_sha = _choose_commit(view, commits, "Base", default=oldest_first[-2], place=first)
     head_sha = _choose_commit(view, commits, "Head", default=oldest_first[-1], place=second)
-    head = data.read_run(view.project, head_sha)
-    return data.read_run(view.project, base_sha, runner_class=head.summary.runner_class), head
+    return data.read_runs_of_commits(view.project, base_sha, head_sha)
 
 
 def _choose_commit(
@@ -101,13 +111,13 @@ def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -
     head = run_for(choices[_choose_other(view, by, choices, "Head", default=0, place=second)])
     base_runs = choices[_choose_other(view, by, choices, "Base", default=1, place=first)]
     base = run_for(base_runs, runner_class=head.runner_class)
-    return data.read_run_detail(base.run_id), data.read_run_detail(head.run_id)
+    return data.read_runs(base.run_id, head.run_id)
 
 
 def _choose_other(
     view: View, by: By, choices: Mapping[str, list[FleetRun]], label: str, *, default: int, place: DeltaGenerator
 ) -> str:
-    zone = reader_zone()
+    zone = view.zone
     return view.link.choose(
         label,
         list(choices),
@@ -158,22 +168,16 @@ def _show_distribution(view: View, rows: Sequence[ComparedCase], base: RunDetail
         st.text("None of these cases was timed on either side.")
         return
     if not view.link.switch("Show the samples", parameter="samples"):
-        st.caption("Every sample of both runs is read for it.")
+        st.caption("Every sample of this case in both runs is read for it.")
         return
     row = timed[view.link.choose("Samples of", list(timed), parameter="of")]
-    measured = [_measurement(side, row) for side in (base, head)]
+    records = data.read_case_of_runs(base.summary.run_id, head.summary.run_id, row.case_id)
+    measured = [_measurement(record, row.implementation) for record in records]
     st.plotly_chart(distribution_figure(*measured), key="distribution")
 
 
-def _measurement(side: RunDetail, row: ComparedCase) -> Measurement | None:
-    return next(
-        (
-            measurement
-            for measurement in data.read_record(side.summary.run_id).measurements
-            if (measurement.case_id, measurement.implementation) == (row.case_id, row.implementation)
-        ),
-        None,
-    )
+def _measurement(record: RunRecord, implementation: str) -> Measurement | None:
+    return next((one for one in record.measurements if one.implementation == implementation), None)
 
 
 def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
@@ -197,24 +201,25 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
         formats={"base time": write_ns, "head time": write_ns, "change": percent},
         columns={
             "stored verdict": st.column_config.Column(
-                width=160, help="Change points of this case that were judged and stored between the two commits."
+                width=140, help="Change points of this case that were judged and stored between the two commits."
             ),
-            "implementation": st.column_config.Column(width=110),
-            "base time": st.column_config.Column(width=80, help="Median of the samples; lower is better."),
-            "head time": st.column_config.Column(width=80, help="Median of the samples; lower is better."),
+            "case": st.column_config.Column(width=305),
+            "implementation": st.column_config.Column(width=100),
+            "base time": st.column_config.Column(width=75, help="Median of the samples; lower is better."),
+            "head time": st.column_config.Column(width=75, help="Median of the samples; lower is better."),
             "change": st.column_config.Column(
                 width=70,
                 help="(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
             ),
             "utilisation": st.column_config.Column(
-                width=105, help="Share of the roof that was reached: base → head. It compares across devices too."
+                width=110, help="Share of the roof that was reached: base → head. It compares across devices too."
             ),
-            "outcome": st.column_config.Column(width=115, help="How the measurement ended: base → head."),
+            "outcome": st.column_config.Column(width=112, help="How the measurement ended: base → head."),
             "accuracy": st.column_config.Column(
-                width=150, help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}."
+                width=95, help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}."
             ),
             "machine code": st.column_config.Column(
-                width=130, help="Equal machine code means that a move is not kernel code."
+                width=110, help="Equal machine code means that a move is not kernel code."
             ),
         },
     )
@@ -269,8 +274,11 @@ def _error_text(case: MeasuredCase) -> str | None:
     """How the check against the reference ended; None where it was not made."""
     if case.accuracy_outcome is None:
         return None
-    error = "" if case.rmse_ratio is None else f" {metric('rmse_ratio').format(case.rmse_ratio)}"
-    return f"{outcome_text(case.accuracy_outcome)}{error}"
+    if case.rmse_ratio is None:
+        return outcome_text(case.accuracy_outcome)
+    mark, _, word = outcome_text(case.accuracy_outcome).partition(" ")
+    error = metric("rmse_ratio").format(case.rmse_ratio)
+    return f"{mark} {error}" if case.accuracy_outcome is Outcome.OK else f"{mark} {error} {word}"
 
 
 if __name__ == "__main__":

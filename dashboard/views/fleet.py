@@ -21,6 +21,7 @@ from dashboard.spending import (
     family_table,
     hours_by_activity,
     hours_of,
+    in_readable_time,
     money_of,
     runner_table,
 )
@@ -31,6 +32,7 @@ from roofwatch.settings import load_settings
 # runs that are added up, the newest
 _WINDOWS = ("50", "100", "200")
 _CASES_SHOWN = 25
+_HOURS = "h"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class _Ways:
 
 def show() -> None:
     with open_view("fleet", "Fleet economics", "What measuring costs, and what it is spent on.") as view:
-        window = int(view.link.choose("Newest runs", _WINDOWS, parameter="last", default="100"))
+        place = st.container(width=200)
+        window = int(view.link.choose("Newest runs", _WINDOWS, parameter="last", default="100", place=place))
         runs = [
             run
             for run in data.list_fleet_runs(view.project, limit=window)
@@ -79,18 +82,21 @@ def _show_sums(
     hours = sum(hours_of(run) for run in runs)
     commits = len({run.commit.sha for run in runs})
     amounts = [amount for run in runs if (amount := money_of(run, prices)) is not None]
-    columns = st.columns(4)
+    watched = len({run.commit.sha for run in runs if run.run_id in energies_j})
+    energy_j = sum(energies_j.values())
+    columns = st.columns(5)
     columns[0].metric(
         "Device time", duration_text(hours * NS_PER_HOUR), border=True, help=f"{len(runs)} runs of {commits} commits."
     )
-    columns[1].metric("of a commit", duration_text(hours * NS_PER_HOUR / commits), border=True)
+    columns[1].metric("Device time of a commit", duration_text(hours * NS_PER_HOUR / commits), border=True)
     columns[2].metric(
         "Energy of the devices",
-        energy_text(sum(energies_j.values())) if energies_j else "not read",
+        energy_text(energy_j) if energies_j else "not read",
         border=True,
         help=f"By the devices' own counters, in {len(energies_j)} of {len(runs)} runs.",
     )
-    columns[3].metric(
+    columns[3].metric("Energy of a commit", energy_text(energy_j / watched) if watched else "not read", border=True)
+    columns[4].metric(
         "Money",
         money_text(sum(amounts), currency) if amounts else "no price set",
         border=True,
@@ -107,8 +113,8 @@ def _ways(
 ) -> dict[str, _Ways]:
     """By the name that the address has."""
     ways = {
-        "activity": _Ways("device-hours by activity", "device-hours", "h", lambda: hours_by_activity(runs)),
-        "runner": _Ways("device-hours by runner class", "device-hours", "h", lambda: by_runner(runs, hours_of)),
+        "activity": _Ways("device time by activity", "device-hours", _HOURS, lambda: hours_by_activity(runs)),
+        "runner": _Ways("device time by runner class", "device-hours", _HOURS, lambda: by_runner(runs, hours_of)),
         "family": _Ways(
             "timed seconds by kernel family",
             "time of timed launches (s)",
@@ -147,7 +153,10 @@ def _show_trend(view: View, ways: Mapping[str, _Ways]) -> None:
     if not any(spent.values()):
         st.info("Nothing of it is known of these runs.", icon=":material/bar_chart:")
         return
-    st.plotly_chart(spending_figure(spent, title=way.axis, unit=way.suffix), key="spending")
+    axis, unit = way.axis, way.suffix
+    if unit == _HOURS:
+        spent, axis, unit = in_readable_time(spent)
+    st.plotly_chart(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key="spending")
     st.caption(
         "A commit's bar holds all of its runs: one that was measured again, or on more runners, costs more. *Timed* is "
         "the launches that were timed alone; checks, compiling and what is done between launches is not in it."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import tzinfo
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -11,10 +10,12 @@ from streamlit.delta_generator import DeltaGenerator
 from collector.datasheets import datasheet_ceilings
 from collector.metrics import metric
 from collector.record import RunRecord
+from collector.source_line import SourceLine
 from dashboard import data
 from dashboard.charts.autotune import MAX_ROWS, autotune_figure
 from dashboard.charts.roofline import place, roofline_figure
 from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.source_links import linked
 from dashboard.tables.kernel import (
     accuracy_table,
     best_table,
@@ -25,10 +26,11 @@ from dashboard.tables.kernel import (
     profiler_table,
     static_help,
     static_table,
+    without_constants,
 )
 from dashboard.tables.table import show_table
 from dashboard.wording import code_span, commit_text
-from dashboard.zone import reader_zone, written
+from dashboard.zone import written
 from db.reading.fleet_values import FleetRun
 from db.values import Series
 
@@ -55,9 +57,9 @@ def show() -> None:
             return
         kernel = view.link.choose("Kernel", kernels, parameter="kernel", place=choices)
         part = _narrowed(of_kernel(record, kernel), view)
-        _show_where(record, kernel, reader_zone())
+        _show_where(view, record, kernel)
         _show_roofline(view, part)
-        _show_diagnoses(record, part, kernel)
+        _show_diagnoses(view, record, part, kernel)
         _show_best(part)
         _show_static(part, previous, kernel)
         _show_autotuning(view, part)
@@ -112,13 +114,21 @@ def _narrowed(part: RunRecord, view: View) -> RunRecord:
     )
 
 
-def _show_where(record: RunRecord, kernel: str, zone: tzinfo) -> None:
-    st.caption(f"Measured on {code_span(record.environment.runner_class)}, {written(record.started_at, zone)}")
+def _show_where(view: View, record: RunRecord, kernel: str) -> None:
+    st.caption(f"Measured on {code_span(record.environment.runner_class)}, {written(record.started_at, view.zone)}")
     lines = [one for one in record.source_lines if one.kernel == kernel]
+    said = []
     if lines:
-        st.markdown(
-            "Source: " + ", ".join(f"{code_span(f'{one.file}:{one.line}')} {code_span(one.function)}" for one in lines)
-        )
+        said.append("Source: " + ", ".join(f"{_place(view, record, one)} {code_span(one.function)}" for one in lines))
+    owners = view.filters.owners_of([kernel])
+    if owners:
+        said.append(f"Owner: {code_span(', '.join(owners))}")
+    if said:
+        st.markdown("  \n".join(said))
+
+
+def _place(view: View, record: RunRecord, one: SourceLine) -> str:
+    return linked(code_span(f"{one.file}:{one.line}"), view.sources.line(record.commit.sha, one.file, one.line))
 
 
 def _show_roofline(view: View, part: RunRecord) -> None:
@@ -130,7 +140,9 @@ def _show_roofline(view: View, part: RunRecord) -> None:
     dtypes = sorted({case.dtype for case in part.cases})
     published = datasheet_ceilings(part.environment.device_name, dtypes)
     own = [ceiling for ceiling in part.ceilings if ceiling.source == "measured"]
-    st.plotly_chart(roofline_figure(place(part.cases, part.measurements), [*own, *published], path), key="roofline")
+    st.plotly_chart(
+        roofline_figure(place(part.cases, part.measurements), [*own, *published], view.zone, path), key="roofline"
+    )
     st.caption(
         "Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its datasheet's, where "
         "it is known. How far a point lies below its line is the factor that could be won, and above the dram line the "
@@ -150,7 +162,7 @@ def _choose_path(view: View, part: RunRecord) -> Series | None:
     return next((one for one in history if (one.key.implementation, one.key.runner_class) == wanted), None)
 
 
-def _show_diagnoses(record: RunRecord, part: RunRecord, kernel: str) -> None:
+def _show_diagnoses(view: View, record: RunRecord, part: RunRecord, kernel: str) -> None:
     st.subheader("What limits it", anchor=False)
     admitted = {case.case_id for case in part.cases}
     diagnoses = [one for one in diagnoses_of(record, kernel) if one.case_id in admitted]
@@ -163,8 +175,10 @@ def _show_diagnoses(record: RunRecord, part: RunRecord, kernel: str) -> None:
             f"{code_span(one.case_id)} {code_span(one.implementation)}, limit **{one.limit}**: "
             f"{one.headline.quoted(code_span)}{first}"
         )
-    with st.expander("Every diagnosis as a table"):
-        show_table(diagnosis_table(diagnoses))
+    table = view.link.unfold("Every diagnosis as a table", parameter="diagnoses")
+    if table is not None:
+        with table:
+            show_table(diagnosis_table(diagnoses))
     st.caption("Every finding with its evidence: `roofwatch diagnose` with the record and the case.")
 
 
@@ -191,11 +205,17 @@ def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> Non
         st.text("No compiled code is stored for this kernel in this run.")
         return
     earlier = None if previous is None else of_kernel(data.read_record(previous.run_id), kernel).static_facts
+    table, common = without_constants(static_table(part.static_facts, earlier))
     show_table(
-        static_table(part.static_facts, earlier),
+        table,
         formats={"occupancy": metric("theoretical_occupancy").format},
-        columns={title: st.column_config.Column(help=text) for title, text in static_help().items()},
+        columns={
+            "changed": st.column_config.Column(width=200),
+            **{title: st.column_config.Column(help=text) for title, text in static_help().items()},
+        },
     )
+    if common:
+        st.caption("In every row: " + ", ".join(f"{name} {code_span(value)}" for name, value in common.items()) + ".")
     if previous is not None:
         st.caption(
             f"*changed* is against {code_span(commit_text(previous.commit))}, the commit measured before this one. "

@@ -13,6 +13,7 @@ from dashboard import data
 from dashboard.charts.heat_map import heat_map_figure
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.panels.health import show_false_alarms, show_gaps, show_runners
+from dashboard.reader import is_page_dark
 from dashboard.tables.regression import show_others, show_row
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged, most_urgent_first
@@ -55,7 +56,7 @@ def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
 
 
 def _choose_window(view: View, runners: Sequence[RunnerStanding]) -> datetime | None:
-    """When the window begins, counted back from the newest result, so that a link shows tomorrow what it shows now."""
+    """When the window begins, counted back from the newest commit, so that a link shows tomorrow what it shows now."""
     st.subheader("How kernels moved", anchor=False)
     chosen = view.link.choose(
         "Commits of the last",
@@ -65,7 +66,7 @@ def _choose_window(view: View, runners: Sequence[RunnerStanding]) -> datetime | 
         place=st.container(width=200),
     )
     days = _WINDOWS[chosen]
-    newest = max((runner.result_times[0] for runner in runners), default=None)
+    newest = max((runner.newest_commit_at for runner in runners), default=None)
     return None if days is None or newest is None else newest - timedelta(days=days)
 
 
@@ -89,7 +90,11 @@ def _show_movements(
         return
     shown = kernels[:_KERNELS_SHOWN]
     runner_classes = [runner.runner_class for runner in runners]
-    st.plotly_chart(heat_map_figure(shown, runner_classes, moved, measured), key="movements", width="content")
+    st.plotly_chart(
+        heat_map_figure(shown, runner_classes, moved, measured, is_dark=is_page_dark()),
+        key="movements",
+        width="content",
+    )
     rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that moved most."
     st.caption(
         "Judged change of the time from before the window to its end, of the series that became slowest, or else "
@@ -97,8 +102,13 @@ def _show_movements(
         f"measured.{rest}"
     )
     if moved:
-        with st.expander("As a table"):
-            show_table(_movement_frame(list(moved.values())))
+        table = view.link.unfold("As a table", parameter="table")
+        if table is not None:
+            with table:
+                show_table(
+                    _movement_frame(view, list(moved.values())),
+                    columns={"open": st.column_config.LinkColumn("open", display_text="trend", width=60)},
+                )
 
 
 def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]:
@@ -110,9 +120,13 @@ def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]
     return sorted(kernels, key=rank)
 
 
-def _movement_frame(moved: Sequence[Movement]) -> pd.DataFrame:
+def _movement_frame(view: View, moved: Sequence[Movement]) -> pd.DataFrame:
     return pd.DataFrame(
         {
+            "open": [
+                view.link.address_of("trends", project=view.project, kernel=one.kernel, runner=one.runner_class)
+                for one in moved
+            ],
             "kernel": [one.kernel for one in moved],
             "runner class": [one.runner_class for one in moved],
             "change of the time": [movement_text(one) for one in moved],

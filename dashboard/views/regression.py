@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 
 import pandas as pd
 import streamlit as st
@@ -13,7 +13,8 @@ from dashboard.frame import View, open_view
 from dashboard.panels.bisection import show_bisection
 from dashboard.panels.evidence import show_evidence
 from dashboard.panels.triage import show_trail, show_triage
-from dashboard.tables.regression import kernel_markdown, marks_of, trend_of
+from dashboard.source_links import linked
+from dashboard.tables.regression import kernel_markdown, marks_of, owners_of, trend_of, worst_caption
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged, most_urgent_first
 from dashboard.wording import (
@@ -21,11 +22,11 @@ from dashboard.wording import (
     age_text,
     change_text,
     code_span,
+    headline_text,
     shortened,
-    transition_text,
     worst_change_point,
 )
-from dashboard.zone import reader_zone, written
+from dashboard.zone import written
 from db.values import ChangePoint, Regression
 
 
@@ -37,26 +38,28 @@ def show() -> None:
             st.caption("`roofwatch judge` judges what is stored; the Overview shows what it covers.")
             return
         one = _choose(view, found)
-        zone = reader_zone()
-        _show_head(view, one, zone)
+        _show_head(view, one)
         _show_suspects(one.regression)
         change = _choose_change(view, one.regression)
-        show_evidence(change)
-        _show_changes(one.regression)
+        show_evidence(view, change)
+        _show_changes(view, one.regression)
         st.subheader("Bisection", anchor=False)
-        show_bisection(data.read_newest_bisection(view.project, one.triage.regression_id))
+        show_bisection(data.read_newest_bisection(one.triage.regression_id), one.triage.regression_id)
         st.subheader("Decisions", anchor=False)
-        show_trail(data.list_audit(view.project, str(one.triage.regression_id)), zone)
+        show_trail(data.list_audit(view.project, str(one.triage.regression_id)), view.zone)
 
 
 def _choose(view: View, found: Sequence[Triaged]) -> Triaged:
-    """Those that wait for somebody come first."""
+    """Those that wait for somebody come first; but where a link asks for a commit, what it moved."""
     ordered = most_urgent_first(one for one in found if one.is_open)
     ordered += most_urgent_first(one for one in found if not one.is_open)
     by_id = {str(one.triage.regression_id): one for one in ordered}
-    return by_id[
-        view.link.choose("Regression", list(by_id), parameter="regression", title=lambda key: _title(by_id[key]))
-    ]
+    at_commit = st.query_params.get("commit")
+    default = next((key for key, one in by_id.items() if one.regression.commit.sha == at_commit), None)
+    chosen = view.link.choose(
+        "Regression", list(by_id), parameter="regression", title=lambda key: _title(by_id[key]), default=default
+    )
+    return by_id[chosen]
 
 
 def _title(one: Triaged) -> str:
@@ -65,22 +68,35 @@ def _title(one: Triaged) -> str:
     return f"{regression.commit.short_sha}  {regression.kernel}  {change}"
 
 
-def _show_head(view: View, one: Triaged, zone: tzinfo) -> None:
-    regression, commit = one.regression, one.regression.commit
-    left, right = st.columns([3, 2])
-    with left:
-        st.markdown(f"**{kernel_markdown(regression.kernel)}** {marks_of(one)}")
+def _show_head(view: View, one: Triaged) -> None:
+    """What moved, who moved it, and what people decided, beside each other."""
+    regression, worst = one.regression, worst_change_point(one.regression)
+    st.markdown(f"**{kernel_markdown(regression.kernel)}** {marks_of(one)}")
+    what, who, decided = st.columns([6, 4, 3.5], gap="medium")
+    with what.container(gap="xsmall"):
+        st.subheader(headline_text(worst), anchor=False)
+        st.caption(worst_caption(worst))
         st.text(regression.summary)
-        age = age_text(commit.committed_at, now=datetime.now(UTC))
-        st.markdown(f"{code_span(commit.short_sha)} {written(commit.committed_at, zone)}, {age}")
-        st.text(f"{shortened(commit.subject)}\n{shortened(commit.author)}")
-        st.caption(f"The whole commit: {code_span(commit.sha)}")
         _show_extent(regression)
+    with who.container(gap="xsmall"):
+        _show_commit(view, regression)
         with st.popover("Share", icon=":material/link:"):
             address = view.link.address_of("regression", project=view.project, regression=str(one.triage.regression_id))
             st.code(address, language=None)
-    with right:
-        show_triage(view.project, one, zone)
+    with decided:
+        show_triage(view.project, one, view.zone)
+
+
+def _show_commit(view: View, regression: Regression) -> None:
+    commit = regression.commit
+    age = age_text(commit.committed_at, now=datetime.now(UTC))
+    named = linked(code_span(commit.short_sha), view.sources.commit(commit.sha))
+    st.markdown(f"{named} {written(commit.committed_at, view.zone)}, {age}")
+    st.text(f"{shortened(commit.subject)}\n{shortened(commit.author)}")
+    owners = owners_of(view, regression)
+    if owners:
+        st.text(f"Owner: {', '.join(owners)}")
+    st.caption(f"The whole commit: {code_span(commit.sha)}")
 
 
 def _show_extent(regression: Regression) -> None:
@@ -101,9 +117,9 @@ def _show_suspects(regression: Regression) -> None:
     if not regression.suspects:
         st.text(f"Cause: {regression.cause}. No suspects were weighed.")
     for suspect in regression.suspects:
-        name, weight, sentence = st.columns([1, 2, 6], vertical_alignment="center")
-        name.markdown(f"**{suspect.cause}**")
-        weight.progress(suspect.weight, text=f"{suspect.weight:.0%}")
+        name, weight, sentence = st.columns([1.2, 2, 8], vertical_alignment="center")
+        name.markdown(f"**{suspect.cause}** {suspect.weight:.0%}")
+        weight.progress(suspect.weight)
         sentence.text(suspect.sentence)
     if regression.suspects:
         st.caption("Weights are shares of all that may have done it; together they are 100 %.")
@@ -121,8 +137,22 @@ def _choose_change(view: View, regression: Regression) -> ChangePoint:
     st.text(change.evidence)
     on = f" on {code_span(series.runner_class)}" if series.runner_class else ""
     st.markdown(f"Base {code_span(change.previous_commit.short_sha)}, head {code_span(change.commit.short_sha)}{on}")
-    st.page_link(
+    links = st.container(horizontal=True)
+    links.page_link(
         "views/trends.py", label="Trend", icon=":material/show_chart:", query_params=trend_of(view.project, change)
+    )
+    sides = {"base": change.previous_commit.sha, "head": change.commit.sha}
+    links.page_link(
+        "views/compare.py",
+        label="All cases of both commits",
+        icon=":material/compare_arrows:",
+        query_params={"project": view.project, "by": "commits", **sides},
+    )
+    links.page_link(
+        "views/kernel.py",
+        label="Roofline at this commit",
+        icon=":material/memory:",
+        query_params={"project": view.project, "commit": change.commit.sha, "kernel": series.kernel},
     )
     return change
 
@@ -137,24 +167,27 @@ def _change_title(change: ChangePoint) -> str:
     return f"{change_text(change)}  {change.series.definition.title}  {change.series.label}"
 
 
-def _show_changes(regression: Regression) -> None:
-    st.subheader(f"All change points: {len(regression.change_points)}", anchor=False)
+def _show_changes(view: View, regression: Regression) -> None:
     changes = regression.change_points
-    show_table(
-        pd.DataFrame(
-            {
-                "verdict": [VERDICT_MARKS[change.verdict].text for change in changes],
-                "change": [change_text(change) for change in changes],
-                "level": [transition_text(change) for change in changes],
-                "metric": [change.series.definition.title for change in changes],
-                "series": [change.series.label for change in changes],
-                "runner class": [change.series.runner_class for change in changes],
-                "commit": [change.commit.short_sha for change in changes],
-                "against": [change.previous_commit.short_sha for change in changes],
-                "evidence": [change.evidence for change in changes],
-            }
-        )
+    st.subheader(f"All change points: {len(changes)}", anchor=False)
+    frame = pd.DataFrame(
+        {
+            "open": [view.link.address_of("trends", **trend_of(view.project, change)) for change in changes],
+            "change": [change_text(change) for change in changes],
+            "metric": [change.series.definition.title for change in changes],
+            "case": [change.series.case_id for change in changes],
+            "implementation": [change.series.implementation for change in changes],
+            "function or tensor": [change.series.function or change.series.tensor for change in changes],
+            "target": [change.series.target for change in changes],
+            "runner class": [change.series.runner_class for change in changes],
+            "verdict": [VERDICT_MARKS[change.verdict].text for change in changes],
+            "commit": [change.commit.short_sha for change in changes],
+            "against": [change.previous_commit.short_sha for change in changes],
+            "evidence": [change.evidence for change in changes],
+        }
     )
+    columns = [name for name in frame if (frame[name] != "").any()]
+    show_table(frame[columns], columns={"open": st.column_config.LinkColumn("open", display_text="trend", width=60)})
 
 
 if __name__ == "__main__":

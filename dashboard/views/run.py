@@ -9,6 +9,7 @@ from datetime import tzinfo
 import streamlit as st
 
 from collector.artefact import ArtefactKind
+from collector.metrics import format_bytes
 from collector.part import Outcome
 from collector.profiles.source import ProfileError
 from collector.record import RunRecord
@@ -19,10 +20,11 @@ from dashboard.charts.spent_time import spent_time_figure
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.profile_trace import activities_of
 from dashboard.quantities import duration_text, energy_text
+from dashboard.source_links import linked
 from dashboard.tables.run import artefacts_table, ceilings_table, environment_table, failures_of
 from dashboard.tables.table import show_table
 from dashboard.wording import code_span, commit_text, outcome_text, shortened
-from dashboard.zone import reader_zone, written
+from dashboard.zone import written
 from db.artefacts import StoredArtefact
 from db.reading.fleet_values import FleetRun
 
@@ -35,7 +37,7 @@ _MAX_DRAWN_BYTES = 16 * 2**20
 
 def show() -> None:
     with open_view("run", "Run", "What one run measured, on what, and where its time went.") as view:
-        zone = reader_zone()
+        zone = view.zone
         runs = {
             run.run_id: run
             for run in data.list_fleet_runs(view.project, limit=_RUNS_OFFERED, or_run=st.query_params.get("run"))
@@ -46,14 +48,14 @@ def show() -> None:
             return
         run_id = view.link.choose("Run", list(runs), parameter="run", title=lambda run_id: _title(runs[run_id], zone))
         record = _narrowed(data.read_record(run_id), view)
-        _show_head(record, zone)
+        _show_head(view, record)
         _show_comparison(view, record, list(runs.values()))
         _show_outcomes(record)
         _show_timeline(record, zone)
         _show_spent_time(record)
         _show_ceilings(record)
-        _show_environment(record)
-        _show_artefacts(record)
+        _show_environment(view, record)
+        _show_artefacts(view, record)
 
 
 def _say_nothing_is_there(view: View) -> None:
@@ -80,11 +82,12 @@ def _narrowed(record: RunRecord, view: View) -> RunRecord:
     )
 
 
-def _show_head(record: RunRecord, zone: tzinfo) -> None:
+def _show_head(view: View, record: RunRecord) -> None:
     commit = record.commit
     dirty = ", with uncommitted changes" if commit.is_dirty else ""
     st.markdown(
-        f"{code_span(commit.sha[:8])} {code_span(shortened(commit.subject) or 'without a subject')} by "
+        f"{linked(code_span(commit.sha[:8]), view.sources.commit(commit.sha))} "
+        f"{code_span(shortened(commit.subject) or 'without a subject')} by "
         f"{code_span(shortened(commit.author) or 'nobody named')}{dirty}, on "
         f"{code_span(record.environment.runner_class)}"
     )
@@ -93,7 +96,9 @@ def _show_head(record: RunRecord, zone: tzinfo) -> None:
     wall_ns = (record.finished_at - record.started_at).total_seconds() * 1e9
     energies = [joules for joules in (record.telemetry.energy_j if record.telemetry else ()) if joules is not None]
     columns = st.columns(4)
-    columns[0].metric("Took", duration_text(wall_ns), border=True, help=f"From {written(record.started_at, zone)} on.")
+    columns[0].metric(
+        "Took", duration_text(wall_ns), border=True, help=f"From {written(record.started_at, view.zone)} on."
+    )
     columns[1].metric("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", border=True)
     columns[2].metric("Failed", failed, border=True)
     columns[3].metric(
@@ -153,7 +158,8 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     st.plotly_chart(run_timeline_figure(record, zone), key="timeline")
     st.caption(
         "Each bar is one block of samples, as long as its samples together; a crossed one says less than others, since "
-        "the device was held back or shared. Of the readings 20 a second are taken; lines keep their extremes."
+        "the device was held back or shared. Of thousands of blocks the longest of each moment is drawn, crossed ones "
+        "first. Of the readings 20 a second are taken; lines keep their extremes."
     )
     if telemetry is None:
         st.caption("Nobody watched the device: on a CPU, and with an older harness, nothing is read.")
@@ -179,24 +185,26 @@ def _show_ceilings(record: RunRecord) -> None:
     show_table(ceilings, formats={"share of it": "{:.1%}".format})
 
 
-def _show_environment(record: RunRecord) -> None:
-    with st.expander("Environment"):
-        show_table(environment_table(record))
+def _show_environment(view: View, record: RunRecord) -> None:
+    table = view.link.unfold("Environment", parameter="environment")
+    if table is not None:
+        with table:
+            show_table(environment_table(record))
 
 
-def _show_artefacts(record: RunRecord) -> None:
+def _show_artefacts(view: View, record: RunRecord) -> None:
     """Kernels on the device by the run's traces, and every file to take away."""
     stored = data.list_artefacts(str(record.run_id)) if record.artefacts else []
     st.subheader("Profiles and other files", anchor=False)
     if not stored:
         st.text("No file belongs to this run. Profile one of its cases: roofwatch profile -- python program.py")
         return
-    show_table(artefacts_table(stored), formats={"size (MiB)": "{:.2f}".format})
+    show_table(artefacts_table(stored), formats={"size": format_bytes})
     here = [one for one in stored if one.is_stored]
     if not here:
         st.text("Their content was not sent: roofwatch push sends it with the record.")
         return
-    name = st.selectbox("File", [one.name for one in here], key="run:file")
+    name = view.link.choose("File", [one.name for one in here], parameter="file")
     chosen = next(one for one in here if one.name == name)
     if chosen.size_bytes > _MAX_READ_BYTES:
         st.text(
@@ -205,7 +213,7 @@ def _show_artefacts(record: RunRecord) -> None:
         )
         return
     # read when it is asked for: it takes memory of the server
-    if st.toggle("Read it", key=f"run:read:{chosen.sha256}"):
+    if view.link.switch("Read it", parameter="read"):
         _show_artefact(record, chosen)
 
 

@@ -25,7 +25,6 @@ from dashboard.tables.runner import (
 )
 from dashboard.tables.table import show_table
 from dashboard.wording import natural_order
-from dashboard.zone import reader_zone
 from db.reading.fleet_values import FleetRun
 
 _RUNS_READ = 300
@@ -62,7 +61,7 @@ def show() -> None:
         choices = st.container(horizontal=True)
         part = view.link.choose("Show", list(_PARTS), parameter="show", place=choices)
         runner_class = view.link.choose("Runner class", list(by_class), parameter="runner", place=choices)
-        _PARTS[part](view, _Fleet(by_class, runner_class, reader_zone()))
+        _PARTS[part](view, _Fleet(by_class, runner_class, view.zone))
 
 
 def _say_nothing_is_there(view: View) -> None:
@@ -79,10 +78,10 @@ def _show_health(view: View, fleet: _Fleet) -> None:
     st.subheader("Every runner class", anchor=False)
     show_table(
         health_table(fleet.runs, costs, noise, now=datetime.now(UTC), zone=fleet.zone),
-        formats={"held back or shared": "{:.1%}".format, "noise floor": "{:.2%}".format},
+        formats={"throttled or shared": "{:.1%}".format, "noise floor": "±{:.2%}".format},
         columns={
-            "now": st.column_config.Column(help="Silent: nothing came for three times its usual longest gap."),
-            "held back or shared": st.column_config.Column(
+            "state": st.column_config.Column(help="Silent: nothing came for three times its usual longest gap."),
+            "throttled or shared": st.column_config.Column(
                 help="Share of measurements with a block in which a fault held the clock down, or another process ran."
             ),
             "noise floor": st.column_config.Column(help="Median over its cases of the deviation of one block."),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import tzinfo
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
+from streamlit.elements.plotly_chart import PlotlyState
 
 from ci.group import kernel_of
 from collector.metrics import METRICS
@@ -15,11 +17,22 @@ from collector.part import Outcome
 from dashboard import data
 from dashboard.charts.trend import Scale, series_names, trend_figure
 from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.panels.pinned_commit import show_pinned_commit
 from dashboard.setting_changes import setting_changes
 from dashboard.tables.table import show_table
-from dashboard.thinning import MOST_POINTS
-from dashboard.wording import VERDICT_MARKS, change_text, code_span, natural_order, outcome_text, transition_text
-from db.values import CommitRef, Regression, Series, SeriesKey
+from dashboard.wording import (
+    VERDICT_MARKS,
+    change_text,
+    code_span,
+    natural_order,
+    outcome_text,
+    transition_text,
+    worst_change_point,
+)
+from dashboard.zone import date_written
+from db.reading.trend import TrendQuestion
+from db.reading.trend_values import Trend, WindowEnd
+from db.values import Regression, RegressionState, Series, SeriesKey, Verdict
 
 # What tells the series of one kernel, metric and case apart, besides the implementation: those are shown together.
 _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
@@ -30,16 +43,15 @@ _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
 )
 _WINDOWS = ("100", "500", "2000", "all")
 _EVERY_COMMIT = "all"
-_MOST_ENDS = 200
-"""Commits to choose the end of a window from."""
 _MOST_ROWS = 1_000
 """Of a table of values."""
 
 
 def show() -> None:
     with open_view("trends", "Trends", "How a kernel moved over commits, and which commit moved it.") as view:
-        first, second, third = (st.container(horizontal=True, vertical_alignment="bottom") for _ in range(3))
-        include_dirty = view.link.switch("With runs of uncommitted changes", parameter="dirty", place=third)
+        *first, scaled, dirty = st.columns([1.3, 2.6, 1.3, 1.1, 1.4], vertical_alignment="bottom")
+        second = st.container(horizontal=True, vertical_alignment="bottom")
+        include_dirty = view.link.switch("Uncommitted changes too", parameter="dirty", place=dirty)
         every_key = data.list_series_keys(view.project, include_dirty=include_dirty)
         if not every_key:
             say_how_to_begin(
@@ -50,60 +62,108 @@ def show() -> None:
         if not admitted:
             st.info("Nothing that was measured is within the filters: widen them.", icon=":material/filter_alt:")
             return
-        keys = _narrow(view, admitted, first, second)
-        series = data.read_series(view.project, tuple(keys), include_dirty=include_dirty)
-        series = _within_window(view, _choose_implementations(view, series, second), third)
+        regressions = data.list_regressions(view.project)
+        keys = _narrow(view, admitted, _first_to_look_at(regressions, admitted), first, second)
+        trend = data.read_trend(_question(view, keys, regressions, second, include_dirty=include_dirty))
+        series = _choose_implementations(view, trend.series, second)
         if not series:
             st.info("Choose at least one implementation.", icon=":material/filter_alt:")
             return
-        regressions = data.list_regressions(view.project)
-        scale = Scale(view.link.choose("Scale", [*Scale], parameter="scale", place=third))
+        scale = Scale(view.link.choose("Scale", [*Scale], parameter="scale", place=scaled))
         if scale is Scale.LOGARITHMIC and any(point.value == 0 for one in series for point in one.points):
             st.info("The scale stays linear: a logarithmic one has no place for zero.", icon=":material/linear_scale:")
             scale = Scale.ABSOLUTE
-        figure = trend_figure(series, regressions, scale=scale, setting_changes=setting_changes(series))
-        st.plotly_chart(figure, key="trend")
-        _explain(series)
+        figure = trend_figure(
+            *(series, regressions, view.zone),
+            scale=scale,
+            setting_changes=setting_changes(series),
+            places=trend.places,
+        )
+        drawn = st.plotly_chart(figure, key="trend", on_select="rerun", selection_mode="points")
+        pin = view.link.pin(parameter="commit", picked=_picked_commit(drawn, trend))
+        _explain(trend)
+        show_pinned_commit(view, pin, series, regressions)
         _show_changes({one.key for one in series}, regressions)
-        _show_points(series)
+        _show_points(view, series)
 
 
-def _explain(series: Sequence[Series]) -> None:
-    longest = max(len(one.points) for one in series)
+def _explain(trend: Trend) -> None:
     thinned = (
-        f" Of {longest:,} runs the figure draws each stretch's first, last, lowest and highest value and its failures: "
-        "a shorter window shows every run."
-        if longest > MOST_POINTS
+        f" Of {trend.run_count:,} runs the figure draws each stretch's first, last, lowest and highest value and its "
+        "failures: a shorter window shows every run."
+        if trend.is_thinned
         else ""
     )
     st.caption(
         "Whiskers reach from the first to the third quartile of the samples. A run that failed has no value and "
         "stands in a strip of its own. Vertical lines are stored change points; shaded bands begin where versions, the "
-        f"driver or the machine changed; this page judges nothing.{thinned}"
+        f"driver or the machine changed; this page judges nothing. A click on a point tells of its commit.{thinned}"
     )
 
 
-def _narrow(view: View, keys: Sequence[SeriesKey], first: DeltaGenerator, second: DeltaGenerator) -> list[SeriesKey]:
-    """The series of one kernel, of one case or several, of one metric or several."""
-    kernel = view.link.choose("Kernel", sorted({kernel_of(key) for key in keys}), parameter="kernel", place=first)
+def _first_to_look_at(regressions: Sequence[Regression], keys: Collection[SeriesKey]) -> SeriesKey | None:
+    """What to show a reader who asks for nothing: the newest regression that stands."""
+    offered = set(keys)
+    for regression in regressions:
+        if regression.verdict is Verdict.REGRESSED and regression.state is RegressionState.OPEN:
+            worst = worst_change_point(regression).series
+            if worst in offered:
+                return worst
+    return None
+
+
+def _picked_commit(drawn: PlotlyState, trend: Trend) -> str | None:
+    """The commit of the point that the reader clicked on; None where there is none."""
+    points = drawn["selection"]["points"]
+    return next((sha for sha, place in trend.places.items() if points and place == int(points[0]["x"])), None)
+
+
+def _narrow(
+    view: View,
+    keys: Sequence[SeriesKey],
+    start: SeriesKey | None,
+    first: Sequence[DeltaGenerator],
+    second: DeltaGenerator,
+) -> list[SeriesKey]:
+    """The series of one kernel, of one case or several, of one metric or several; those of `start` at first."""
+    at_kernel, at_case, at_metric = first
+    kernel = view.link.choose(
+        "Kernel",
+        sorted({kernel_of(key) for key in keys}),
+        parameter="kernel",
+        default=None if start is None else kernel_of(start),
+        place=at_kernel,
+    )
     left = [key for key in keys if kernel_of(key) == kernel]
+    begun = start if start in left else None
     metrics = [known for known in METRICS if known in {key.metric for key in left}]
     title = _title_of_metric
-    chosen_metric = view.link.choose("Metric", metrics, parameter="metric", title=title, place=first)
-    others = [known for known in metrics if known != chosen_metric]
-    further = view.link.narrow(
-        "Further metrics", others, parameter="further", title=title, placeholder="none", place=first
+    chosen_metric = view.link.choose(
+        "Metric",
+        metrics,
+        parameter="metric",
+        title=title,
+        default=None if begun is None else begun.metric,
+        place=at_metric,
     )
     cases = sorted({key.case_id for key in left if key.metric == chosen_metric}, key=natural_order)
-    case = view.link.choose("Case", cases, parameter="case", place=first)
+    case = view.link.choose(
+        "Case", cases, parameter="case", default=None if begun is None else begun.case_id, place=at_case
+    )
+    others = [known for known in metrics if known != chosen_metric]
+    further = view.link.narrow(
+        "Further metrics", others, parameter="further", title=title, placeholder="none", place=second
+    )
     other_cases = [known for known in cases if known != case]
-    beside = view.link.narrow("Beside it", other_cases, parameter="beside", placeholder="no other", place=first)
+    beside = view.link.narrow("Beside it", other_cases, parameter="beside", placeholder="no other", place=second)
     left = [key for key in left if key.metric in {chosen_metric, *further} and key.case_id in {case, *beside}]
     for label, parameter, part_of in _NARROWED_BY:
         # machine code belongs to no runner, a time to no target: what has no such part stays
         parts = sorted({part_of(key) for key in left} - {""}, key=natural_order)
         if parts:
-            chosen = view.link.choose(label, parts, parameter=parameter, place=second)
+            chosen = view.link.choose(
+                label, parts, parameter=parameter, default=None if begun is None else part_of(begun), place=second
+            )
             left = [key for key in left if part_of(key) in {"", chosen}]
     order = {name: at for at, name in enumerate([chosen_metric, *further])}
     return sorted(left, key=lambda key: order[key.metric])
@@ -113,37 +173,43 @@ def _title_of_metric(name: str) -> str:
     return METRICS[name].title
 
 
-def _within_window(view: View, series: Sequence[Series], place: DeltaGenerator) -> list[Series]:
-    """What was measured of the commits in the window, of the branches that are looked at."""
-    admitted = [
-        replace(one, points=tuple(point for point in one.points if view.filters.admits_commit(point.commit.sha)))
-        for one in series
-    ]
-    commits = sorted({point.commit.sha: point.commit for one in admitted for point in one.points}.values())
-    if len(commits) > int(_WINDOWS[0]):
-        window = view.link.choose("Commits", _WINDOWS, parameter="window", default=_EVERY_COMMIT, place=place)
-        if window != _EVERY_COMMIT and len(commits) > int(window):
-            commits = list(_window_of(view, commits, int(window), place))
-            shas = {commit.sha for commit in commits}
-            admitted = [
-                replace(one, points=tuple(point for point in one.points if point.commit.sha in shas))
-                for one in admitted
-            ]
-    return [one for one in admitted if one.points]
-
-
-def _window_of(view: View, commits: Sequence[CommitRef], length: int, place: DeltaGenerator) -> Sequence[CommitRef]:
-    by_sha = {commit.sha: position for position, commit in enumerate(commits)}
-    step = max(1, -(-(len(commits) - length) // _MOST_ENDS))
-    ends = [commits[position].sha for position in range(len(commits) - 1, length - 2, -step)]
-    end = view.link.choose(
-        "Up to", ends, parameter="end", title=lambda sha: _title_of_commit(commits[by_sha[sha]]), place=place
+def _question(
+    view: View,
+    keys: Sequence[SeriesKey],
+    regressions: Sequence[Regression],
+    place: DeltaGenerator,
+    *,
+    include_dirty: bool,
+) -> TrendQuestion:
+    """These series of the commits in the window, on the branches that are looked at."""
+    wanted = set(keys)
+    moved = {move.commit.sha for one in regressions for move in one.change_points if move.series in wanted}
+    question = TrendQuestion(
+        view.project,
+        tuple(keys),
+        include_dirty=include_dirty,
+        branches=tuple(view.filters.chosen.get("branch", ())),
+        # what the address pins is there to be told of
+        kept_commits=tuple(sorted({*moved, *st.query_params.get_all("commit")})),
     )
-    return commits[by_sha[end] + 1 - length : by_sha[end] + 1]
+    if view.filters.facets.commit_count <= int(_WINDOWS[0]):
+        return question
+    window = view.link.choose("Commits", _WINDOWS, parameter="window", default=_EVERY_COMMIT, place=place)
+    return question if window == _EVERY_COMMIT else _with_end(view, replace(question, length=int(window)), place)
 
 
-def _title_of_commit(commit: CommitRef) -> str:
-    return f"{commit.short_sha} of {commit.committed_at:%Y-%m-%d}"
+def _with_end(view: View, question: TrendQuestion, place: DeltaGenerator) -> TrendQuestion:
+    ends = {end.sha: end for end in data.list_window_ends(replace(question, kept_commits=()))}
+    if len(ends) < 2:
+        return question
+    chosen = view.link.choose(
+        *("Up to", list(ends)), parameter="end", title=lambda sha: _title_of_end(ends[sha], view.zone), place=place
+    )
+    return replace(question, end=chosen)
+
+
+def _title_of_end(end: WindowEnd, zone: tzinfo) -> str:
+    return f"{end.sha[:8]} of {date_written(end.committed_at, zone)}"
 
 
 def _choose_implementations(view: View, series: Sequence[Series], place: DeltaGenerator) -> list[Series]:
@@ -163,13 +229,13 @@ def _show_changes(keys: Collection[SeriesKey], regressions: Sequence[Regression]
     rows = [
         {
             "verdict": VERDICT_MARKS[change.verdict].text,
-            "standing": _standing(regression),
-            "implementation": change.series.implementation,
             "change": change_text(change),
-            "level": transition_text(change),
             "commit": change.commit.short_sha,
-            "author": change.commit.author,
             "subject": change.commit.subject,
+            "author": change.commit.author,
+            "implementation": change.series.implementation,
+            "level": transition_text(change),
+            "standing": _standing(regression),
             "evidence": change.evidence,
         }
         for regression in regressions
@@ -187,13 +253,16 @@ def _standing(regression: Regression) -> str:
     return f"{regression.state}, {'confirmed' if regression.is_confirmed else 'not confirmed yet'}"
 
 
-def _show_points(series: Sequence[Series]) -> None:
-    with st.expander("The values as a table"):
+def _show_points(view: View, series: Sequence[Series]) -> None:
+    table = view.link.unfold("The values as a table", parameter="values")
+    if table is None:
+        return
+    with table:
         for one, name in zip(series, series_names(series), strict=True):
             shown = one.points[-_MOST_ROWS:]
             st.markdown(f"{code_span(name)}, {one.key.definition.title}")
             if len(shown) < len(one.points):
-                st.caption(f"The last {len(shown):,} of {len(one.points):,} runs in the window.")
+                st.caption(f"The last {len(shown):,} of {len(one.points):,} points of the figure.")
             show_table(
                 pd.DataFrame(
                     {
@@ -204,10 +273,11 @@ def _show_points(series: Sequence[Series]) -> None:
                         "first quartile": [point.low for point in shown],
                         "third quartile": [point.high for point in shown],
                         "message": [point.message for point in shown],
-                        "run": [point.run_id for point in shown],
+                        "run": [view.link.address_of("run", project=view.project, run=point.run_id) for point in shown],
                     }
                 ),
                 formats=dict.fromkeys(["value", "first quartile", "third quartile"], one.key.definition.format),
+                columns={"run": st.column_config.LinkColumn("run", display_text="open", width=60)},
             )
 
 

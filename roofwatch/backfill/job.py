@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collector.errors import SuiteError
 from collector.nursery import Nursery
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from roofwatch.arguments import open_configured_store
 from roofwatch.backfill.measuring import (
     Backfill,

@@ -18,7 +18,7 @@ from collector.keeping.journal_header import ALONE, header_of
 from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.run import OnProgress, collect_run
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from db.queries import list_regressions
 from db.reading.series_runs import of_series, read_runs
 from db.values import CommitRef

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ci.bisection.search import SearchPlan
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from roofwatch.measuring.suite_history import sha_of
 
 

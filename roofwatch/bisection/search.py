@@ -25,8 +25,8 @@ from collector.nursery import Nursery
 from collector.record import RunRecord, utc_now
 from collector.revision import SuiteAt
 from collector.run import OnProgress, Progress, measure_pair
+from collector.run_plan import RunPlan
 from collector.selection import Subject
-from collector.suite_run import RunPlan
 from collector.worker import Worker
 from db.values import Verdict
 from roofwatch.bisection.plan import BisectPlan, folder_of, what_was_asked

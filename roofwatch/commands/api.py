@@ -36,11 +36,13 @@ def api(
     from roofwatch import __version__
     from roofwatch.alerting import configured_alerts
     from roofwatch.arguments import open_configured_store
+    from roofwatch.cycles import look_for_cycles_seldom
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_note
 
     settings, limits = load_settings(), Limits()
     log_to_stderr()
+    look_for_cycles_seldom()
     alerts = configured_alerts(settings)
     with open_configured_store() as engine:
         served = create_app(

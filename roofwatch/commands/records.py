@@ -50,10 +50,12 @@ def ingest(
     from db.values import OnConflict
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
+    from roofwatch.cycles import look_for_cycles_seldom
     from roofwatch.records import read_record_files
     from roofwatch.store.artefacts import store_artefacts
     from roofwatch.terminal import print_error, print_json, print_note, print_table
 
+    look_for_cycles_seldom()
     found = read_record_files(files)  # all of them before the first is stored: a bad file stops the command early
     with open_configured_store() as engine:
         on_conflict = OnConflict.REPLACE if replace else OnConflict.REFUSE

@@ -17,9 +17,9 @@ from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt, suite_at_revision
 from collector.run import collect_run, measure_pair
+from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
 from collector.selection import Subject
-from collector.suite_run import RunPlan
 from db.storing.ingest import ingest_record
 from db.values import Regression
 from roofwatch.demo.folder import DemoFolder

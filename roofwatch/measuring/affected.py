@@ -23,8 +23,8 @@ from collector.nursery import Nursery
 from collector.part import Outcome
 from collector.protocol import DescribeEnvironment, DescribeSources, SuiteSources
 from collector.revision import own_suite_at_revision, suite_at_revision
+from collector.run_plan import RunPlan
 from collector.skipped_kernel import SkippedKernel, SkipReason
-from collector.suite_run import RunPlan
 from collector.suite_source import SuiteSource
 from collector.targets import DEFAULT_TARGETS
 from collector.worker import Worker

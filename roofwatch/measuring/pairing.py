@@ -17,8 +17,8 @@ from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt, suite_at_revision
 from collector.run import OnProgress, Progress, measure_pair
+from collector.run_plan import RunPlan
 from collector.skipped_kernel import SkippedKernel
-from collector.suite_run import RunPlan
 from roofwatch.arguments import suite_at
 from roofwatch.measuring.undecided import Judge, MoreWhileItHelps
 from roofwatch.measuring.unfinished import kept

@@ -13,8 +13,8 @@ from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.revision import SuiteAt
 from collector.run import collect_run
+from collector.run_plan import RunPlan
 from collector.skipped_kernel import SkippedKernel
-from collector.suite_run import RunPlan
 from roofwatch.measuring.unfinished import finished_record, kept
 from roofwatch.terminal import progress
 

@@ -16,7 +16,7 @@ from collector.nursery import Nursery
 from collector.part import Outcome
 from collector.protocol import DescribeSources, SuiteInfo
 from collector.run import OnProgress, Progress
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from collector.suite_source import SuiteSource
 from collector.worker import Worker
 from roofwatch.measuring.affected import may_be_read_by_all

@@ -13,7 +13,7 @@ from ci.diagnosis.finding import Diagnosis, Finding
 from collector.errors import RecordError
 from collector.metrics import metric
 from collector.record import RunRecord
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 _SHOWN = 5
@@ -155,6 +155,7 @@ def _one_to_json(diagnosed: Diagnosed) -> dict[str, Any]:
                 "measured_per_s": each.measured.per_s,
                 "datasheet_per_s": each.published_per_s,
                 "datasheet_at_clock_per_s": each.at_clock_per_s,
+                "sm_clock_mhz": each.sm_clock_mhz,
             }
             for each in evidence.published
         ],

@@ -99,8 +99,9 @@ def _launches(profile: dict[str, Any]) -> Table:
     table = _table("launch", "value")
     for name, count in launches.get("kernel_launch_calls_by_name", launches.get("kernel_launches_by_name", {})).items():
         table.add_row(_name(name), str(count))
-    table.add_row("kernels without a launch call", str(launches["kernels_without_a_launch_call"]))
-    delay = launches["delay_call_start_to_kernel_start"]
+    if "kernels_without_a_launch_call" in launches:  # statistics do not say which call belongs to which kernel
+        table.add_row("kernels without a launch call", str(launches["kernels_without_a_launch_call"]))
+    delay = launches.get("delay_call_start_to_kernel_start")
     if delay is not None:
         table.add_row("from call to kernel, median", _us(delay["median_us"]))
         table.add_row("from call to kernel, largest", _us(delay["max_us"]))

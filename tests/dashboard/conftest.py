@@ -11,6 +11,7 @@ from sqlalchemy import URL
 from streamlit.testing.v1 import AppTest
 
 import dashboard.app
+from dashboard import data
 
 OpenView = Callable[..., AppTest]
 _TIMEOUT_S = 60
@@ -20,6 +21,13 @@ def forget_everything() -> None:
     """Drop what the dashboard remembers, as a new process would."""
     st.cache_data.clear()
     st.cache_resource.clear()
+
+
+def forget_answers() -> None:
+    """Drop what the dashboard read, but not its connections."""
+    for one in vars(data).values():
+        if one is not data._store and hasattr(one, "clear") and hasattr(one, "__wrapped__"):
+            one.clear()
 
 
 @pytest.fixture

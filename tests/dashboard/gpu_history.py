@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from collector.device.telemetry import telemetry_of
+from collector.device.telemetry_parts import telemetry_of
 from collector.device_state import DeviceState, Telemetry
 from collector.machine import Ceiling, Environment
 from collector.measurement import AutotuneTiming, Autotuning, Block, Measurement, Timer

@@ -5,20 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from PIL import Image
+from playwright.sync_api import expect
 
 from roofwatch.demo.folder import DemoFolder
 from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.served import serving
 
-_WIDTH_PX, _HEIGHT_PX = 1280, 900
-_TALL_PX = 1_700
-"""Down to where the samples of a regression are drawn."""
-_FIGURE = ".js-plotly-plot .main-svg"
+_WIDTH_PX = 1_280
+_FIGURE, _TABLE = ".js-plotly-plot .main-svg", "[data-testid=stDataFrame] canvas"
+_COLOURS = 192
+"""Of a picture: as many as a page of text and lines needs, for a third of the size."""
+_SAMPLES = "base, medians of its blocks"
+"""In the legend of a regression that has times on both sides."""
 
 
 def take(demo: Path, images: Path) -> None:
-    """Write `dashboard.png`, `regression.png` and `trends.png`: what the first screen of each view shows.
+    """Write `dashboard`, `regression`, `trends`, `kernel` and `compare`, all `.png`: from what got slower to why.
 
     Args:
         demo: Where the demo measured.
@@ -30,30 +33,37 @@ def take(demo: Path, images: Path) -> None:
         new_context(browser) as context,
     ):
         watched = watch(context, served.address)
-        watched.page.set_viewport_size({"width": _WIDTH_PX, "height": _HEIGHT_PX})
         watched.open("/")
-        _save(watched, images / "dashboard.png")
+        _save(watched, images / "dashboard.png", height_px=1_150)
         _open_one_with_times(watched)
-        watched.page.set_viewport_size({"width": _WIDTH_PX, "height": _TALL_PX})
-        _save(watched, images / "regression.png")
-        watched.page.set_viewport_size({"width": _WIDTH_PX, "height": _HEIGHT_PX})
-        watched.page.get_by_role("link", name="Trend", exact=True).first.click()
-        _wait_for(watched, "Trends")
-        _save(watched, images / "trends.png")
+        _save(watched, images / "regression.png", height_px=1_400)
+        _follow(watched, "Trend", "Trends")
+        _save(watched, images / "trends.png", height_px=960)
+        _open_one_with_times(watched)
+        _follow(watched, "Roofline at this commit", "Kernel")
+        _save(watched, images / "kernel.png", height_px=900)
+        _open_one_with_times(watched)
+        _follow(watched, "All cases of both commits", "Compare")
+        _save(watched, images / "compare.png", height_px=800, shows=_TABLE)
         watched.close()
 
 
 def _open_one_with_times(watched: Watched) -> None:
     """The first regression that moved a time: machine code and wrong results have no samples to show."""
+    watched.open("/")
     links = watched.page.get_by_role("link", name="Why", exact=True)
     for number in range(links.count()):
         watched.open("/")
         links.nth(number).click()
         _wait_for(watched, "Regression")
-        drawn = watched.page.locator(".js-plotly-plot")
-        if all(drawn.get_by_text(f"{side}, medians of its blocks").count() for side in ("base", "head")):
+        if watched.page.locator(".js-plotly-plot").get_by_text(_SAMPLES).count():
             return
     raise SystemExit("no open regression of the demo has times on both sides: run it again on a quiet machine")
+
+
+def _follow(watched: Watched, link: str, heading: str) -> None:
+    watched.page.get_by_role("link", name=link, exact=True).first.click()
+    _wait_for(watched, heading)
 
 
 def _wait_for(watched: Watched, heading: str) -> None:
@@ -61,10 +71,16 @@ def _wait_for(watched: Watched, heading: str) -> None:
     watched.wait_until_shown()
 
 
-def _save(watched: Watched, file: Path) -> None:
-    page: Page = watched.page
-    expect(page.locator(_FIGURE).first).to_be_visible()
-    page.screenshot(path=file)
+def _save(watched: Watched, file: Path, *, height_px: int, shows: str = _FIGURE) -> None:
+    """The upper part of a view, on a screen of that height."""
+    watched.page.set_viewport_size({"width": _WIDTH_PX, "height": height_px})
+    expect(watched.page.locator(shows).first).to_be_visible()
+    # what was hovered over when the link was clicked would stand out
+    watched.page.mouse.move(0, 0)
+    watched.page.screenshot(path=file, animations="disabled")
+    with Image.open(file) as whole:
+        small = whole.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    small.save(file, optimize=True)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,8 @@ def test_a_view_with_data_fits_the_screen_and_complains_of_nothing(
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     if view in {"trends", "kernel"}:
         expect(watched.page.locator(POINTS).first).to_be_visible()
+    # nothing stands above the heading: Streamlit would write the strings there that are alone in a view's file
+    assert watched.text.startswith(watched.page.get_by_role("heading", level=1).inner_text())
     watched.save_screenshot(f"{view}-{scheme}")
     needed, there = watched.main.evaluate("main => [main.scrollWidth, main.clientWidth]")
     assert needed <= there
@@ -213,6 +215,29 @@ def test_hovering_over_a_change_point_names_the_commit(light: BrowserContext, da
     for part in (commit.sha[:8], commit.author, commit.subject, "confirmed"):
         expect(hover).to_contain_text(part)
     watched.close()
+
+
+def test_a_click_on_a_point_tells_of_its_commit_and_stays_in_the_address(
+    browser: Browser, light: BrowserContext, dashboard: str
+) -> None:
+    commit = make_commit(SLOWER_AT)
+    mine = watch(light, dashboard)
+    mine.open(in_project(VIEWS["trends"], "example/project"))
+    mine.page.locator(".js-plotly-plot .xy3 .point").first.click(force=True)
+    expect(mine.page.get_by_role("link", name="Why", exact=True)).to_be_visible()
+    expect(mine.page).to_have_url(re.compile(f"commit={commit.sha}"))
+    mine.wait_until_shown()
+    with new_context(browser) as another:
+        theirs = watch(another, dashboard)
+        theirs.open(mine.page.url.removeprefix(dashboard))
+        expect(
+            theirs.page.get_by_role("link", name=f"Compare with {make_commit(SLOWER_AT - 1).sha[:8]}")
+        ).to_be_visible()
+        theirs.page.get_by_role("link", name="Why", exact=True).click()
+        expect(theirs.page.get_by_role("heading", name="Regression", exact=True)).to_be_visible()
+        expect(theirs.main.get_by_text("rms_norm became 42 % slower").first).to_be_visible()
+        theirs.close()
+    mine.close()
 
 
 def test_a_permalink_shows_another_reader_the_same(browser: Browser, light: BrowserContext, dashboard: str) -> None:

@@ -1,17 +1,27 @@
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, tzinfo
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import plotly.graph_objects as go
 import pytest
 
+from collector.metrics import METRICS
+from dashboard.charts.style import AXES
 from dashboard.charts.trend import Scale, series_names, trend_figure
 from dashboard.setting_changes import SettingChange
-from db.values import RegressionState, Verdict
-from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
+from dashboard.zone import written
+from db.values import Regression, RegressionState, Series, Verdict
+from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import make_point, make_series
 
 HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+
+
+def drawn(series: Sequence[Series], regressions: Sequence[Regression], zone: tzinfo = UTC, **asked: Any) -> go.Figure:
+    return trend_figure(series, regressions, zone, **asked)
 
 
 def trace(figure: go.Figure, name: str) -> Any:
@@ -23,7 +33,7 @@ def names(figure: go.Figure) -> list[str]:
 
 
 def test_points_stand_in_commit_order_in_seconds() -> None:
-    figure = trend_figure([make_series([2e6, 3e6, 4e6])], [])
+    figure = drawn([make_series([2e6, 3e6, 4e6])], [])
     values = figure.data[0]
     assert list(values.x) == [0, 1, 2]
     assert list(values.y) == pytest.approx([2e-3, 3e-3, 4e-3])
@@ -34,13 +44,13 @@ def test_points_stand_in_commit_order_in_seconds() -> None:
 def test_whiskers_reach_the_quartiles() -> None:
     series = make_series([1e6])
     point = make_point(0, 1e6, low=0.9e6, high=1.3e6)
-    values = trend_figure([replace(series, points=(point,))], []).data[0]
+    values = drawn([replace(series, points=(point,))], []).data[0]
     assert list(values.error_y.array) == pytest.approx([0.3e-3])
     assert list(values.error_y.arrayminus) == pytest.approx([0.1e-3])
 
 
 def test_a_failed_run_is_a_mark_with_its_outcome_and_no_number() -> None:
-    figure = trend_figure([make_series([1e6, None, 1e6])], [])
+    figure = drawn([make_series([1e6, None, 1e6])], [])
     assert figure.data[0].y[1] is None
     assert figure.data[0].connectgaps is False
     failed = trace(figure, "failed run")
@@ -49,7 +59,7 @@ def test_a_failed_run_is_a_mark_with_its_outcome_and_no_number() -> None:
 
 
 def test_without_failures_there_is_no_strip_for_them() -> None:
-    figure = trend_figure([make_series([1e6, 1e6])], [])
+    figure = drawn([make_series([1e6, 1e6])], [])
     assert "failed run" not in names(figure)
     assert figure.layout.yaxis2.visible is False
 
@@ -57,7 +67,7 @@ def test_without_failures_there_is_no_strip_for_them() -> None:
 def test_commits_of_several_series_share_one_axis() -> None:
     early = make_series([1e6, 1e6, 1e6])
     late = replace(make_series([]), key=make_series_key(implementation="triton"), points=(make_point(2), make_point(3)))
-    figure = trend_figure([early, late], [])
+    figure = drawn([early, late], [])
     assert list(figure.data[1].x) == [2, 3]
     assert figure.layout.xaxis.ticktext[3] == make_commit_ref(3).short_sha
 
@@ -65,7 +75,7 @@ def test_commits_of_several_series_share_one_axis() -> None:
 def test_a_change_point_names_commit_author_subject_and_standing() -> None:
     series = make_series([10_000.0, 12_000.0])
     regression = make_regression(1, change_points=(make_change_point(1),), is_confirmed=True)
-    figure = trend_figure([series], [regression])
+    figure = drawn([series], [regression])
     mark = trace(figure, "regressed")
     commit = make_commit_ref(1)
     assert list(mark.x) == [1]
@@ -74,22 +84,40 @@ def test_a_change_point_names_commit_author_subject_and_standing() -> None:
     assert [shape.x0 for shape in figure.layout.shapes] == [1]
 
 
+def test_every_hover_has_the_time_of_the_reader_s_zone() -> None:
+    series = make_series([1e6, None, 2e6])
+    change = make_change_point(2, series=series.key)
+    tokyo = ZoneInfo("Asia/Tokyo")
+    figure = drawn([series], [make_regression(2, change_points=(change,))], tokyo)
+    moments = {written(point.commit.committed_at, tokyo) for point in series.points}
+    for one in figure.data:
+        for hover in filter(None, one.hovertext or ()):
+            assert any(moment in hover for moment in moments), hover
+
+
+def test_what_is_said_beside_a_change_point_stays_on_the_figure() -> None:
+    series = make_series([1e6] * 10)
+    changes = tuple(make_change_point(at, series=series.key) for at in (1, 9))
+    figure = drawn([series], [make_regression(1, change_points=changes)])
+    assert list(trace(figure, "regressed").textposition) == ["middle right", "middle left"]
+
+
 def test_change_points_of_other_series_are_not_drawn() -> None:
     elsewhere = make_change_point(1, series=make_series_key(implementation="triton"))
-    figure = trend_figure([make_series([1e6, 2e6])], [make_regression(1, change_points=(elsewhere,))])
+    figure = drawn([make_series([1e6, 2e6])], [make_regression(1, change_points=(elsewhere,))])
     assert names(figure) == [make_series_key().label]
     assert not figure.layout.shapes
 
 
 def test_a_dismissed_change_point_says_so() -> None:
     regression = make_regression(1, state=RegressionState.DISMISSED)
-    figure = trend_figure([make_series([1e6, 2e6])], [regression])
+    figure = drawn([make_series([1e6, 2e6])], [regression])
     assert "dismissed: measured again and not there" in trace(figure, "regressed").hovertext[0]
 
 
 def test_verdicts_differ_in_symbol_dash_and_word_as_well_as_in_colour() -> None:
     improved = make_change_point(2, verdict=Verdict.IMPROVED, after=8_000.0)
-    figure = trend_figure(
+    figure = drawn(
         [make_series([1e6, 2e6, 1e6])],
         [make_regression(1), make_regression(2, verdict=Verdict.IMPROVED, change_points=(improved,))],
     )
@@ -101,7 +129,7 @@ def test_verdicts_differ_in_symbol_dash_and_word_as_well_as_in_colour() -> None:
 
 def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
     keys = [make_series_key(implementation=name) for name in ("compile", "eager", "triton")]
-    figure = trend_figure([make_series([1e6, 2e6], key=key) for key in keys], [])
+    figure = drawn([make_series([1e6, 2e6], key=key) for key in keys], [])
     for style in (
         [trace.marker.color for trace in figure.data],
         [trace.marker.symbol for trace in figure.data],
@@ -119,9 +147,9 @@ def test_series_are_named_by_what_tells_them_apart() -> None:
 def test_a_further_metric_has_a_row_below_on_the_same_commits() -> None:
     times = make_series([1e6, 1e6, 1e6])
     rates = make_series([2e9, 3e9], key=make_series_key(metric="flop_per_s"))
-    figure = trend_figure([times, rates], [])
+    figure = drawn([times, rates], [])
     assert [one.yaxis for one in figure.data[:2]] == ["y", "y4"]
-    assert figure.layout.yaxis4.title.text == "compute rate (FLOP/s), higher is better"
+    assert figure.layout.yaxis4.title.text == "compute rate<br>(FLOP/s), higher is better"
     assert figure.layout.yaxis4.domain[1] < figure.layout.yaxis.domain[0]
     assert figure.layout.xaxis.anchor == "y4"
     assert [one.showlegend for one in figure.data[:2]] == [True, False]
@@ -130,7 +158,7 @@ def test_a_further_metric_has_a_row_below_on_the_same_commits() -> None:
 def test_rows_never_overlap() -> None:
     metrics = ["median_ns", "flop_per_s", "utilisation"]
     series = [make_series([1.0, None], key=make_series_key(metric=name)) for name in metrics]
-    layout = trend_figure(series, []).layout
+    layout = drawn(series, []).layout
     domains = sorted(axis.domain for axis in (layout.yaxis, layout.yaxis2, layout.yaxis3, layout.yaxis4, layout.yaxis5))
     assert domains[0][0] >= 0
     assert domains[-1][1] <= 1
@@ -140,7 +168,7 @@ def test_rows_never_overlap() -> None:
 def test_relative_values_begin_at_one_whatever_their_size() -> None:
     large = make_series([4e6, 5e6])
     small = make_series([None, 200.0, 150.0], key=make_series_key(implementation="triton"))
-    figure = trend_figure([large, small], [], scale=Scale.RELATIVE)
+    figure = drawn([large, small], [], scale=Scale.RELATIVE)
     assert list(figure.data[0].y) == pytest.approx([1, 1.25])
     assert list(figure.data[1].y[1:]) == pytest.approx([1, 0.75])
     assert figure.layout.yaxis.ticksuffix == "×"
@@ -148,7 +176,7 @@ def test_relative_values_begin_at_one_whatever_their_size() -> None:
 
 def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again() -> None:
     changes = [SettingChange(make_commit_ref(number), ("triton 3.6.0 → <b>3.7.0</b>",)) for number in (1, 3)]
-    figure = trend_figure([make_series([1e6] * 5)], [], setting_changes=changes)
+    figure = drawn([make_series([1e6] * 5)], [], setting_changes=changes)
     (band,) = figure.layout.shapes
     assert (band.x0, band.x1) == (0.5, 2.5)
     mark = trace(figure, "measured otherwise from here")
@@ -156,17 +184,18 @@ def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again
     assert "triton 3.6.0 → &lt;b&gt;3.7.0" in mark.hovertext[0]
 
 
-def test_a_series_longer_than_the_screen_is_drawn_by_its_extremes() -> None:
-    figure = trend_figure([make_series([1e6] * 20_000 + [9e6] + [1e6] * 20_000)], [])
-    assert len(figure.data[0].x) <= 2_000
-    assert max(figure.data[0].y) == pytest.approx(9e-3)
-    assert figure.layout.xaxis.range[1] == pytest.approx(40_000.6)
+def test_points_of_a_thinned_series_lie_where_their_commits_do() -> None:
+    places = {sha_of(0): 0, sha_of(1): 700, sha_of(2): 4_999}
+    figure = drawn([make_series([1e6, 9e6, 1e6])], [], places=places)
+    assert list(figure.data[0].x) == [0, 700, 4_999]
+    assert figure.layout.xaxis.range[1] == pytest.approx(4_999.6)
+    assert figure.layout.xaxis.tickvals[-1] == 4_999
 
 
 def test_the_scale_is_logarithmic_on_request() -> None:
     series = [make_series([1e6, 2e6])]
-    assert trend_figure(series, [], scale=Scale.LOGARITHMIC).layout.yaxis.type == "log"
-    assert trend_figure(series, []).layout.yaxis.type == "linear"
+    assert drawn(series, [], scale=Scale.LOGARITHMIC).layout.yaxis.type == "log"
+    assert drawn(series, []).layout.yaxis.type == "linear"
 
 
 @pytest.mark.parametrize(
@@ -179,12 +208,16 @@ def test_the_scale_is_logarithmic_on_request() -> None:
     ],
 )
 def test_every_axis_names_its_unit(metric: str, title: str, suffix: str) -> None:
-    figure = trend_figure([make_series([1.0], key=make_series_key(metric))], [])
+    figure = drawn([make_series([1.0], key=make_series_key(metric))], [])
     assert (figure.layout.yaxis.title.text, figure.layout.yaxis.ticksuffix) == (title, suffix)
 
 
+def test_every_metric_can_be_drawn() -> None:
+    assert {one.unit for one in METRICS.values()} <= AXES.keys()
+
+
 def test_a_long_history_keeps_few_tick_labels_and_the_newest_commit() -> None:
-    figure = trend_figure([make_series([1e6] * 500)], [])
+    figure = drawn([make_series([1e6] * 500)], [])
     assert len(figure.layout.xaxis.tickvals) <= 16
     assert figure.layout.xaxis.tickvals[-1] == 499
 
@@ -197,7 +230,5 @@ def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
         make_point(1, None, commit=hostile_commit, message=HOSTILE),
     )
     change = make_change_point(1, series=key, commit=hostile_commit, evidence=HOSTILE)
-    figure = trend_figure(
-        [replace(make_series([], key=key), points=points)], [make_regression(1, change_points=(change,))]
-    )
+    figure = drawn([replace(make_series([], key=key), points=points)], [make_regression(1, change_points=(change,))])
     assert "<img" not in figure.to_json().replace("\\u003c", "<")

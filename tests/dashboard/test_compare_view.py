@@ -9,7 +9,7 @@ from collector.measurement import Measurement
 from db.storing.ingest import ingest_record
 from tests.builders import make_commit, make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
-from tests.dashboard.test_views import choice, table, texts
+from tests.dashboard.test_views import address, choice, table, texts
 
 OLD = make_environment(triton_version="3.6.0")
 NEW = make_environment(triton_version="3.7.0")
@@ -83,5 +83,31 @@ def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engi
     for number in (0, 1):
         ingest_record(store, make_record(number))
 
-    assert "Every sample of both runs is read" in texts(open_view("compare"))
+    assert "Every sample of this case in both runs is read" in texts(open_view("compare"))
     assert open_view("compare", samples="yes").get("plotly_chart")
+
+
+def test_of_thousands_of_cases_the_most_relevant_are_shown_first_and_all_on_request(
+    open_view: OpenView, store: Engine
+) -> None:
+    cases = [f"softmax/n_rows={number},n_cols=8/float32/fwd" for number in range(230)]
+    for number in (0, 1):
+        ingest_record(
+            store,
+            make_record(
+                number,
+                measurements=[
+                    make_measurement(case_id, median_ns=2_000.0 if number and case_id == cases[99] else 1_000.0)
+                    for case_id in cases
+                ],
+            ),
+        )
+
+    app = open_view("compare")
+    shown = table(app, "base time")["case"].tolist()
+    app.toggle[0].set_value(True).run()
+
+    assert len(shown) == 200
+    assert shown[0] == cases[99]
+    assert len(table(app, "base time")) == 230
+    assert address(app)["all"] == ["yes"]

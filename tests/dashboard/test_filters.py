@@ -47,6 +47,13 @@ def test_cases_are_narrowed_by_family_dtype_and_tag(parameter: str, value: str, 
     assert {case for case in (SOFTMAX, MATMUL) if filters.admits_case(case)} == admitted
 
 
+def test_an_owner_has_the_kernels_that_are_theirs_and_nobody_s_kernels_are_nobody_s() -> None:
+    owners = {"softmax": ("@ml/kernels", "ada@example.com")}
+    filters = Filters(FACETS, {"owner": ["ada@example.com"]}, owners)
+    assert (filters.admits_case(SOFTMAX), filters.admits_case(MATMUL)) == (True, False)
+    assert filters.owners_of(["matmul", "softmax", "softmax"]) == ["@ml/kernels", "ada@example.com"]
+
+
 def test_choices_of_different_parameters_must_all_hold() -> None:
     filters = narrowed(tag=["full"], dtype=["float16"])
     assert filters.admits_kernel("softmax")
@@ -68,10 +75,11 @@ def test_a_regression_is_admitted_by_its_commit_and_any_of_its_change_points() -
 
 
 def test_what_may_be_chosen_is_what_there_is() -> None:
-    assert options_of(FACETS) == {
+    assert options_of(FACETS, {"softmax": ("@ml/kernels",)}) == {
         "branch": ["feature", "main"],
         "class": ["A", "B"],
         "family": ["matmul", "reduction"],
         "dtype": ["float16", "float32"],
         "tag": ["full", "smoke"],
+        "owner": ["@ml/kernels"],
     }

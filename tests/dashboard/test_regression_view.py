@@ -106,10 +106,10 @@ def test_the_most_urgent_regression_is_shown_first_and_settled_ones_can_be_chose
 def test_base_and_head_are_laid_side_by_side(open_view: OpenView, store: Engine) -> None:
     store_move(store)
     app = open_view("regression")
-    facts = table(app, "fact")
-    assert facts[["fact", "base", "head"]].to_numpy().tolist() == [["registers per thread", "32", "64"]]
+    facts = table(app, "judged")
+    assert facts[["judged", "registers"]].to_numpy().tolist() == [["changed", "32 → 64"]]
     counters = table(app, "counter")
-    assert counters[["counter", "base", "head"]].to_numpy().tolist() == [["dram_bytes", "100", "200"]]
+    assert counters[["counter", "base", "head"]].to_numpy().tolist() == [["dram bytes", "100 B", "200 B"]]
     both = [one.value for one in app.dataframe if list(one.value.columns) == ["", "base", "head"]]
     assert ["triton version", "3.0.0", "3.1.0"] in [row for frame in both for row in frame.to_numpy().tolist()]
     assert "Base: median 10 µs of 6 samples. Head: median 12 µs of 6 samples." in texts(app)
@@ -119,7 +119,9 @@ def test_the_difference_of_the_disassembly_is_shown_on_request(open_view: OpenVi
     store_move(store)
     app = open_view("regression")
     assert "HMMA" not in texts(app)
-    app.toggle(key="disassembly").set_value(True).run()
+    (toggle,) = [one for one in app.toggle if one.label == "Disassembly: 1 file differs"]
+    toggle.set_value(True).run()
+    assert address(app)["disassembly"] == ["yes"]
     assert "-FFMA R2" in texts(app)
     assert "+HMMA R2" in texts(app)
 

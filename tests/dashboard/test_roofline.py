@@ -1,3 +1,4 @@
+from datetime import UTC
 from typing import Any
 
 import plotly.graph_objects as go
@@ -30,13 +31,13 @@ def names(figure: go.Figure) -> list[str]:
 
 def test_a_case_stands_at_its_intensity_and_rate() -> None:
     placed = place([CASE], [make_measurement(median_ns=10_000.0, utilisation=0.25)])
-    point = trace(roofline_figure(placed, CEILINGS), "eager")
+    point = trace(roofline_figure(placed, CEILINGS, UTC), "eager")
     assert (list(point.x), list(point.y)) == ([2.0], [pytest.approx(4e9)])
     assert "25.0% of the memory roof" in point.hovertext[0]
 
 
 def test_roofs_meet_at_the_ridge() -> None:
-    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS)
+    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS, UTC)
     dram = trace(figure, "roof: dram 10 GB/s")
     flat = trace(figure, "roof: float32 1 TFLOP/s")
     assert (dram.x[1], dram.y[1]) == pytest.approx((100.0, 1e12))
@@ -44,13 +45,13 @@ def test_roofs_meet_at_the_ridge() -> None:
 
 
 def test_compute_roofs_of_other_dtypes_are_left_out() -> None:
-    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS)
+    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS, UTC)
     assert not [name for name in names(figure) if "bfloat16" in name]
 
 
 def test_the_datasheet_s_ceilings_are_thin_dotted_and_named_so() -> None:
     published = make_ceiling(per_s=2e10, source="datasheet")
-    figure = roofline_figure(place([CASE], [make_measurement()]), [*CEILINGS, published])
+    figure = roofline_figure(place([CASE], [make_measurement()]), [*CEILINGS, published], UTC)
     line = trace(figure, "roof: dram 20 GB/s, datasheet").line
     assert (line.dash, line.width) == ("dot", 1)
     assert trace(figure, "roof: dram 10 GB/s").line.width == 2
@@ -70,13 +71,13 @@ def test_what_has_no_place_on_a_roofline_is_left_out(case: CaseRecord, measureme
 
 
 def test_a_run_without_ceilings_still_shows_its_points() -> None:
-    assert names(roofline_figure(place([CASE], [make_measurement()]), [])) == ["eager"]
+    assert names(roofline_figure(place([CASE], [make_measurement()]), [], UTC)) == ["eager"]
 
 
 def test_a_path_joins_the_rates_of_its_case_in_the_order_of_commits() -> None:
     placed = place([CASE], [make_measurement()])
     path = trace(
-        roofline_figure(placed, CEILINGS, make_series([20_000.0, None, 10_000.0])), "path of eager over commits"
+        roofline_figure(placed, CEILINGS, UTC, make_series([20_000.0, None, 10_000.0])), "path of eager over commits"
     )
     assert list(path.x) == [2.0, 2.0]
     assert list(path.y) == pytest.approx([2e9, 4e9])
@@ -86,7 +87,7 @@ def test_a_path_joins_the_rates_of_its_case_in_the_order_of_commits() -> None:
 
 def test_one_commit_is_no_path() -> None:
     placed = place([CASE], [make_measurement()])
-    assert len(names(roofline_figure(placed, (), make_series([10_000.0])))) == 1
+    assert len(names(roofline_figure(placed, (), UTC, make_series([10_000.0])))) == 1
 
 
 def test_text_from_records_is_escaped() -> None:
@@ -95,6 +96,7 @@ def test_text_from_records_is_escaped() -> None:
     figure = roofline_figure(
         placed,
         [make_ceiling(resource="compute", level=None, dtype=HOSTILE)],
+        UTC,
         make_series([1e6, 2e6], key=key),
     )
     assert "<img" not in figure.to_json().replace("\\u003c", "<")

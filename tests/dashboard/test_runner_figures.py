@@ -136,7 +136,7 @@ def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
         make_commit_ref(1): {f"family {number}": 10.0 - number for number in range(8)},
         make_commit_ref(0): {"family 0": 1.0},
     }
-    figure = spending_figure(spent, title="time (s)", unit="s")
+    figure = spending_figure(spent, title="time (s)", unit="s", zone=UTC)
     assert names(figure) == [*(f"family {number}" for number in range(5)), OTHERS]
     assert list(figure.data[0].y) == [1.0, 10.0]
     assert list(figure.data[-1].y) == [0.0, 5.0 + 4.0 + 3.0]
@@ -146,7 +146,7 @@ def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
 
 
 def test_hours_have_no_prefix_and_text_is_escaped() -> None:
-    figure = spending_figure({make_commit_ref(): {HOSTILE: 0.001}}, title="device-hours", unit="h")
+    figure = spending_figure({make_commit_ref(): {HOSTILE: 0.001}}, title="device-hours", unit="h", zone=UTC)
     assert figure.layout.yaxis.tickformat == "~g"
     assert "<img" not in as_html(figure)
 

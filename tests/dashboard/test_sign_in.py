@@ -80,12 +80,14 @@ def setting(browser: Browser, databases: Databases) -> Iterator[Setting]:
 
 
 def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> None:
-    """As whom the provider vouches for; then back to the regression."""
+    """On the page of the regression, as whom the provider vouches for: that is where it leads back to."""
     setting.provider.claims = claims
-    watched.open("/")
+    watched.open(setting.path)
+    left = watched.page.url
     watched.page.get_by_role("button", name="Sign in").click()
     expect(watched.page.get_by_role("button", name="Sign out")).to_be_visible()
-    watched.open(setting.path)
+    expect(watched.page).to_have_url(left)
+    watched.wait_until_shown()
 
 
 def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(

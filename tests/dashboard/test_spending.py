@@ -1,11 +1,12 @@
 import pytest
 
-from dashboard.quantities import duration_text, energy_text, money_text, rate_text
+from dashboard.quantities import counter_text, duration_text, energy_text, money_text, rate_text
 from dashboard.spending import (
     by_family,
     by_runner,
     hours_by_activity,
     hours_of,
+    in_readable_time,
     money_of,
     price_of,
     runner_table,
@@ -20,6 +21,31 @@ HALF_HOUR_NS = 1_800_000_000_000
 
 def make_cost(number: int = 0, *, family: str = "matmul", timed_ns: float = 1e9) -> KernelCost:
     return KernelCost(f"run {number}", "gemm", family, 2, 0, timed_ns, None)
+
+
+@pytest.mark.parametrize(
+    ("hours", "value", "counted"),
+    [(2.0, 2.0, "device-hours"), (0.5, 30.0, "device-minutes"), (0.005, 18.0, "device-seconds")],
+)
+def test_short_device_times_are_told_in_a_unit_that_has_whole_numbers(hours: float, value: float, counted: str) -> None:
+    spent, told, _ = in_readable_time({make_commit_ref(): {"timing": hours}})
+    assert spent[make_commit_ref()]["timing"] == pytest.approx(value)
+    assert told == counted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("l2_hit_share", 0.12, "12.0%"),
+        ("dram_bytes", 2.0**21, "2 MiB"),
+        ("dram_bytes_per_s", 4.1e12, "4.1 TB/s"),
+        ("duration_ns", 4_100.0, "4.1 µs"),
+        ("instructions", 1_234_567.0, "1,234,567"),
+        ("waves", 1.25, "1.25"),
+    ],
+)
+def test_a_counter_is_told_in_the_unit_of_its_name(name: str, value: float, text: str) -> None:
+    assert counter_text(name, value) == text
 
 
 def test_a_run_on_eight_devices_costs_eight_times_its_time() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
+from db.judged.triage import regression_id
 from db.storing.ingest import ingest_record
-from tests.builders import make_measurement, make_record, sha_of
+from tests.builders import make_commit, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
-from tests.dashboard.history import COMMIT_COUNT, RMS_NORM, RMS_NORM_BWD, store_history
-from tests.dashboard.test_views import address, choice, many, texts
+from tests.dashboard.history import COMMIT_COUNT, RMS_NORM, RMS_NORM_BWD, SLOWER_AT, store_history
+from tests.dashboard.test_views import address, choice, many, table, texts
 
 
 def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: OpenView, store: Engine) -> None:
     store_history(store)
-    app = open_view("trends", kernel="rms_norm", case=RMS_NORM)
+    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, values="open")
     many(app, "Further metrics").set_value(["utilisation"]).run()
     many(app, "Beside it").set_value([RMS_NORM_BWD]).run()
 
@@ -40,8 +41,41 @@ def test_a_short_history_has_no_window_to_choose(open_view: OpenView, store: Eng
 def test_a_window_shows_as_many_commits_as_it_says_and_can_end_anywhere(open_view: OpenView, store: Engine) -> None:
     for number in range(130):
         ingest_record(store, make_record(number, measurements=[make_measurement()]))
-    app = open_view("trends", window="100")
+    app = open_view("trends", window="100", values="open")
     assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(30, 130)]
 
-    app = open_view("trends", window="100", end=sha_of(109))
+    app = open_view("trends", window="100", end=sha_of(109), values="open")
     assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(10, 110)]
+
+
+def test_a_commit_that_the_address_pins_tells_who_made_it_what_was_measured_and_where_to_look_further(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    commit = make_commit(SLOWER_AT)
+    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, commit=commit.sha)
+    said = texts(app)
+    for part in (commit.sha[:8], commit.author, commit.subject, "◆ regressed +42.0%"):
+        assert part in said
+    runs = table(app, "measured at")
+    assert runs["value"].tolist() == ["7.98 µs", "14.2 µs"]
+    links = {one.proto.label: one.proto.query_string for one in app.get("page_link")}
+    assert f"commit={commit.sha}" in links["Why"]
+    assert f"base={sha_of(SLOWER_AT - 1)}" in links[f"Compare with {sha_of(SLOWER_AT - 1)[:8]}"]
+    assert address(app)["commit"] == [commit.sha]
+
+
+def test_a_link_to_why_opens_the_regression_of_that_commit(open_view: OpenView, store: Engine) -> None:
+    slower = store_history(store)[0]
+    app = open_view("regression", commit=slower.commit.sha)
+    assert slower.summary in texts(app)
+    assert address(app)["regression"] == [str(regression_id(slower))]
+
+
+def test_a_reader_who_asks_for_nothing_sees_the_newest_regression_that_stands(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    app = open_view("trends")
+    assert choice(app, "Kernel").value == "rms_norm"
+    assert choice(app, "Case").value == RMS_NORM_BWD

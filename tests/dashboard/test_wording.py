@@ -10,12 +10,28 @@ from dashboard.wording import (
     age_text,
     change_text,
     code_span,
+    headline_text,
     outcome_text,
     percent,
     worst_change_point,
 )
 from db.values import Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
+
+
+@pytest.mark.parametrize(
+    ("metric", "before", "after", "text"),
+    [
+        ("median_ns", 10_000.0, 14_200.0, "+42.0%"),
+        ("median_ns", 10_000.0, None, "✕ fails"),
+        ("rmse_ratio", 1e-7, None, "✕ incorrect"),
+        ("local_bytes", 0.0, 96.0, "0 B → 96 B"),
+        ("median_ns", None, 10_000.0, "failed → 10 µs"),
+    ],
+)
+def test_a_headline_says_what_happened(metric: str, before: float | None, after: float | None, text: str) -> None:
+    change = make_change_point(series=make_series_key(metric), before=before, after=after)
+    assert headline_text(change) == text
 
 
 @pytest.mark.parametrize(

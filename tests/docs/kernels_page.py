@@ -7,6 +7,7 @@ from importlib import import_module
 
 from collector.targets import DEFAULT_TARGETS
 from kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
+from kernels.registry import MODULES
 from roofwatch import Case, KernelSpec
 from roofwatch.spec import Language
 
@@ -45,7 +46,7 @@ def _line(spec: KernelSpec) -> str:
     cases = (*spec.cases, *spec.edges)
     directions = "fwd + bwd" if any(case.is_backward for case in cases) else "fwd"
     parts = [
-        f"- **`{spec.name}`** ({directions}): {_first_sentence(import_module(f'kernels.{spec.name}').__doc__)}",
+        f"- **`{spec.name}`** ({directions}): {_first_sentence(import_module(MODULES[spec.name]).__doc__)}",
         f"`{spec.formula}`.",
         f"FLOP: {_cost(spec.flop_count)}",
         f"Bytes: {_cost(spec.memory_bytes)}",

@@ -29,7 +29,7 @@ def test_the_kernel_view_tells_occupancy_and_what_limits_it(open_view: OpenView,
 def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
-    app = open_view("kernel", kernel="softmax")
+    app = open_view("kernel", kernel="softmax", diagnoses="open")
     assert "`kernels/softmax.py:12`" in texts(app)
     assert "limit **memory**" in texts(app)
     diagnoses = table(app, "why").set_index(["case", "implementation"])
@@ -44,7 +44,7 @@ def test_the_kernel_view_has_what_the_autotuner_tried_the_counters_and_the_error
     # roofline and autotuner
     assert figures(app) == 2
     counters = table(app, "counter").set_index("counter").iloc[:, 0]
-    assert counters["l2_hit_share"] == "12.0%"
+    assert counters["l2 hit share"] == "12.0%"
     assert table(app, "rule")["rule"].tolist() == ["occupancy"]
     errors = table(app, "eager's error").set_index("tensor")
     assert errors.loc["out", "share of eager's"] == pytest.approx(2.0 / 2.1)

@@ -3,11 +3,12 @@ from __future__ import annotations
 import hashlib
 import io
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from collector.artefact import Artefact, ArtefactKind
 from collector.record import RunRecord
@@ -69,7 +70,7 @@ def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
 ) -> None:
     read = data.list_fleet_runs
 
-    def read_few(project: str, *, limit: int, **asked: str | None) -> list[FleetRun]:
+    def read_few(project: str, *, limit: int, **asked: str | None) -> Sequence[FleetRun]:
         return read(project, limit=min(limit, 2), **asked)
 
     monkeypatch.setattr(data, "list_fleet_runs", read_few)
@@ -78,6 +79,15 @@ def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
     assert address(app)["run"] == [str(records[0].run_id)]
     assert len(choice(app, "Run").options) == 3
     assert not app.warning
+
+
+def test_a_run_whose_samples_have_aged_out_is_said_to_be_that_and_no_error(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record())
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM sample_set"))
+    app = open_view("run")
+    assert not app.error
+    assert "no longer kept" in app.info[0].value
 
 
 @pytest.mark.parametrize("asked", ["not-an-id", "00000000-0000-0000-0000-000000000000"])

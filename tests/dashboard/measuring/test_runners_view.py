@@ -21,12 +21,12 @@ def test_every_runner_class_has_its_last_result_its_rhythm_and_its_noise(open_vi
     mine = health.loc[gpu().runner_class]
     assert mine["runs"] == RUN_COUNT + 2
     assert mine["usually every"] == "1 h"
-    assert mine["now"] == "◆ silent"
-    assert mine["held back or shared"] == pytest.approx(1 / 38)
+    assert mine["state"] == "✕ silent"
+    assert mine["throttled or shared"] == pytest.approx(1 / 38)
     assert mine["noise floor"] < 0.01
     assert mine["false alarms"] == "0 of 1"
     assert health.loc[make_environment().runner_class, "false alarms"] == "never calibrated"
-    assert health.loc[make_environment().runner_class, "now"] == "? no rhythm yet"
+    assert health.loc[make_environment().runner_class, "state"] == "○ too few results to tell"
 
 
 def test_the_noise_of_a_case_stands_beside_what_can_be_detected(open_view: OpenView, records: list[RunRecord]) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-import streamlit as st
 from sqlalchemy import Engine
 
 from collector.part import Outcome
 from collector.record import RunRecord
-from dashboard import data
 from db.storing.ingest import ingest_record
 from tests.builders import (
     make_case,
@@ -20,7 +18,7 @@ from tests.builders import (
     make_record,
     make_static_facts,
 )
-from tests.dashboard.conftest import OpenView
+from tests.dashboard.conftest import OpenView, forget_answers
 from tests.dashboard.gpu_history import SOFTMAX, gpu, store_gpu_history
 from tests.dashboard.measuring.seen import figures
 from tests.dashboard.test_views import HOSTILE, address, texts
@@ -62,8 +60,7 @@ def test_a_view_of_a_watched_gpu_asks_six_times_at_most_and_its_address_opens_it
     assert not app.error
     assert not app.warning
     assert figures(app) or asked.get("show") == "environments"
-    st.cache_data.clear()
-    data.read_record.clear()
+    forget_answers()
     statements.clear()
     again = open_view(view, **address(app))
     assert len(statements) <= 6, "\n\n".join(statements)

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from ci.bisection.search import SearchPlan
 from collector.errors import GitError, JournalError
 from collector.nursery import Nursery
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from db.bisections.store import claim_bisection, read_bisection, request_bisection
 from db.bisections.values import BisectionRange, BisectionState, Standing
 from db.errors import StoreError

@@ -10,7 +10,7 @@ from rich.console import Console
 from ci.bisection.answer import compare_pairs
 from ci.bisection.search import Named, SearchPlan
 from ci.bisection.weights import MadeFrom
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from db.bisections.values import BisectionState, Standing
 from roofwatch.bisection.plan import BisectPlan
 from roofwatch.bisection.report import end_of, exit_status, sentences, step_line, table

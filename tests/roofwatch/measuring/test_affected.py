@@ -7,7 +7,7 @@ import pytest
 
 from collector.errors import GitError
 from collector.record import RunRecord
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from roofwatch.measuring.affected import Affected, find_affected
 from tests.roofwatch.command import roofwatch
 

@@ -8,7 +8,7 @@ import pytest
 from collector.errors import SuiteError
 from collector.nursery import Nursery
 from collector.record import RunRecord
-from collector.suite_run import RunPlan
+from collector.run_plan import RunPlan
 from roofwatch.backfill.job import BackfillJob
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SlowedRepository, make_slowed_repository

@@ -3,8 +3,8 @@
 import pytest
 
 from collector.measurement import CacheState, Timer
+from collector.run_plan import RunPlan
 from collector.sampling import EFFORTS, Preset
-from collector.suite_run import RunPlan
 from roofwatch.arguments import run_plan
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import URL, Engine, text
 from db.storing.ingest import ingest_record
 from roofwatch.cli import main
 from tests.builders import make_record
+from tests.db.keeping.test_arranging import scatter
 from tests.roofwatch.command import Done
 
 Command = Callable[..., Done]
@@ -105,6 +106,19 @@ def test_a_run_that_is_there_with_other_content_gives_status_1(store: Engine, db
 
     assert imported.status == 1
     assert str(record.run_id) in imported.error
+
+
+def test_a_month_that_has_ended_is_arranged_once(store: Engine, db: Command) -> None:
+    scatter(store)
+
+    foretold = db("arrange", "--dry-run", "--json")
+    arranged = db("arrange")
+    again = db("arrange")
+
+    assert [month["month"] for month in foretold.parsed["months"]] == ["2024-01-01"]
+    assert (arranged.status, arranged.error) == (0, "")
+    assert "2024-01" in arranged.output
+    assert again.output == "all months that have ended are in order\n"
 
 
 def test_without_a_policy_nothing_is_pruned_and_the_way_to_one_is_said(db: Command, tmp_path: Path) -> None:
