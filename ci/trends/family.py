@@ -67,7 +67,8 @@ class Population:
         total = len(self.alike(keys))
         adjectives = [telling[name] for name in ("dtype", "direction", "implementation") if name in telling]
         where = f" on {telling['runner class']}" if "runner class" in telling else ""
-        count = f"all {len(keys)}" if total <= len(keys) else f"{len(keys)} of {total}"
+        every = "the only" if len(keys) == 1 else f"all {len(keys)}"
+        count = every if total <= len(keys) else f"{len(keys)} of {total}"
         return " ".join([count, *adjectives, "series of", _listed(sorted({key.kernel for key in keys}))]) + where
 
     def _of_kernels(self, moved: Collection[SeriesKey]) -> list[SeriesKey]:

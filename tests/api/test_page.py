@@ -41,6 +41,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         "records and files that are stored at once": f"{limits.ingests}",
         "the wait for one of these turns": f"{limits.turn_s:g} s, then 503",
         "requests of one token": f"{limits.requests_per_s:g} a second, {limits.request_burst} at once",
+        "requests that are worked on at once": (
+            "database_connections of the [settings](../README.md#configuration), but one for judging and one for alerts"
+        ),
         "connections": f"{limits.connections}",
         "the head of a request": f"{limits.head_s:g} s",
         "silence within a body": f"{limits.silence_s:g} s",

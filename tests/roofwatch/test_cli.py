@@ -62,10 +62,11 @@ def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_
     assert all(m.utilisation is not None for m in record.measurements if m.implementation == "eager")
 
     stored = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
-    result = {"run_id": str(record.run_id), "project": record.project, "was_new": True, "was_replaced": False}
-    assert stored["runs"] == [result]
+    [result] = stored["runs"]
+    assert (result["run_id"], result["project"]) == (str(record.run_id), record.project)
+    assert (result["was_new"], result["was_replaced"]) == (True, False)
     again = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
-    assert again["runs"][0]["was_new"] is False
+    assert again["runs"] == [{**result, "was_new": False}]
     status = roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     assert status["row_counts"]["run"] == 1
 
