@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ci.compare import Comparison
+from ci.pairs.clock import MIN_CLOCK_MOVE
+from ci.trends.clock_step import GONE
 from ci.trends.counter_evidence import CountedStep
+from ci.trends.runner_evidence import RunnerEvidence, RunnerMove
 from ci.trends.suspects import Odds, weigh
 from db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
 
@@ -29,14 +32,26 @@ _SEEN_SIDE_BY_SIDE = 99.0
 """Odds of the code when base and head differed in one job: nothing else was different."""
 _EXPLAINED_BY_CLOCK = 19.0
 """Odds of the clock when the change is gone in clock cycles."""
-_MIN_CLOCK_MOVE = 0.01
-"""A clock that moved by less is at the same step: steps are 15 MHz, of some 1,500."""
-_GONE = 1 / 3
-"""A change in cycles of less than this share of the change in time is none: the noise of a median clock leaves that."""
+_THERE_WITHOUT_IT = 19.0
+"""Odds of the runner when old code shows the change too, and nothing else of the environment is on record."""
+_SAID_OTHERWISE = 1 / 9
+"""Factor on the odds of whatever a measurement of old code speaks against: the odds of what changes with a step, turned
+round."""
+_SAME_NOISE = 1 / 2
+"""Factor on the odds of the runner where its noise is as before: half of what moves a level leaves the noise alone."""
 _SAME_WORK = 1 / 3
 """Factor on the odds of the code when no hardware counter moved: the same work in another order is rare."""
 _POSSIBLE = 1.0
 """Odds of what nothing speaks for or against."""
+
+
+_SURROUNDINGS: Mapping[Cause, Callable[[RunSetting], tuple[tuple[str, str], ...]]] = {
+    Cause.DRIVER: lambda setting: (("driver", setting.driver_version or "unknown"),),
+    Cause.TOOLCHAIN: lambda setting: setting.toolchain,
+    Cause.HARNESS: lambda setting: (("harness", setting.harness_version),),
+    Cause.RUNNER: lambda setting: setting.machine,
+}
+"""Causes that a run's setting may show, and what of it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,8 @@ class Around:
     """Base against head, measured side by side, if they differed as the step says."""
     counted: CountedStep | None = None
     """Hardware counters of both levels, where both were read."""
+    runner: RunnerEvidence | None = None
+    """What the runner showed of itself, by code that did not change."""
 
 
 def explain(around: Around) -> tuple[Suspect, ...]:
@@ -84,6 +101,8 @@ def explain(around: Around) -> tuple[Suspect, ...]:
     code = _code(around, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
     if code is not None:
         odds[Cause.CODE] = _with_counters(code, around)
+    if around.paired is None and around.runner is not None:
+        odds = _with_runner(odds, around.runner)
     return weigh(odds)
 
 
@@ -174,13 +193,7 @@ def _either(configurations: set[str]) -> str:
 
 def _environment(around: Around) -> Iterator[tuple[Cause, Odds]]:
     """Causes of which the setting changed with the level, or beside it."""
-    readings: tuple[tuple[Cause, Callable[[RunSetting], tuple[tuple[str, str], ...]]], ...] = (
-        (Cause.DRIVER, lambda setting: (("driver", setting.driver_version or "unknown"),)),
-        (Cause.TOOLCHAIN, lambda setting: setting.toolchain),
-        (Cause.HARNESS, lambda setting: (("harness", setting.harness_version),)),
-        (Cause.RUNNER, lambda setting: setting.machine),
-    )
-    for cause, read in readings:
+    for cause, read in _SURROUNDINGS.items():
         found = _moved(around, read)
         if found is not None:
             yield cause, found
@@ -221,6 +234,45 @@ def _value(value: str | None) -> str:
     return "unset" if value is None else value
 
 
+# --- the runner
+
+
+def _with_runner(odds: Mapping[Cause, Odds], runner: RunnerEvidence) -> dict[Cause, Odds]:
+    """What code that did not change says: of the runner's noise first, then of the step itself."""
+    weighed = dict(odds)
+    floor, again = runner.floor, runner.again
+    own = weighed.get(Cause.RUNNER, Odds(0.0, ""))
+    if floor is not None and floor.has_moved:
+        weighed[Cause.RUNNER] = _and(own, floor.in_words(), least=_CHANGED_BESIDE_IT)
+    elif floor is not None and floor.has_stayed and Cause.RUNNER in weighed:
+        weighed[Cause.RUNNER] = _and(own, floor.in_words(), factor=_SAME_NOISE)
+    if again is None:
+        return weighed
+    surroundings = [cause for cause in (*_SURROUNDINGS, Cause.CLOCK) if cause in weighed]
+    if again.move is RunnerMove.STAYED:
+        for cause in surroundings:
+            weighed[cause] = _and(weighed[cause], again.in_words(), factor=_SAID_OTHERWISE)
+        code = weighed.get(Cause.CODE)
+        if code is not None and code.against_unknown:
+            weighed[Cause.CODE] = _and(code, again.in_words(), least=_CHANGED_WITH_IT)
+        return weighed
+    likeliest = max(surroundings, key=lambda cause: weighed[cause].against_unknown, default=Cause.RUNNER)
+    if weighed.get(likeliest, own).against_unknown < _CHANGED_WITH_IT:
+        likeliest = Cause.RUNNER
+        weighed[likeliest] = _and(weighed.get(likeliest, own), again.in_words(), least=_THERE_WITHOUT_IT)
+    else:
+        weighed[likeliest] = _and(weighed[likeliest], again.in_words())
+    if Cause.CODE in weighed:
+        weighed[Cause.CODE] = _and(weighed[Cause.CODE], "", factor=_SAID_OTHERWISE)
+    return weighed
+
+
+def _and(odds: Odds, sentence: str, *, factor: float = 1.0, least: float = 0.0) -> Odds:
+    """Odds that something more is known of."""
+    told = "; ".join(part for part in (odds.sentence, sentence) if part)
+    return Odds(max(odds.against_unknown * factor, least), told)
+
+
 # --- the clock
 
 
@@ -233,12 +285,13 @@ def _clock(around: Around) -> Odds | None:
     before_mhz, after_mhz = statistics.median(there), statistics.median(here)
     clock_log_change = math.log(after_mhz / before_mhz)
     in_cycles = around.log_change + clock_log_change
+    left = in_cycles * math.copysign(1.0, around.log_change)
     moved = f"the SM clock moved from {before_mhz:.0f} to {after_mhz:.0f} MHz"
     told = f"{moved}: in clock cycles the change is {math.expm1(in_cycles):+.1%}"
     told += f"; {held_back}" if held_back else ""
-    if abs(clock_log_change) < math.log1p(_MIN_CLOCK_MOVE) or clock_log_change * around.log_change > 0:
+    if abs(clock_log_change) < math.log1p(MIN_CLOCK_MOVE) or clock_log_change * around.log_change > 0:
         return None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
-    if abs(in_cycles) <= _GONE * abs(around.log_change):
+    if left <= GONE * abs(around.log_change):
         return Odds(_EXPLAINED_BY_CLOCK, told)
     share = min(1.0, abs(clock_log_change) / abs(around.log_change))
     return Odds(_CHANGED_BESIDE_IT * share, told)

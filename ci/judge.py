@@ -27,6 +27,7 @@ from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.history import Gathered, put_together
 from ci.trends.method import method_of
 from ci.trends.nights import Nights
+from ci.trends.runner_evidence import Calibrations
 from ci.trends.standing import Standing, advanced
 from ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
 from ci.trends.whole_look import WholeLook, look_at_columns, look_at_series
@@ -328,7 +329,8 @@ def _looks_at_everything(
 ) -> dict[Subject, WholeLook]:
     if not subjects:
         return {}
-    evidence = PairEvidence(list_pairs(session, work.project, row_ids=row_ids), work.thresholds)
+    pairs = list_pairs(session, work.project, row_ids=row_ids)
+    evidence, calibrations = PairEvidence(pairs, work.thresholds), Calibrations(pairs)
     counted = CounterEvidence(read_counted_runs(session, work.project, subjects))
     by_subject: dict[Subject, list[Series]] = defaultdict(list)
     for one in read_series(
@@ -341,7 +343,7 @@ def _looks_at_everything(
     ):
         by_subject[_subject(one.key)].append(one)
     return {
-        subject: look_at_series(series, codes.get(subject, ""), evidence, work.thresholds, counted)
+        subject: look_at_series(series, codes.get(subject, ""), evidence, work.thresholds, counted, calibrations)
         for subject, series in by_subject.items()
     }
 

@@ -358,5 +358,7 @@ class Pair:
     case_id: str
     implementation: str
     runner_class: str
+    measured_at: datetime
+    """When the head's run began."""
     base_blocks_ns: tuple[tuple[float, ...], ...]
     head_blocks_ns: tuple[tuple[float, ...], ...]

@@ -64,7 +64,7 @@ def regression_firings(
 def why_not(regression: Regression, triage: Triage) -> str | None:
     """Why nobody is called for a regression; None where somebody may be."""
     if regression.verdict is not Verdict.REGRESSED:
-        return "it got better"
+        return "it got better" if regression.verdict is Verdict.IMPROVED else "the clock moved, the cycles did not"
     if regression.recovered_at is not None:
         recovered = regression.recovered_at
         return f"back where it was at {recovered.short_sha} ({recovered.subject}, {recovered.author})"

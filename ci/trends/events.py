@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ci.thresholds import Thresholds
 from ci.trends.family import Population, scale_of
 from ci.trends.regression import regression_of
+from ci.trends.runner_evidence import RunnerMove
 from ci.trends.sites import Site, find_sites
 from ci.trends.suspects import Odds, cause_of, combine, weigh
 from ci.trends.trend_finding import ALL_KERNELS, Status, TrendFinding
@@ -48,14 +49,15 @@ def take_events(
     """Tell the events of the environment, and take their findings out.
 
     An event is a common move of at least half of a runner class's time series, over several kernels, none of which a
-    paired measurement has confirmed. Moves of several runner classes in one place are one event.
+    paired measurement has confirmed, and whose old code does not show that the machine stayed as it was. Moves of
+    several runner classes in one place are one event.
     """
     judged = Counter((series.project, series.runner_class) for series in time_series)
     by_class: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     for finding in findings:
         if finding.is_step and finding.status is not Status.CONFIRMED:
             change = finding.change
-            by_class[change.series.project, change.series.runner_class, change.verdict].append(finding)
+            by_class[change.series.project, change.series.runner_class, finding.way].append(finding)
     confirmed = _confirmed(findings)
     moves: dict[tuple[str, Verdict], list[_Move]] = defaultdict(list)
     taken: set[int] = set()
@@ -86,7 +88,14 @@ def _is_common(site: Site, judged_count: int, confirmed: Iterable[TrendFinding],
         and len(site.kernels) >= thresholds.environment_min_kernels
         # a pair that shows the move cancels the machine out: then the commit did it
         and not any(finding.window.touches(site.core) for finding in confirmed)
+        and not _has_stayed(site)
     )
+
+
+def _has_stayed(site: Site) -> bool:
+    """Whether old code that was measured again on the machine was as before, more often than not."""
+    said = Counter(finding.runner for finding in site.findings)
+    return said[RunnerMove.STAYED] > said[RunnerMove.MOVED]
 
 
 def _with_all_that_reach(site: Site, moved: Iterable[TrendFinding], taken: set[int]) -> Site:
@@ -119,7 +128,8 @@ def _in_one_place(moves: Iterable[_Move]) -> list[list[_Move]]:
 def _event(moves: Sequence[_Move], population: Population) -> tuple[Regression, tuple[TrendFinding, ...]]:
     findings = tuple(finding for move in moves for finding in move.site.findings)
     base = regression_of(findings, population)
-    way = "slower" if base.verdict is Verdict.REGRESSED else "faster"
+    verdict = findings[0].way
+    way = "slower" if verdict is Verdict.REGRESSED else "faster"
     where = " and ".join(
         f"{len(move.site.series)} of {move.judged_count} time series on {move.runner_class}"
         for move in sorted(moves, key=lambda move: move.runner_class)
@@ -131,6 +141,9 @@ def _event(moves: Sequence[_Move], population: Population) -> tuple[Regression, 
     event = replace(
         base,
         kernel=ALL_KERNELS,
+        verdict=verdict,
+        # the event is what is told, and it accuses the machine: so no series of it is left without a verdict
+        change_points=tuple(replace(change, verdict=verdict) for change in base.change_points),
         cause=cause_of(suspects),
         suspects=suspects,
         summary=f"{where} got {way} together, typically by {scale}: the machine rather than one kernel",

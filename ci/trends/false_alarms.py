@@ -19,7 +19,7 @@ from dataclasses import replace
 from datetime import date
 
 from ci.trends.trend_finding import TrendFinding
-from db.values import Regression, RegressionState
+from db.values import Regression, RegressionState, Verdict
 
 Told = tuple[Regression, Sequence[TrendFinding]]
 
@@ -33,13 +33,13 @@ def choose_alerts(regressions: Sequence[Told], *, series_by_night: Mapping[date,
         rate: Expected share of false ones among a night's alerts.
 
     Returns:
-        The regressions in the order given. Confirmed ones are alerts whatever else the night tells; dismissed ones, and
-        unconfirmed failures, are none.
+        The regressions in the order given. Confirmed ones are alerts whatever else the night tells; dismissed ones,
+        unconfirmed failures and times that the clock moved are none.
     """
     p_values = [_p_of(findings) for _, findings in regressions]
     by_night: dict[date | None, list[int]] = defaultdict(list)
     for position, (regression, findings) in enumerate(regressions):
-        if p_values[position] is not None and regression.state is RegressionState.OPEN:
+        if p_values[position] is not None and _may_call(regression):
             by_night[_night_of(findings)].append(position)
     alerts = {position for position, (regression, _) in enumerate(regressions) if _is_sure(regression)}
     for night, positions in by_night.items():
@@ -49,6 +49,11 @@ def choose_alerts(regressions: Sequence[Told], *, series_by_night: Mapping[date,
         count = len(positions) + max(judged - moved, 0)
         alerts |= _survivors({position: p_values[position] or 0.0 for position in positions}, count, rate)
     return [replace(regression, is_alert=position in alerts) for position, (regression, _) in enumerate(regressions)]
+
+
+def _may_call(regression: Regression) -> bool:
+    """A time that the clock moved calls nobody: of the kernel nothing is known to have changed."""
+    return regression.state is RegressionState.OPEN and regression.verdict is not Verdict.INCONCLUSIVE
 
 
 def _is_sure(regression: Regression) -> bool:

@@ -33,9 +33,10 @@ from ci.trends.error_steps import ErrorSteps
 from ci.trends.false_alarms import choose_alerts
 from ci.trends.outcome_changes import OUTCOME_METRICS, outcome_findings
 from ci.trends.recovery import note_recoveries
+from ci.trends.runner_evidence import Calibrations
 from ci.trends.time_steps import TimeSteps
 from ci.trends.trend_finding import TrendFinding
-from db.values import CommitRef, Pair, Regression, RegressionState, Series, SeriesKey, SeriesPoint
+from db.values import CommitRef, Pair, Regression, RegressionState, Series, SeriesKey, SeriesPoint, Verdict
 
 
 @dataclass(frozen=True, order=True)
@@ -78,7 +79,8 @@ def judge_history(
         Regressions and improvements, worst first; dismissed ones last.
     """
     limits = thresholds or Thresholds()
-    return put_together(gather(series, PairEvidence(pairs, limits), limits), limits)
+    evidence, calibrations = PairEvidence(pairs, limits), Calibrations(pairs)
+    return put_together(gather(series, evidence, limits, calibrations=calibrations), limits)
 
 
 def gather(
@@ -86,6 +88,7 @@ def gather(
     evidence: PairEvidence,
     thresholds: Thresholds,
     counted: CounterEvidence | None = None,
+    calibrations: Calibrations | None = None,
 ) -> Gathered:
     """What each of some series tells.
 
@@ -94,6 +97,7 @@ def gather(
         evidence: Of paired measurements.
         thresholds: What is worth telling.
         counted: Hardware counters of them, where there are any.
+        calibrations: Of their runners, where there are any.
     """
     given = list(series)
     compiled = CompiledHistory(given)
@@ -107,7 +111,8 @@ def gather(
             steps = TimeSteps(one.key, by_commit, thresholds)
             gathered.time_series.append(one.key)
             gathered.series_by_night.update(steps.nights)
-            gathered.findings.extend(steps.findings(evidence, compiled, counted or CounterEvidence()))
+            beside = counted or CounterEvidence(), calibrations or Calibrations()
+            gathered.findings.extend(steps.findings(evidence, compiled, *beside))
             gathered.times.append(steps)
         elif one.key.metric == ERROR:
             errors = ErrorSteps(one.key, by_commit, thresholds)
@@ -125,11 +130,11 @@ def put_together(gathered: Gathered, thresholds: Thresholds) -> list[Regression]
 
 def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:
     """What to measure again, the largest step first, slower or faster: every step of an open regression that nothing
-    has confirmed.
+    has confirmed; last those that the clock explains.
 
     Of an environment event only the largest step of each kernel: if those are not there, none is.
     """
-    sizes: dict[PairRequest, float] = {}
+    sizes: dict[PairRequest, tuple[bool, float]] = {}
     for regression in regressions:
         if regression.state is not RegressionState.OPEN or regression.is_confirmed:
             continue
@@ -148,8 +153,9 @@ def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:
                 implementation=key.implementation,
                 runner_class=key.runner_class,
             )
-            sizes[request] = max(sizes.get(request, 0.0), abs(math.log(change.after / change.before)))
-    return sorted(sizes, key=lambda request: -sizes[request])
+            size = change.verdict is not Verdict.INCONCLUSIVE, abs(math.log(change.after / change.before))
+            sizes[request] = max(sizes.get(request, size), size)
+    return sorted(sizes, key=lambda request: sizes[request], reverse=True)
 
 
 def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[SeriesPoint]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from db.values import ChangePoint, Regression, RegressionState, SeriesKey
+from db.values import ChangePoint, Regression, RegressionState, SeriesKey, Verdict
 
 _TIME = "median_ns"
 
@@ -30,8 +30,8 @@ class Movement:
 def movements(regressions: Iterable[Regression], *, since: datetime | None) -> list[Movement]:
     """Take the judged change points of a window together.
 
-    Steps of one series multiply: one that came and went leaves nothing. What was dismissed never happened, and a drift
-    counts for where it has come to.
+    Steps of one series multiply: one that came and went leaves nothing. What was dismissed never happened, what the
+    clock moved is none of the kernel's doing, and a drift counts for where it has come to.
 
     Args:
         regressions: What was judged, improvements too.
@@ -45,7 +45,11 @@ def movements(regressions: Iterable[Regression], *, since: datetime | None) -> l
         if regression.state is RegressionState.DISMISSED:
             continue
         for point in regression.change_points:
-            if point.series.metric == _TIME and (since is None or point.commit.committed_at >= since):
+            if (
+                point.series.metric == _TIME
+                and point.verdict is not Verdict.INCONCLUSIVE
+                and (since is None or point.commit.committed_at >= since)
+            ):
                 steps[point.series].append(point)
     by_cell: dict[tuple[str, str], list[float]] = defaultdict(list)
     for series, points in steps.items():

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ci.reason import Reason
 from ci.trends.family import Population, kernels_in_words, scale_of
 from ci.trends.sites import commit_of
 from ci.trends.suspects import cause_of, combine
@@ -14,6 +15,7 @@ from collector.metrics import Layer
 from db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 _KIND_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.STATIC: 2}
+_CLOCK_MOVED = f"; {Reason.CLOCK_MOVED}: the clock moved, the cycles did not"
 _FAMILY_FROM = 3
 """So many times that moved are a family worth a name; two are named one by one."""
 
@@ -43,7 +45,7 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
         kernel=kernel,
         verdict=lead.verdict,
         cause=cause_of(suspects),
-        summary=f"{kernel}: {_summary(changes)}{in_common}",
+        summary=f"{kernel}: {_summary(changes)}{in_common}{_CLOCK_MOVED if standing[0].is_clock_move else ''}",
         change_points=changes,
         state=RegressionState.DISMISSED if is_refuted else RegressionState.OPEN,
         is_confirmed=bool(confirmed),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ci.explain import NEAR_RUNS, explain_drift
 from ci.series.drift import Drift, find_drift
 from ci.thresholds import Thresholds
+from ci.trends.clock_step import clock_step
 from ci.trends.trend_finding import Status, TrendFinding, Window
 from collector.metrics import metric
 from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
@@ -44,22 +45,33 @@ def drift_finding(
     commits: Sequence[CommitRef],
     points: Sequence[Sequence[SeriesPoint]],
     nights: Sequence[date],
+    *,
+    min_relative_change: float,
 ) -> TrendFinding:
-    """Tell a drift as a change that begins at the commit after the last one of the old level."""
+    """Tell a drift as a change that begins at the commit after the last one of the old level; one that the clock made
+    is a change that cannot be told of the kernel.
+    """
     start = min(drift.start, len(commits) - 2)
     before = float(np.median(values[: start + 1]))
     after = before * (1 + drift.relative_change)
     per = "a week" if _weeks(nights) is not None else "a commit"
+    log_change = math.log1p(drift.relative_change)
+    old = [point for run in points[max(0, start - NEAR_RUNS) : start + 1] for point in run]
+    new = [point for run in points[-NEAR_RUNS:] for point in run]
+    in_cycles = clock_step(old, new, log_change)
+    is_clock = in_cycles is not None and in_cycles.is_clock_move(min_relative_change=min_relative_change)
+    verdict = Verdict.REGRESSED if after > before else Verdict.IMPROVED
     change = ChangePoint(
         series=key,
         commit=commits[start + 1],
         previous_commit=commits[start],
-        verdict=Verdict.REGRESSED if after > before else Verdict.IMPROVED,
+        verdict=Verdict.INCONCLUSIVE if is_clock else verdict,
         before=before,
         after=after,
         evidence=(
             f"median time drifts by {drift.rate:+.2%} {per} since then, {metric('median_ns').format(before)} to "
             f"{metric('median_ns').format(after)} ({drift.relative_change:+.1%}), {len(commits) - start - 1} commits"
+            f"{f'; {in_cycles.in_words()}' if in_cycles is not None and is_clock else ''}"
         ),
         is_gradual=True,
     )
@@ -73,11 +85,7 @@ def drift_finding(
     return TrendFinding(
         change=change,
         status=Status.UNCONFIRMED,
-        suspects=explain_drift(
-            [point for run in points[max(0, start - NEAR_RUNS) : start + 1] for point in run],
-            [point for run in points[-NEAR_RUNS:] for point in run],
-            math.log1p(drift.relative_change),
-        ),
+        suspects=explain_drift(old, new, log_change),
         window=window,
         reach=window,
         # an e-value: Ville's bound holds however often one looks

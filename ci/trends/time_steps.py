@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date
 
 import numpy as np
@@ -17,8 +18,10 @@ from ci.pairs.pair_evidence import PairEvidence, in_words, look_again
 from ci.series.chance import chances_of_steps
 from ci.series.drift import find_ratchets
 from ci.thresholds import Thresholds
+from ci.trends.clock_step import clock_step
 from ci.trends.compiled_changes import CompiledHistory
 from ci.trends.counter_evidence import CounterEvidence
+from ci.trends.runner_evidence import Calibrations, RunnerEvidence, measured_again
 from ci.trends.slow_drift import drift_finding, find_slow_drift
 from ci.trends.trend_finding import Status, TrendFinding, Window, window_of, windows_between
 from collector.metrics import metric
@@ -48,6 +51,7 @@ class TimeSteps:
         ]
         self._nights = [_night(points) for points in self._points.values()]
         self.steps = find_steps(self.values, relative_errors(self._points), thresholds)
+        self._min_relative_change = thresholds.trend_relative_change
         # a drift has no steps once it is taken off; where there are any, they are the plainer explanation
         self._drift = None if self.steps else find_slow_drift(self.values, self._nights, thresholds)
         self._ratchets = {
@@ -61,14 +65,17 @@ class TimeSteps:
         return set(self._nights)
 
     def findings(
-        self, evidence: PairEvidence, compiled: CompiledHistory, counted: CounterEvidence
+        self, evidence: PairEvidence, compiled: CompiledHistory, counted: CounterEvidence, calibrations: Calibrations
     ) -> Iterator[TrendFinding]:
         """Every step, and the drift."""
         for step, chance in zip(self.steps, chances_of_steps(self.values, self.steps), strict=True):
-            yield self._finding(step, chance, evidence, compiled, counted)
+            yield self._finding(step, chance, evidence, compiled, counted, calibrations)
         if self._drift is not None:
             points = list(self._points.values())
-            yield drift_finding(self.key, self._drift, self.values, self.commits, points, self._nights)
+            yield drift_finding(
+                *(self.key, self._drift, self.values, self.commits, points, self._nights),
+                min_relative_change=self._min_relative_change,
+            )
 
     def _finding(
         self,
@@ -77,6 +84,7 @@ class TimeSteps:
         evidence: PairEvidence,
         compiled: CompiledHistory,
         counted: CounterEvidence,
+        calibrations: Calibrations,
     ) -> TrendFinding:
         verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
         index, status, comparison = look_again(self.key, self.commits, step, verdict, evidence)
@@ -92,14 +100,19 @@ class TimeSteps:
             evidence=_sentence(step, comparison, code) + self._never_came_back(step),
         )
         log_change = math.log(step.after / step.before)
+        if status is Status.UNCONFIRMED:
+            change = self._in_cycles(change, step, log_change)
+        runner = self._runner(step, log_change, calibrations)
+        after = self._runs(range(index, min(len(self.commits), index + NEAR_RUNS)))[:NEAR_RUNS]
         around = Around(
-            before=self._runs(range(max(0, index - NEAR_RUNS), index))[-NEAR_RUNS:],
-            after=self._runs(range(index, min(len(self.commits), index + NEAR_RUNS)))[:NEAR_RUNS],
+            before=self._early(self._runs(range(max(0, index - NEAR_RUNS), index)), after)[-NEAR_RUNS:],
+            after=after,
             log_change=log_change,
             candidates=frozenset(self.commits[place] for place in step.candidates),
             code=code,
             paired=comparison if status is Status.CONFIRMED else None,
             counted=counted.around(self.key, *self._levels(step, index)),
+            runner=runner,
         )
         window, reach = self._window(step, change, status)
         return TrendFinding(
@@ -111,6 +124,31 @@ class TimeSteps:
             log_error=abs(log_change) / step.standard_errors if step.standard_errors > 0 else 0.0,
             p_value=chance,
             night=self._nights[index],
+            runner=None if runner.again is None else runner.again.move,
+        )
+
+    def _in_cycles(self, change: ChangePoint, step: detect.ChangePoint, log_change: float) -> ChangePoint:
+        """The change, which cannot be told where the clock moved and the cycles did not."""
+        start, end = step.index - step.count_before, step.index + step.count_after
+        in_cycles = clock_step(self._runs(range(start, step.index)), self._runs(range(step.index, end)), log_change)
+        if in_cycles is None or not in_cycles.is_clock_move(min_relative_change=self._min_relative_change):
+            return change
+        return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=f"{change.evidence}; {in_cycles.in_words()}")
+
+    def _runner(self, step: detect.ChangePoint, log_change: float, calibrations: Calibrations) -> RunnerEvidence:
+        """What code of before the step says of the runner while the new level stands."""
+        # a commit that may itself have done it is neither old nor new
+        old_end, new_start = min(step.index, *step.candidates), max(step.index, *step.candidates)
+        old = self._runs(range(step.index - step.count_before, old_end))
+        new = self._runs(range(new_start, step.index + step.count_after))
+        later = self._runs(range(step.index + step.count_after, len(self.commits)))
+        if not old or not new:
+            return RunnerEvidence()
+        ended = min((run.measured_at for run in later), default=None)
+        began = min(run.measured_at for run in new)
+        return RunnerEvidence(
+            again=measured_again(old, new, log_change=log_change, ended=ended),
+            floor=calibrations.floor_around(self.key, began, ended),
         )
 
     def _never_came_back(self, step: detect.ChangePoint) -> str:
@@ -127,6 +165,14 @@ class TimeSteps:
         first, last = step.index - step.count_before, step.index + step.count_after - 1
         commits = self.commits
         return [commits[first], commits[index - 1]], [commits[index], commits[last]]
+
+    @staticmethod
+    def _early(before: list[SeriesPoint], after: list[SeriesPoint]) -> list[SeriesPoint]:
+        """The runs of the old level that came before the new one: what is measured again later is measured with what
+        has changed since. All of them where none did, as in a history that was measured backwards.
+        """
+        began = min(run.measured_at for run in after)
+        return [run for run in before if run.measured_at < began] or before
 
     def _runs(self, places: range) -> list[SeriesPoint]:
         return [point for place in places for point in self._points[self.commits[place]]]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-from db.values import ChangePoint, CommitRef, Suspect
+from ci.trends.runner_evidence import RunnerMove
+from db.values import ChangePoint, CommitRef, Suspect, Verdict
 
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""
@@ -58,6 +59,8 @@ class TrendFinding:
     """How often a series of noise alone shows a step of this size anywhere; None for what is no step of a time."""
     night: date | None = None
     """When the new level was first measured, in UTC."""
+    runner: RunnerMove | None = None
+    """What code of before the step showed that was measured again after it; None where none was."""
 
     @property
     def kernel(self) -> str:
@@ -72,6 +75,18 @@ class TrendFinding:
     def is_step(self) -> bool:
         """Whether a time moved at one commit, as opposed to little by little."""
         return self.is_time and not self.change.is_gradual
+
+    @property
+    def is_clock_move(self) -> bool:
+        """Whether the clock moved and the cycles did not."""
+        return self.is_time and self.change.verdict is Verdict.INCONCLUSIVE
+
+    @property
+    def way(self) -> Verdict:
+        """Whether it got worse or better; a time is what it is, whatever moved it."""
+        if not self.is_clock_move:
+            return self.change.verdict
+        return Verdict.REGRESSED if self.log_change > 0 else Verdict.IMPROVED
 
     @property
     def log_change(self) -> float:

@@ -16,6 +16,7 @@ from ci.trends.error_steps import ErrorSteps
 from ci.trends.history import Gathered, gather
 from ci.trends.nights import Nights
 from ci.trends.outcome_changes import OUTCOME_METRICS
+from ci.trends.runner_evidence import Calibrations
 from ci.trends.screen import has_changed_error, has_moved, medians_of, nights_of
 from ci.trends.standing import ErrorStanding, Standing, TimeStanding
 from ci.trends.time_steps import TimeSteps
@@ -41,6 +42,7 @@ def look_at_series(
     evidence: PairEvidence,
     thresholds: Thresholds,
     counted: CounterEvidence | None = None,
+    calibrations: Calibrations | None = None,
 ) -> WholeLook:
     """Judge all series of one case and implementation.
 
@@ -50,8 +52,9 @@ def look_at_series(
         evidence: Of paired measurements.
         thresholds: What is worth telling.
         counted: Hardware counters, where there are any.
+        calibrations: Of the runners, where there are any.
     """
-    gathered = gather(series, evidence, thresholds, counted)
+    gathered = gather(series, evidence, thresholds, counted, calibrations)
     standing = Standing(
         times=tuple(_time_standing(steps, thresholds) for steps in gathered.times if steps.values),
         errors=tuple(_error_standing(errors) for errors in gathered.errors if errors.values),

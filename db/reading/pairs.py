@@ -40,6 +40,7 @@ def list_pairs(
             CaseRow.name,
             head_series.implementation,
             head_series.runner_class,
+            head_run.started_at,
             base.content,
             head.content,
         )
@@ -81,7 +82,9 @@ def list_pairs(
         )
     )
     pairs = []
-    for pair_id, base_of, head_of, case_id, implementation, runner_class, *contents in session.execute(query):
+    for pair_id, base_of, head_of, case_id, implementation, runner_class, started_at, *contents in session.execute(
+        query
+    ):
         base_blocks_ns, head_blocks_ns = (unpack(content).blocks_ns() for content in contents)
         if base_blocks_ns and head_blocks_ns:
             pairs.append(
@@ -93,6 +96,7 @@ def list_pairs(
                     case_id=case_id,
                     implementation=implementation,
                     runner_class=runner_class,
+                    measured_at=started_at,
                     base_blocks_ns=base_blocks_ns,
                     head_blocks_ns=head_blocks_ns,
                 )

@@ -101,6 +101,7 @@ def make_pair(
         "case_id": CASE_ID,
         "implementation": "eager",
         "runner_class": RUNNER_CLASS,
+        "measured_at": NOON + timedelta(hours=head),
         "base_blocks_ns": blocks(1e6),
         "head_blocks_ns": blocks(1e6 * factor),
     }

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ci.alerts.causes import Surroundings, regression_firings, silence_firings
+from ci.alerts.causes import Surroundings, regression_firings, silence_firings, why_not
 from ci.alerts.levels import RunLevels, level_firings
 from ci.alerts.rules import AccuracyRule, FloorRule, RegressionRule, SilenceRule, UtilisationRule
 from collector.part import Outcome
@@ -38,6 +38,7 @@ def test_a_sure_regression_is_told() -> None:
     [
         {"is_alert": False},
         {"verdict": Verdict.IMPROVED},
+        {"verdict": Verdict.INCONCLUSIVE},
         {"state": RegressionState.DISMISSED},
         {"recovered_at": make_commit_ref(4)},
         {"change_points": (make_change_point(1, after=10_500.0),)},
@@ -45,6 +46,20 @@ def test_a_sure_regression_is_told() -> None:
 )
 def test_what_is_unsure_good_refuted_over_or_small_is_not_told(fields: dict[str, Any]) -> None:
     assert told(**fields) == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (Verdict.REGRESSED, None),
+        (Verdict.IMPROVED, "it got better"),
+        (Verdict.INCONCLUSIVE, "the clock moved, the cycles did not"),
+    ],
+)
+def test_why_nobody_is_called_is_said(verdict: Verdict, reason: str | None) -> None:
+    regression = make_regression(1, is_alert=True, verdict=verdict)
+
+    assert why_not(regression, Triage(ID, TriageState.NEW, "A Person", "why")) == reason
 
 
 def test_what_ceased_to_work_is_told_whatever_the_size() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ci.pairs.calibrations import noise_of_runners
 from db.values import Pair
-from tests.builders import CASE_ID, PROJECT, make_commit_ref
+from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref
 
 
 def make_pair(*, seed: int = 1, spread: float = 0.01, slower: float = 1.0, block_count: int = 8, **fields: Any) -> Pair:
@@ -27,6 +27,7 @@ def make_pair(*, seed: int = 1, spread: float = 0.01, slower: float = 1.0, block
         "case_id": CASE_ID,
         "implementation": "eager",
         "runner_class": "runner",
+        "measured_at": NOON,
         "base_blocks_ns": side(1.0),
         "head_blocks_ns": side(slower),
     }

@@ -50,6 +50,24 @@ def test_a_step_down_is_an_improvement() -> None:
     assert found.verdict is Verdict.IMPROVED
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_history_turned_upside_down_improves_where_it_regressed(seed: int) -> None:
+    """Improvements are found with the same care: at the same commits, as surely, by the same factors."""
+    values = [*stepped(count=40, at=20, factor=1.15, noise=0.02, seed=seed), *stepped(count=20, factor=1.0, seed=seed)]
+
+    slower = judge_history([make_series(values)])
+    faster = judge_history([make_series([1e12 / value for value in values])])
+
+    flipped = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.IMPROVED: Verdict.REGRESSED}
+    assert len(slower) >= 2
+    assert {(one.commit, flipped[one.verdict], one.is_alert) for one in faster} == {
+        (one.commit, one.verdict, one.is_alert) for one in slower
+    }
+    assert sorted(one.typical_change + 1 for one in slower if one.typical_change is not None) == pytest.approx(
+        sorted(1 / (one.typical_change + 1) for one in faster if one.typical_change is not None), rel=1e-4
+    )
+
+
 def test_a_quiet_history_has_no_regressions() -> None:
     assert judge_history([make_series(stepped(factor=1.0))]) == []
 

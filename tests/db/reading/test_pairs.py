@@ -46,6 +46,7 @@ def test_a_pair_has_the_blocks_of_both_sides_in_their_order(store: Engine) -> No
             case_id=CASE_ID,
             implementation="eager",
             runner_class=make_environment().runner_class,
+            measured_at=head.started_at,
             base_blocks_ns=((99, 100, 101), (99, 100, 101)),
             head_blocks_ns=((198, 200, 202), (198, 200, 202)),
         )
