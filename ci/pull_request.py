@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci.autotune import Flip, find_flips
-from ci.compare import Comparison, compare, control_false_discoveries
+from ci.compare import Comparison, compare, control_false_discoveries, detectable_change
 from ci.counters import CounterMove, rank_moves
 from ci.diagnosis.limit_moves import LimitMove, limit_moves
+from ci.error_moves import ErrorMove, find_error_moves
 from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
 from ci.pairs.comparable import are_paired, notes_on, refuse_times, refuse_whole
 from ci.pairs.looks import error_rate_at
 from ci.pairs.noise_floor import NoiseFloor
 from ci.reason import Reason
 from ci.remark import Remark
+from ci.side_result import Key, Side, SideResult
 from ci.static.baseline import Baseline, hold
 from ci.static.comparison import (
     StaticComparison,
@@ -29,37 +32,12 @@ from collector.machine import Environment
 from collector.measurement import Measurement
 from collector.part import Outcome
 from collector.record import Commit, RunRecord
-from collector.results import Accuracy
 from collector.skipped_kernel import SkippedKernel
 from collector.source_line import SourceLine
 from db.values import Verdict
 
-_NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 _MAX_DIAGNOSED = 10
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
-
-
-@dataclass(frozen=True)
-class SideResult:
-    """What one record says of one case and implementation."""
-
-    measured: Outcome | None
-    """None where the record has no measurement of it."""
-    accuracy: Outcome | None
-    message: str | None
-    median_ns: float | None
-    utilisation: float | None
-    bound: str | None
-    rmse_ratio: float | None
-    """Of the worst tensor."""
-    worst_tensor: str | None
-
-    @property
-    def failure(self) -> Outcome | None:
-        """How it failed, a wrong result first; None if it works, or is not supported."""
-        return next(
-            (how for how in (self.accuracy, self.measured) if how is not None and how not in _NOT_FAILURES), None
-        )
 
 
 @dataclass(frozen=True)
@@ -109,8 +87,13 @@ class PullRequestJudgement:
     unchanged_by_target: Mapping[str, int]
     """Functions whose machine code is the same, byte for byte."""
     thresholds: Thresholds
+    detectable_change: float | None = None
+    """Smallest slowdown that the blocks at hand find four times in five, as a fraction: median over the comparisons of
+    a pair; None where none says how far blocks lie apart."""
     counter_moves: tuple[CounterMove, ...] = ()
     """Of kernels that were counted on both sides, the most first; they decide nothing."""
+    error_moves: tuple[ErrorMove, ...] = ()
+    """Right results that are less accurate than before, or more; by themselves they move no verdict."""
     limit_moves: tuple[LimitMove, ...] = ()
     """What binds the cases that got slower, the slowest first; it decides nothing."""
     source_lines: tuple[SourceLine, ...] = ()
@@ -168,7 +151,11 @@ def judge_pull_request(
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
         thresholds=limits,
+        detectable_change=_detectable_change(cases) if is_paired else None,
         counter_moves=() if whole_refusals or time_refusals else rank_moves(base.counters, head.counters),
+        error_moves=()
+        if whole_refusals
+        else find_error_moves(base, head, relative_change=limits.error_relative_change),
         limit_moves=limit_moves(base, head, _slowest(cases)),
         source_lines=head.source_lines,
         skipped=head.skipped,
@@ -191,7 +178,16 @@ def _judge_static(
     return replace(compared, judged=held.judged), held.notes
 
 
-def _slowest(cases: Sequence[CaseJudgement]) -> list[_Key]:
+def _detectable_change(cases: Sequence[CaseJudgement]) -> float | None:
+    found = [
+        detectable_change(one.block_deviation, one.block_count, threshold=one.threshold)
+        for case in cases
+        if (one := case.comparison) is not None and one.block_deviation is not None
+    ]
+    return statistics.median(found) if found else None
+
+
+def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
     """Of what got slower; not all of it is worth a diagnosis."""
     slower = [case for case in cases if case.verdict is Verdict.REGRESSED and case.comparison is not None]
     slower.sort(key=lambda case: -case.comparison.log_ratio if case.comparison is not None else 0.0)
@@ -212,36 +208,6 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
 
 # --- cases
 
-_Key = tuple[str, str]
-"""Case id, implementation."""
-
-
-class _Side:
-    def __init__(self, record: RunRecord) -> None:
-        self.measurements = {(m.case_id, m.implementation): m for m in record.measurements}
-        self.accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
-        self.keys = self.measurements.keys() | self.accuracies.keys()
-
-    def result(self, key: _Key) -> SideResult | None:
-        if key not in self.keys:
-            return None
-        return _side_result(self.measurements.get(key), self.accuracies.get(key))
-
-
-def _side_result(measurement: Measurement | None, accuracy: Accuracy | None) -> SideResult:
-    worst = None if accuracy is None else accuracy.worst
-    messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
-    return SideResult(
-        measured=None if measurement is None else measurement.outcome,
-        accuracy=None if accuracy is None else accuracy.outcome,
-        message=messages[0] if messages else None,
-        median_ns=None if measurement is None else measurement.median_ns,
-        utilisation=None if measurement is None else measurement.utilisation,
-        bound=None if measurement is None else measurement.bound,
-        rmse_ratio=None if worst is None else worst.rmse_ratio,
-        worst_tensor=None if worst is None else worst.tensor,
-    )
-
 
 def _judge_cases(
     base: RunRecord,
@@ -253,7 +219,7 @@ def _judge_cases(
     *,
     is_paired: bool,
 ) -> list[CaseJudgement]:
-    there, here = _Side(base), _Side(head)
+    there, here = Side(base), Side(head)
     judged = []
     for key in sorted(there.keys | here.keys):
         base_result, head_result = there.result(key), here.result(key)
@@ -273,7 +239,7 @@ def _judge_cases(
     return _settle_family(judged, base, head, thresholds, is_paired=is_paired)
 
 
-def _judge_outcomes(key: _Key, base: SideResult | None, head: SideResult | None) -> CaseJudgement | None:
+def _judge_outcomes(key: Key, base: SideResult | None, head: SideResult | None) -> CaseJudgement | None:
     """What the outcomes alone say; None where it works and was timed on both sides, so that the times decide."""
 
     def judged(verdict: Verdict, reason: Reason, detail: str | None = None) -> CaseJudgement:
@@ -384,7 +350,7 @@ def _settle_family(
     return settled
 
 
-def _is_same_machine_code(base: RunRecord, head: RunRecord, key: _Key) -> bool:
+def _is_same_machine_code(base: RunRecord, head: RunRecord, key: Key) -> bool:
     """Whether what ran on a GPU was the same code on both sides, as far as we compile it ourselves."""
     environment = head.environment
     if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:

@@ -22,7 +22,8 @@ from roofwatch.measuring.listing import targets
 if TYPE_CHECKING:
     from ci.compare import Comparison
     from ci.pairs.noise_floor import NoiseFloor
-    from ci.pull_request import PullRequestJudgement, SideResult
+    from ci.pull_request import PullRequestJudgement
+    from ci.side_result import SideResult
     from ci.static.comparison import StaticJudgement
     from collector.checking.check_report import CheckReport, TensorReport
     from collector.protocol import KernelInfo
@@ -156,7 +157,7 @@ def regressions(found: Iterable[Regression]) -> Table:
 
 
 def judgement(judged: PullRequestJudgement) -> list[Table]:
-    """What is not simply unchanged: cases first, then machine code."""
+    """What is not simply unchanged: cases first, then errors of right results, then machine code."""
     cases = _table("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason")
     for case in judged.cases:
         if case.verdict is Verdict.UNCHANGED:
@@ -172,7 +173,11 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
             verdict(str(case.verdict)),
             str(case.reason) + more_blocks(comparison),
         )
-    return [table for table in (cases, static_changes(judged.static)) if table.row_count]
+    errors = _table("case", "implementation", "result", "error at base", "error at head", "what", title="accuracy")
+    for move in judged.error_moves:
+        sides = (metric("rmse_ratio").format(side) for side in (move.base, move.head))
+        errors.add_row(_text(move.case_id), _text(move.implementation), _text(move.tensor), *sides, str(move.reason))
+    return [table for table in (cases, errors, static_changes(judged.static)) if table.row_count]
 
 
 def noise_floor(noise: NoiseFloor) -> Table:
@@ -223,7 +228,9 @@ def static_changes(judged: Iterable[StaticJudgement]) -> Table:
 def verdict_line(judged: PullRequestJudgement) -> str:
     """The verdict over everything, and how many of each."""
     counts = ", ".join(f"{count} {name}" for name, count in judged.counts.items() if count)
-    return f"{judged.verdict}: {counts or 'nothing to compare'}"
+    least = judged.detectable_change
+    found = "" if least is None else f"; a slowdown of {least:.1%} is typically found four times in five"
+    return f"{judged.verdict}: {counts or 'nothing to compare'}{found}"
 
 
 def status(store: StoreStatus) -> Table:

@@ -117,6 +117,14 @@ def tally(judgement: PullRequestJudgement) -> str:
     kernels = [f"{static[verdict]} {word}" for verdict, word in words if static[verdict]]
     if kernels:
         parts.append(f"machine code {', '.join([*kernels, *([f'{identical} identical'] if identical else [])])}")
+    moved = Counter(move.reason for move in judgement.error_moves)
+    results = [
+        f"{count_of(moved[reason], 'result')} {word}"
+        for reason, word in ((Reason.LESS_ACCURATE, "less accurate"), (Reason.MORE_ACCURATE, "more accurate"))
+        if moved[reason]
+    ]
+    if results:
+        parts.append(", ".join(results))
     return "; ".join(parts)
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from ci.pull_request import CaseJudgement, PullRequestJudgement, SideResult
+from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.report.sections import REASON_WORDS
+from ci.side_result import SideResult
 from ci.static.comparison import StaticJudgement
 from collector.metrics import metric
 from db.values import Verdict

@@ -7,16 +7,16 @@ import statistics
 from collections.abc import Iterable
 
 from ci.compare import Comparison
-from ci.pull_request import CaseJudgement, PullRequestJudgement, SideResult
+from ci.error_moves import ErrorMove
+from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.reason import Reason
 from ci.report.evidence_sections import counter_section, flip_section, limit_section, skipped_section
 from ci.report.markdown import Section, code
 from ci.report.static_sections import static_changes, static_evidence
+from ci.side_result import SideResult
 from collector.metrics import metric
 from db.values import Verdict
 
-_ERROR_FACTOR = 2.0
-"""An error that grew or shrank by less, within its tolerance, is rounding."""
 _VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 
 REASON_WORDS = {
@@ -120,27 +120,28 @@ def _roof(case: CaseJudgement) -> str:
 
 
 def _accuracy_section(judgement: PullRequestJudgement) -> Section:
-    moved = [
-        case
-        for case in judgement.cases
-        if case.reason not in {Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED} and abs(_error_factor(case)) > 0
-    ]
     return Section(
         "Accuracy, within its tolerance",
-        ("case", "implementation", "error, base → head"),
+        ("what", "case", "implementation", "result", "error, base → head", "change"),
         [
-            (code(case.case_id), code(case.implementation), _error_change(case))
-            for case in sorted(moved, key=lambda case: -_error_factor(case))
+            (
+                str(move.reason).replace("_", " "),
+                code(move.case_id),
+                code(move.implementation),
+                code(move.tensor),
+                " → ".join(metric("rmse_ratio").format(side) for side in (move.base, move.head)),
+                _factor(move),
+            )
+            for move in judgement.error_moves
         ],
+        text="Right on both sides: the verdict does not rest on it.",
     )
 
 
-def _error_factor(case: CaseJudgement) -> float:
-    """Logarithm of how much the error grew; 0 where it moved too little to tell, or was not compared."""
-    if case.base is None or case.head is None or not case.base.rmse_ratio or not case.head.rmse_ratio:
-        return 0.0
-    factor = math.log(case.head.rmse_ratio) - math.log(case.base.rmse_ratio)
-    return factor if abs(factor) >= math.log(_ERROR_FACTOR) else 0.0
+def _factor(move: ErrorMove) -> str:
+    if math.isinf(move.log_factor):
+        return "no longer exact" if move.head else "exact now"
+    return f"× {math.exp(move.log_factor):.2g}"
 
 
 def _error_change(case: CaseJudgement) -> str:
@@ -267,6 +268,8 @@ def _noise(judgement: PullRequestJudgement) -> str:
             halves.append((high - low) / 2)
     if not halves:
         return f"Practical threshold ±{change:.0%}; no interval was measured."
+    least = judgement.detectable_change
+    detectable = "" if least is None else f" A slowdown of {least:.1%} is typically found four times in five."
     blocks = [case.comparison.block_count for case in judgement.cases if case.comparison is not None]
     block_range = " to ".join(dict.fromkeys([str(min(blocks)), str(max(blocks))]))
     return (
@@ -274,7 +277,7 @@ def _noise(judgement: PullRequestJudgement) -> str:
         f"{judgement.thresholds.false_discovery_rate:.0%} of the moves told are expected to be false. Over "
         f"{count_of(len(halves), 'comparison')} of {block_range} blocks a side, "
         f"the interval is typically ±{math.expm1(statistics.median(halves)):.1%}, at its widest "
-        f"±{math.expm1(max(halves)):.1%}."
+        f"±{math.expm1(max(halves)):.1%}.{detectable}"
     )
 
 

@@ -6,11 +6,13 @@ difference.
 
 import os
 import re
+import statistics
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from ci.compare import detectable_change
 from ci.pull_request import judge_pull_request
 from ci.report.comment import COMMENT_MARKER, to_markdown
 from tests.ci.situations import SITUATIONS
@@ -77,3 +79,20 @@ def test_a_cut_comment_keeps_the_worst_and_counts_what_it_left_out() -> None:
     assert rows[0].split("`")[1].startswith("rms_norm/n_rows=4999,")
     assert len(rows) + cut >= 5_300
     assert written.count("<details>") == written.count("</details>")
+
+
+def test_the_comment_says_which_slowdown_would_have_been_found() -> None:
+    judged = judge_pull_request(*SITUATIONS["regression"]())
+    changes = [
+        detectable_change(case.comparison.block_deviation, case.comparison.block_count)
+        for case in judged.cases
+        if case.comparison is not None and case.comparison.block_deviation is not None
+    ]
+
+    assert len(changes) == 3
+    assert judged.detectable_change == statistics.median(changes)
+    assert f"A slowdown of {judged.detectable_change:.1%} is typically found four times in five." in to_markdown(judged)
+
+
+def test_what_is_no_pair_says_nothing_of_what_it_would_find() -> None:
+    assert judge_pull_request(*SITUATIONS["not_paired"]()).detectable_change is None
