@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.detectors import detect, detect_online
+from bench.detectors import Detector
 from ci.compare import compare
 from ci.pairs.timings import Order, compare_timings
 
-__all__ = ["decide", "detect", "detect_online"]
+detect = Detector()
+"""`detect(values, index)`: places and directions of the steps, of a whole history as of one that grows by prefixes."""
+detect_online = Detector()
+"""The same, with a memory of its own."""
 
 _THRESHOLD = 0.001
 """The question is whether the two differ, not whether it is worth telling: one part in a thousand is a difference."""

@@ -13,7 +13,7 @@ of the noise, its width, and the levels.
 - *Paired*: `bench.paired_limits`.
 
 FOLDER has evaluation data of real histories as `make bench-detection` takes them; then the paired oracle is given the
-noise of each history too.
+noise of each history too, and there are steps planted into such noise (`bench.history_limits`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES, Generator, on_levels
-from bench.detectors import OnlineDetector, detect
+from bench.detectors import Detector, detect
+from bench.history_limits import print_steps_in_histories
 from bench.noise_laws import Law, evidence_of_steps, law_of
-from bench.paired_limits import print_paired, print_paired_histories
+from bench.paired_limits import print_estimators_in_hindsight, print_paired, print_paired_histories
+from ci.series import online
 
 Floats = NDArray[np.float64]
 
@@ -68,8 +70,11 @@ def main() -> None:
     print_paired(rng)
     if len(sys.argv) > 1:
         print_paired_histories(Path(sys.argv[1]), rng)
+        print_estimators_in_hindsight(Path(sys.argv[1]))
     print("\n| CPU time, ms | quiet | with two steps |\n|---|---|---|")
     _print_times(rng)
+    if len(sys.argv) > 1:
+        print_steps_in_histories(Path(sys.argv[1]), rng)
 
 
 def _noise_around(kind: str, levels: Floats, rng: Generator) -> tuple[Floats, Floats]:
@@ -97,7 +102,13 @@ def _print_times(rng: Generator) -> None:
     quiet, stepped = (f"{np.median(total):.2f}, mean {np.mean(total):.2f}" for total in totals)
     print(f"| a series of 500 values, median | {quiet} | {stepped} |", flush=True)
     times = 1_000 * np.exp(0.01 * on_levels("normal", np.zeros(500), rng))
-    print(f"| one value more, online | {_least_ms(lambda: OnlineDetector()(times)) / len(times):.3f} | |", flush=True)
+    print(f"| one value more, online | {_least_ms(lambda: _watch(times)) / len(times):.3f} | |", flush=True)
+
+
+def _watch(values: Floats) -> None:
+    state = online.start()
+    for value in values:
+        state, _ = online.update(state, float(value))
 
 
 def _least_ms(work: Callable[[], object]) -> float:
@@ -229,7 +240,7 @@ def _online_cases(rng: Generator) -> Iterator[_OnlineCase]:
 
 
 def _our_alarms(values: Floats) -> list[tuple[int, int]]:
-    detector, alarms = OnlineDetector(), dict[int, int]()
+    detector, alarms = Detector(), dict[int, int]()
     for seen in range(_WARM_UP, len(values) + 1):
         for place, _ in detector(values[:seen]):
             alarms.setdefault(place, seen)

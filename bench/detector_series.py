@@ -20,7 +20,7 @@ COARSE = "coarse clock"
 TICK = 2.0
 """Of the coarse clock, in widths of the noise."""
 _NOISE_WIDTHS = (0.002, 0.005, 0.01, 0.02, 0.05)
-_STEPS = (0.01, 0.02, 0.05, 0.10, 0.20)
+STEPS = (0.01, 0.02, 0.05, 0.10, 0.20)
 _SHORTEST_LEVEL = 25
 
 
@@ -116,16 +116,17 @@ def planted_series(seed: int) -> Iterator[PlantedSeries]:
     rng = np.random.default_rng(seed)
     for kind in NOISES:
         for width in _NOISE_WIDTHS:
-            for step in (*_STEPS, 0.0, 0.0):
+            for step in (*STEPS, 0.0, 0.0):
                 count = int(rng.integers(110, 280))
-                places = _places(count, int(rng.integers(1, 3)), rng) if step else ()
+                places = places_of_steps(count, int(rng.integers(1, 3)), rng) if step else ()
                 levels = np.zeros(count)
                 for place in places:
                     levels[place:] += math.log1p(step) / width * rng.choice([-1.0, 1.0])
                 yield PlantedSeries(kind, 1_000.0 * np.exp(width * on_levels(kind, levels, rng)), places)
 
 
-def _places(count: int, number: int, rng: Generator) -> tuple[int, ...]:
+def places_of_steps(count: int, number: int, rng: Generator) -> tuple[int, ...]:
+    """Of so many steps in so many values, apart from each other and from the ends."""
     while True:
         places = sorted(int(place) for place in rng.integers(_SHORTEST_LEVEL, count - _SHORTEST_LEVEL, number))
         if all(later - earlier >= _SHORTEST_LEVEL for earlier, later in pairwise(places)):

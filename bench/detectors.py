@@ -22,31 +22,47 @@ def detect(values: Values, _index: Sequence[float] | Values | None = None) -> li
     return [(change.index, 1 if change.after > change.before else -1) for change in found]
 
 
-class OnlineDetector:
-    """Every new level that came into sight up to now, for a caller that asks with one prefix after another.
+class Detector:
+    """Judges a history whole when it first sees it, and value by value once it grows: as the service does.
 
-    Only the values that a prefix adds are looked at, so asking costs no more than the newest value does.
+    A caller that asks about the values of its last question and some more is taken to follow one history. The new
+    values go to the online state alone, which goes on from the levels that were found (`ci.trends.standing` says why),
+    and what was told stays told. So every prefix may be asked about at the cost of its newest value. Any other question
+    is about a history of its own, and is answered from the whole of it, unless it has no more values than the online
+    state learns from: nothing is told of so few.
     """
 
     def __init__(self) -> None:
         self._seen: Values = np.empty(0)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._state = online.start(min_relative_change=_MIN_RELATIVE_CHANGE)
-        self._alarms: list[tuple[int, int]] = []
+        self._told: list[tuple[int, int]] = []
+        self._state: online.OnlineState | None = None  # none while the history has not grown
 
     def __call__(self, values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:
         known = len(self._seen)
-        if known > len(values) or not np.array_equal(self._seen, values[:known], equal_nan=True):
-            known = 0
-            self._begin()
+        if not self._is_of_the_same_history(values):
+            known = self._begin(values)
         for value in values[known:]:
-            self._state, alarm = online.update(self._state, float(value))
-            if alarm is not None and not alarm.is_return:
-                self._alarms.append((alarm.index, 1 if alarm.after > alarm.before else -1))
-        self._seen = np.array(values)
-        return list(self._alarms)
+            self._follow(float(value))
+        self._seen = np.array(values, dtype=np.float64)
+        return list(self._told)
 
+    def _is_of_the_same_history(self, values: Values) -> bool:
+        known = len(self._seen)
+        has_grown = known < len(values) or (known == len(values) and self._state is not None)
+        return known > 0 and has_grown and np.array_equal(self._seen, values[:known], equal_nan=True)
 
-detect_online = OnlineDetector()
+    def _begin(self, values: Values) -> int:
+        """Forget the last history; how many of these values are judged with that."""
+        if len(values) <= online.LEARNING:
+            self._told, self._state = [], online.start(min_relative_change=_MIN_RELATIVE_CHANGE)
+            return 0
+        self._told, self._state = detect(values), None
+        return len(values)
+
+    def _follow(self, value: float) -> None:
+        if self._state is None:
+            starts = [place for place, _ in self._told]
+            self._state = online.resume(self._seen, starts, min_relative_change=_MIN_RELATIVE_CHANGE)
+        self._state, alarm = online.update(self._state, value)
+        if alarm is not None and not alarm.is_return:
+            self._told.append((alarm.index, 1 if alarm.after > alarm.before else -1))

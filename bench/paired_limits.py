@@ -8,17 +8,18 @@ independent, which they are not: so much cannot be had there.
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.detection import decide
 from bench.detector_series import COARSE, NOISES, Generator, ticked
+from bench.history_limits import around_running_median, rows_of
 from bench.noise_laws import law_of, log_likelihood
+from ci.compare import critical
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +34,8 @@ _FAIR = (
     *((kind, order) for kind in ("skewed", "outliers", COARSE, "unequal") for order in ("interleaved", "blocked")),
     *((kind, "interleaved") for kind in ("two states", "autocorrelated", "ramp")),
 )
-_NEIGHBOURS = 10
+_NEIGHBOURS = 7
+"""Pairs that a level is taken from, as by ours."""
 _LEAST_DENSITY = 1e-4
 """So that a value of which the history has none like it does not decide alone."""
 _UNEQUAL = 2.5
@@ -111,24 +113,17 @@ def _evidence_of_a_change(kind: str, values: Floats, shifts: Floats, is_head: ND
 
 def print_paired_histories(folder: Path, rng: Generator) -> None:
     """The same of the cases in a folder of evaluation data, each in the noise of the history it was taken from."""
-    histories = {row["id"]: np.array(row["values"]) for row in _rows(folder / "data" / "real" / "gpu_raw.jsonl")}
-    cases = _rows(folder / "data" / "real" / "paired_gpu.jsonl")
+    histories = {row["id"]: np.array(row["values"]) for row in rows_of(folder / "data" / "real" / "gpu_raw.jsonl")}
+    cases = rows_of(folder / "data" / "real" / "paired_gpu.jsonl")
     for effect in _EFFECTS:
         rows = [case for case in cases if case["effect"] == effect]
         verdicts = [decide(np.array(case["base"]), np.array(case["head"]), case["meta"]) for case in rows]
-        noises = [_around_running_median(np.log(histories[case["tags"]["noise_of"]])) for case in rows]
+        noises = [around_running_median(np.log(histories[case["tags"]["noise_of"]])) for case in rows]
         powers = [
             _power_in_noise(noise, len(case["base"]), effect, rng) for noise, case in zip(noises, rows, strict=True)
         ]
         ours = np.mean([verdict == "regressed" for verdict in verdicts])
         print(f"| real histories, {effect:+.0%} ({len(rows)}) | {ours:.1%} | {np.mean(powers):.1%} |", flush=True)
-
-
-def _around_running_median(logs: Floats) -> Floats:
-    """What a history's values do around the median of 21 neighbours, which no step moves for long."""
-    padded = np.pad(logs, _NEIGHBOURS, mode="reflect")
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * _NEIGHBOURS + 1)
-    return logs - np.median(windows, axis=1)
 
 
 def _power_in_noise(noise: Floats, count: int, effect: float, rng: Generator) -> float:
@@ -160,5 +155,65 @@ class _Density:
         return np.asarray(np.log(np.exp(-0.5 * apart**2).mean(axis=-1) + _LEAST_DENSITY).sum(axis=-1))
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+# --- estimators chosen in hindsight
+
+
+def _huber(values: Floats, reach: float) -> Floats:
+    return np.asarray(np.clip(values, -reach, reach))
+
+
+def _biweight(values: Floats, reach: float) -> Floats:
+    return np.asarray(values * np.maximum(1 - (values / reach) ** 2, 0.0) ** 2)
+
+
+_ESTIMATORS: tuple[tuple[Callable[[Floats, float], Floats], float], ...] = (
+    *((_huber, reach) for reach in (0.3, 0.732, 1.345, 2.5)),
+    *((_biweight, reach) for reach in (1.5, 2.4, 3.44, 4.685, 7.0)),
+)
+_STRIDE = 8
+"""Values from one window of a history to the next."""
+_HISTORY_COUNTS = (20, 30, 50)
+_TWO_PERCENT = math.log(1.02)
+
+
+def print_estimators_in_hindsight(folder: Path) -> None:
+    """What is found of 2 % in either direction between alternate values of each history, by ours and by that score of a
+    family which turns out to be the best for this very history, and is told the width of its noise.
+    """
+    cases = rows_of(folder / "data" / "real" / "paired_gpu.jsonl")
+    histories = {row["id"]: np.array(row["values"]) for row in rows_of(folder / "data" / "real" / "gpu_raw.jsonl")}
+    ours, best, alarms = [], [], []
+    for name in sorted({case["tags"]["noise_of"] for case in cases}):
+        noise = around_running_median(np.log(histories[name]))
+        windows = [
+            noise[start : start + 2 * count].reshape(count, 2)
+            for count in _HISTORY_COUNTS
+            for start in range(0, len(noise) - 2 * count + 1, _STRIDE)
+        ]
+        told = [window + np.array([0.0, size]) for window in windows for size in (_TWO_PERCENT, -_TWO_PERCENT)]
+        ours.append(np.mean([_is_called(pairs) for pairs in told]))
+        alarms += [_is_called(window) for window in windows]
+        width = 1.4826 * float(np.median(np.abs(noise - np.median(noise))))
+        shares = [np.mean([_is_told(pairs, width, *one) for pairs in told]) for one in _ESTIMATORS]
+        best.append(max(shares))
+    print(
+        f"| windows of {len(ours)} histories, 2 % ({2 * len(alarms)}) | {np.mean(ours):.1%}, false alarms "
+        f"{np.mean(alarms):.1%} | best estimator in hindsight {np.mean(best):.1%} |",
+        flush=True,
+    )
+
+
+def _is_called(pairs: Floats) -> bool:
+    times = 1_000 * np.exp(pairs)
+    return decide(times[:, 0], times[:, 1], {"order": "interleaved"}) in ("regressed", "improved")
+
+
+def _is_told(pairs: Floats, width: float, score: Callable[[Floats, float], Floats], reach: float) -> bool:
+    """By the method of ours, with this score."""
+    size = min(len(pairs), _NEIGHBOURS)
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(pairs, size, axis=0), axis=(1, 2))
+    levels = medians[np.clip(np.arange(len(pairs)) - size // 2, 0, len(medians) - 1)]
+    scores = score((pairs - levels[:, None]) / width, reach)
+    differences = scores[:, 1] - scores[:, 0]
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+    return abs(float(differences.mean())) > critical(len(pairs) - 1, 2 * _LEVEL) * error

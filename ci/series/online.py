@@ -39,7 +39,7 @@ _MAX_VALUES = 64
 """Of a level that are remembered."""
 _MAX_RESIDUALS = 96
 """Distances from earlier levels that are remembered: what the noise is learnt from."""
-_LEARNING = 30
+LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
 _WINDOW = 24
 """Values over which a step is looked for: one that does not show in so many is left to the offline method."""
@@ -55,7 +55,7 @@ _BLOCK = 8
 """Values between two looks at the noise."""
 _THRESHOLD = 8.0 + 2 * math.log(_WINDOW)
 """Twice the log likelihood ratio that a step takes: the penalty of the offline method over the window."""
-_LEARNING_CAUTION = (1 + CAUTION / math.sqrt(_LEARNING)) / (1 - CAUTION / math.sqrt(_LEARNING))
+_LEARNING_CAUTION = (1 + CAUTION / math.sqrt(LEARNING)) / (1 - CAUTION / math.sqrt(LEARNING))
 """Factor on the penalty of steps among the first values, by which a level varies more in noise so dependent: a step
 that is taken for noise there only waits, noise that is taken for a step makes the rest look quieter than it is."""
 _RETURN_THRESHOLD = 8.0
@@ -142,7 +142,7 @@ def resume(
     state = start(min_relative_change=min_relative_change)
     positions = np.flatnonzero(np.isfinite(given))
     raw = given[positions]
-    if len(raw) < _LEARNING:
+    if len(raw) < LEARNING:
         return replace(state, seen=len(given), values=tuple(raw.tolist()), positions=tuple(positions.tolist()))
     unit = 0.0 if raw.min() > 0 else float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
     scaled = raw / unit if unit else np.log(raw)
@@ -189,7 +189,7 @@ def update(state: OnlineState, value: float) -> tuple[OnlineState, Alarm | None]
         positions=(*state.positions, state.seen),
     )
     if is_learning:
-        return (_end_learning(state) if len(state.values) >= _LEARNING else state), None
+        return (_end_learning(state) if len(state.values) >= LEARNING else state), None
     scaled = _scaled(state.values, state.unit)
     step = _find_step(state, scaled)
     if step is not None:

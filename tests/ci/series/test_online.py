@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
-from bench.detectors import OnlineDetector
+from bench.detectors import Detector, detect
 from ci.detect import find_change_points
 from ci.series.online import Alarm, OnlineState, start, update
 
@@ -127,12 +127,23 @@ def test_a_state_stays_small_however_long_the_series() -> None:
 
 def test_asking_with_every_prefix_gives_what_feeding_gives() -> None:
     values = series(4, factor=1.2)
-    detector = OnlineDetector()
+    detector = Detector()
 
     asked = [detector(values[:count]) for count in range(30, len(values) + 1)]
 
-    assert asked[-1] == [(alarm.index, 1) for _, alarm in fed(values)]
-    assert detector(values[:50]) == []  # another series: it starts anew
+    assert asked[-1] == [(alarm.index, 1) for _, alarm in fed(values)] == detector(values)
+    assert detector(values[:100]) == detect(values[:100])  # another history: judged whole
+
+
+def test_a_history_that_was_judged_whole_is_followed_from_there() -> None:
+    values = series(4, factor=1.2, count=200)
+    values[150:] *= 1.3
+    detector = Detector()
+
+    assert detector(values[:130]) == detect(values[:130])
+    for count in range(131, 200):
+        told = detector(values[:count])
+    assert told == detect(values)
 
 
 @given(
