@@ -3,7 +3,7 @@
     python bench/dashboard_views.py [MILLIONS] [--folder FOLDER] [--sessions N] [--json]
 
 An embedded database is filled with made-up measurements (`made_up_store.py`), samples of the newest runs and
-regressions (`made_up_evidence.py`), and the dashboard serves it. A wait ends when the server has finished and the main
+regressions (`made_up_evidence.py`), and the dashboard serves it. A wait ends when the server has finished and every
 figure of the view, or its table where it has none, is drawn. *Cold* is a project that nobody has asked about before,
 *warm* the same address again. At the end so many sessions are open at once, and the server's memory is told. With
 `--folder` the database stays there for the next time.
@@ -40,13 +40,17 @@ _TARGET_COLD_S, _TARGET_WARM_S = 2.0, 1.0
 _WAIT_MS = 120_000
 _IS_DRAWN = """() => {
     const one = selector => document.querySelector(selector);
-    const drawn = ".js-plotly-plot .main-svg, [data-testid=stDataFrame] canvas, [data-testid=stAlert]";
+    const isSeen = each => each && each.getBoundingClientRect().height > 0;
+    const shown = ".js-plotly-plot .main-svg, [data-testid=stDataFrame] canvas, [data-testid=stHtml] table, " +
+        "[data-testid=stAlert]";
+    const figures = [...document.querySelectorAll("[data-testid=stPlotlyChart]")];
     return one("[data-testid=stApp][data-test-script-state=notRunning] h1") && !one("[data-testid=stSkeleton]")
-        && [...document.querySelectorAll(drawn)].some(each => each.getBoundingClientRect().height > 0)
-        && performance.now();
+        && figures.every(figure => isSeen(figure.querySelector(".main-svg")))
+        && [...document.querySelectorAll(shown)].some(isSeen) && performance.now();
 }"""
-"""The server has finished, and a figure, a table, or why there is none, is seen: how long after the page was asked for,
-in ms. Asked at every frame, as Playwright's own waiting looks every half second only."""
+"""The server has finished, nothing is waited for, every figure is drawn, and one, a table, or why there is none, is
+seen: how long after the page was asked for, in ms. Asked at every frame, as Playwright's own waiting looks every half
+second only."""
 _SERVER = (
     "import sys; from dashboard.serve import serve\n"
     "sys.exit(serve(port=None, database_url=sys.argv[1], data_dir=None,"

@@ -19,7 +19,25 @@ _STYLE = """<style>
 [data-testid="stCaptionContainer"] {opacity: 0.85}
 .stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em}
 [data-testid="stMetricValue"] {font-size: 1.6rem}
-[class*="st-key-row-"] [data-testid="stText"] {font-size: 0.9rem}
+.rw-scroll {overflow: auto; max-width: 100%; max-height: 1000px}
+.rw-table, .rw-heat {border-collapse: collapse; font-size: 0.875rem; margin: 0}
+.rw-table th, .rw-table td {border: 1px solid #8884; padding: 0.3rem 0.6rem; text-align: left; vertical-align: top;
+  max-width: 30rem; overflow-wrap: break-word}
+.rw-table th {background: #8881; font-weight: 600; white-space: nowrap}
+.rw-table .rw-number {text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap}
+.rw-table abbr {text-decoration: underline dotted; cursor: help}
+.rw-heat {border-collapse: separate; border-spacing: 2px}
+.rw-heat th {font-weight: 400; padding: 0.2rem 0.6rem; border: none}
+.rw-heat tbody th {text-align: right}
+.rw-heat td {min-width: 10rem; height: 1.75rem; text-align: center; padding: 0; border: none; color: var(--rw-ink)}
+.rw-heat td a {display: block; color: var(--rw-ink)}
+.rw-row {display: grid; grid-template-columns: 5fr 2.2fr 2.8fr; gap: 0 1rem; align-items: center; font-size: 0.9rem}
+.rw-row.rw-owned {grid-template-columns: 5fr 2.2fr 2.8fr 1.6fr}
+.rw-row > div {min-width: 0; overflow-wrap: break-word}
+.rw-row strong {font-size: 1rem}
+.rw-row .rw-change {font-size: 1.4rem; font-weight: 600}
+.rw-badge {border: 1px solid #888; border-radius: 0.4rem; padding: 0 0.35rem; font-size: 0.85rem; white-space: nowrap}
+.rw-loud {border: 2px solid #D55E00; font-weight: 600}
 </style>"""
 
 

@@ -81,6 +81,25 @@ class Shown(StrEnum):
         }[self]
 
 
+class Order(StrEnum):
+    """In which the rows of a comparison are listed."""
+
+    RELEVANCE = "relevance"
+    SLOWER = "slower first"
+    FASTER = "faster first"
+    CASE = "case"
+
+
+def in_order(rows: Sequence[ComparedCase], order: Order) -> list[ComparedCase]:
+    """Rows come by relevance; what has no change comes last where changes are asked for."""
+    if order is Order.RELEVANCE:
+        return list(rows)
+    if order is Order.CASE:
+        return sorted(rows, key=lambda row: (natural_order(row.case_id), row.implementation))
+    sign = -1 if order is Order.SLOWER else 1
+    return sorted(rows, key=lambda row: math.inf if row.relative_change is None else sign * row.relative_change)
+
+
 def _outcome(case: MeasuredCase | None) -> Outcome | None:
     return None if case is None else case.outcome
 

@@ -30,7 +30,7 @@ from db.artefacts import StoredArtefact
 from db.bisections.values import BisectionDetail
 from db.errors import StoreError
 from db.judged import triage
-from db.reading import comparing
+from db.reading import comparing, contents
 from db.reading.coverage_values import RunnerStanding
 from db.reading.facet_values import Facets
 from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
@@ -309,6 +309,25 @@ def read_artefact(run_id: str, sha256: str) -> bytes:
     except (OperationalError, InterfaceError) as error:
         _store.clear()
         raise StoreError(f"the database was lost: {str(error.orig).strip()}") from None
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ARTEFACTS_KEPT, show_spinner="Reading the files …")
+def read_contents(base_id: str, base_sha256: str, head_id: str, head_sha256: str) -> tuple[bytes, bytes]:
+    """The whole content of a small file of each of two runs.
+
+    Raises:
+        StoreError: a run has no such content, or it is damaged.
+    """
+    with _session() as session:
+        base, head = contents.read_contents(session, [(UUID(base_id), base_sha256), (UUID(head_id), head_sha256)])
+        return base, head
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
+def read_kernel_of_run(run_id: str, kernel: str) -> RunRecord | None:
+    """What a run found of one kernel; None where the run is gone."""
+    with _session() as session:
+        return comparing.read_kernel_of_run(session, UUID(run_id), kernel)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)

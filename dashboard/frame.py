@@ -53,7 +53,9 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     with heading.container(gap=None):
         st.title(title, anchor=False)
         st.caption(f"{question} Times: {zone_title(zone)}.")
-    projects = data.list_projects()
+    # an address names its project, and then one question tells of all projects too
+    asked = st.query_params.get("project", st.session_state.get(_REMEMBERED_PROJECT))
+    projects = data.list_projects() if asked is None else data.read_facets(asked).projects
     if not projects:
         say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")

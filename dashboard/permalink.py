@@ -146,6 +146,16 @@ class Permalink:
             self._chosen[parameter] = [pinned]
         return pinned
 
+    def choose_next(self, parameter: str, value: str) -> None:
+        """Choose for the reader, by what they did on a figure: in a callback, before the view is drawn again."""
+        st.session_state[self._key(parameter)] = value
+
+    def asked_or_chosen(self, parameter: str) -> str | None:
+        """What the address asks for, or else what was chosen before; known or not."""
+        asked = self._asked(parameter)
+        chosen: str | None = st.session_state.get(self._key(parameter))
+        return chosen if asked is None else asked[0]
+
     def address_of(self, view: str, **choices: str) -> str:
         """Where another view shows certain choices, for a link in a table."""
         return f"{urljoin(st.context.url or '/', view)}?{urlencode(choices)}"

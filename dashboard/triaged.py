@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
+from dashboard.wording import natural_order, worst_change_point
 from db.access.values import Triage, TriageState
 from db.values import Regression, RegressionState, Verdict
 
@@ -48,6 +51,33 @@ class Triaged:
         if self.triage.state not in _OPEN_STATES:
             return str(self.triage.state)
         return "recovered" if self.regression.recovered_at is not None else "open"
+
+
+class Order(StrEnum):
+    """In which regressions are listed."""
+
+    URGENCY = "urgency"
+    CHANGE = "largest change"
+    COMMIT = "newest commit"
+    KERNEL = "kernel"
+
+
+def in_order(triaged: Iterable[Triaged], order: Order) -> list[Triaged]:
+    """What the order leaves alike stays as `most_urgent_first` has it."""
+    found = most_urgent_first(triaged)
+    if order is Order.CHANGE:
+        return sorted(found, key=_size, reverse=True)
+    if order is Order.COMMIT:
+        return sorted(found, key=lambda one: one.regression.commit, reverse=True)
+    if order is Order.KERNEL:
+        return sorted(found, key=lambda one: natural_order(one.regression.kernel))
+    return found
+
+
+def _size(one: Triaged) -> float:
+    """Of its worst change, the same for n times slower and n times faster; what has no ratio, as it fails, is more."""
+    change = worst_change_point(one.regression).relative_change
+    return math.inf if change is None or change <= -1 else abs(math.log1p(change))
 
 
 def most_urgent_first(triaged: Iterable[Triaged]) -> list[Triaged]:

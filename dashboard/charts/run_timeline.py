@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from html import escape
+from itertools import islice
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -73,14 +74,18 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
 
 
 def thinned(values: Sequence[float | None], max_points: int = _MAX_POINTS) -> list[int]:
-    """Which values to draw: the lowest and the highest of each stretch, in order; all of them if they are few."""
+    """Which values to draw: the lowest and the highest of each stretch, and where nothing is known between values that
+    are, in order; all of them if they are few.
+    """
     if len(values) <= max_points:
         return list(range(len(values)))
-    length = -(-len(values) * 2 // max_points)
+    length = -(-len(values) * (3 if None in values else 2) // max_points)
     kept: list[int] = []
     for start in range(0, len(values), length):
         known = [(value, start + at) for at, value in enumerate(values[start : start + length]) if value is not None]
-        kept += sorted({min(known)[1], max(known)[1]}) if known else [start]
+        drawn = {min(known)[1], max(known)[1]} if known else {start}
+        unknown = (at for at in range(start, min(start + length, len(values))) if values[at] is None)
+        kept += sorted(drawn | set(islice(unknown, 1)))
     return kept
 
 

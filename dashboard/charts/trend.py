@@ -83,6 +83,9 @@ def trend_figure(
         height=rows.height_px,
         margin=MARGIN,
         hovermode="closest",
+        # drawing a box chooses the commits to show; any other way to zoom would be in no address
+        dragmode="select",
+        selectdirection="h",
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         showlegend=True,
         xaxis={
@@ -91,6 +94,7 @@ def trend_figure(
             "anchor": rows.lowest_axis,
             "showgrid": False,
             "zeroline": False,
+            "fixedrange": True,
             **commit_ticks(commits, [position[commit.sha] for commit in commits]),
         },
         yaxis2={
@@ -99,6 +103,7 @@ def trend_figure(
             "title": "failed" if failed else None,
             "showgrid": False,
             "visible": bool(failed),
+            "fixedrange": True,
         },
         yaxis3={"domain": rows.marks, "range": [0, 1], "visible": False, "fixedrange": True},
         **{
@@ -127,6 +132,7 @@ def _value_axis(name: str, scale: Scale, *, is_tall: bool) -> dict[str, object]:
         "ticksuffix": axis.tick_suffix,
         "autorangeoptions": {"include": axis.at_least} if has_least else {},
         "zeroline": False,
+        "fixedrange": True,
     }
 
 

@@ -26,7 +26,8 @@ def show_bisection(detail: BisectionDetail | None, regression_id: UUID) -> None:
     """How the newest one stands, or how to ask for one."""
     if detail is None:
         st.text("None was asked for. On a machine of that runner class:")
-        st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language=None)
+        # a code block would load the highlighter of every language, which takes longer than the figure
+        st.markdown(code_span(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}"))
         return
     bisection = detail.bisection
     st.text(f"{_MARKS[bisection.state]}, {bisection.measurement_count} blocks measured")

@@ -20,7 +20,8 @@ from dashboard.charts.distribution import distribution_figure
 from dashboard.frame import View
 from dashboard.quantities import counter_text
 from dashboard.tables.code import code_table, worst_first
-from dashboard.tables.table import NO_VALUE, show_table
+from dashboard.tables.markup import NO_VALUE, Column
+from dashboard.tables.table import show_table
 from dashboard.wording import code_span, outcome_text, percent
 from db.errors import StoreError
 from db.values import ChangePoint
@@ -148,7 +149,7 @@ def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) 
     show_table(
         code_table(found.code),
         columns={
-            "judged": st.column_config.Column(
+            "judged": Column(
                 help="By the facts that cost time wherever they appear, such as spills. Others may move without harm."
             )
         },
@@ -180,8 +181,8 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     name = view.link.choose("File", sorted(pairs), parameter="file")
     try:
         before, after = (
-            data.read_artefact(str(record.run_id), digest).decode(errors="replace")
-            for record, digest in zip((base, head), pairs[name], strict=True)
+            content.decode(errors="replace")
+            for content in data.read_contents(str(base.run_id), pairs[name][0], str(head.run_id), pairs[name][1])
         )
     except StoreError as error:
         st.info(f"Not both sides are stored: {code_span(str(error))}", icon=":material/code_off:")

@@ -13,6 +13,7 @@ from ci.coverage import coverage_gaps
 from ci.trends.false_alarm_rate import count_false_alarms
 from dashboard import data
 from dashboard.frame import View
+from dashboard.tables.markup import Column
 from dashboard.tables.runner import rhythm_text
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged
@@ -37,11 +38,11 @@ def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -
         ),
         formats={"noise floor": "±{:.2%}".format, "throttled or shared": "{:.1%}".format},
         columns={
-            "noise floor": st.column_config.Column(
+            "noise floor": Column(
                 help="Median over its calibrated cases: how far blocks of the same code lie apart. `roofwatch pair` of "
                 "a commit with itself calibrates."
             ),
-            "throttled or shared": st.column_config.Column(
+            "throttled or shared": Column(
                 help="Share of the measurements of its newest run with a block in which the device was held back, or "
                 "shared with another process."
             ),

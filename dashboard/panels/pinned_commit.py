@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard.charts.trend import commits_of, series_names
 from dashboard.frame import View
 from dashboard.source_links import linked
+from dashboard.tables.markup import Column
 from dashboard.tables.table import show_table
 from dashboard.wording import VERDICT_MARKS, change_text, code_span, outcome_text, shortened
 from dashboard.zone import written
@@ -61,7 +62,7 @@ def _show_runs(view: View, commit: CommitRef, series: Sequence[Series]) -> None:
         for point in one.points
         if point.commit.sha == commit.sha
     ]
-    show_table(pd.DataFrame(rows), columns={"run": st.column_config.LinkColumn("run", display_text="open", width=60)})
+    show_table(pd.DataFrame(rows), columns={"run": Column(link_text="open", width=60)})
 
 
 def _show_links(view: View, commit: CommitRef, before: CommitRef | None, *, was_judged: bool) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from html import escape
 
 import pandas as pd
 import streamlit as st
 
 from ci.group import ALL_KERNELS
 from dashboard.frame import View
-from dashboard.source_links import linked
+from dashboard.tables.markup import Column, badge_html, link_html
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged
 from dashboard.wording import (
@@ -31,31 +32,46 @@ _SUMMARY_LENGTH = 110
 
 
 def show_row(view: View, one: Triaged, now: datetime) -> None:
-    regression, worst = one.regression, worst_change_point(one.regression)
+    """What it says is one piece of HTML: a widget for each part of each row would keep a browser busy for seconds."""
     address = {"project": view.project, "regression": str(one.triage.regression_id)}
-    has_owners = bool(view.filters.owners)
-    with st.container(border=True, key=f"row {one.triage.regression_id}"):
-        shares = [5, 2.2, 2.8, *([1.6] if has_owners else []), 1.1]
-        columns = iter(st.columns(shares, vertical_alignment="center"))
-        what, how_much, where = (next(columns).container(gap=None) for _ in range(3))
-        what.markdown(f"**{kernel_markdown(regression.kernel)}** {' '.join(standing_marks(one))}")
-        what.text(shortened(_without_kernel(regression), length=_SUMMARY_LENGTH))
-        what.text(_suspect_text(regression))
-        how_much.subheader(headline_text(worst), anchor=False)
-        how_much.caption(worst_caption(worst))
-        age = age_text(regression.commit.committed_at, now=now)
-        commit = regression.commit
-        where.markdown(f"{linked(code_span(commit.short_sha), view.sources.commit(commit.sha))} {age}")
-        where.text(f"{shortened(regression.commit.subject, length=70)}\n{shortened(regression.commit.author)}")
-        if has_owners:
-            owned = next(columns).container(gap=None)
-            owned.caption("Owner")
-            owned.text("\n".join(owners_of(view, regression)) or "nobody named")
-        links = next(columns).container(gap=None)
-        links.page_link("views/regression.py", label="Why", icon=":material/search:", query_params=address)
-        links.page_link(
-            "views/trends.py", label="Trend", icon=":material/show_chart:", query_params=trend_of(view.project, worst)
-        )
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"row {one.triage.regression_id}"):
+        st.html(_row_html(view, one, now))
+        st.page_link("views/regression.py", label="Why", query_params=address)
+        trend = trend_of(view.project, worst_change_point(one.regression))
+        st.page_link("views/trends.py", label="Trend", query_params=trend)
+
+
+def _row_html(view: View, one: Triaged, now: datetime) -> str:
+    regression, worst, commit = one.regression, worst_change_point(one.regression), one.regression.commit
+    kernel = "every kernel" if regression.kernel == ALL_KERNELS else f"<code>{escape(regression.kernel)}</code>"
+    what = [
+        f"<strong>{kernel}</strong> {_marks_html(one)}",
+        escape(shortened(_without_kernel(regression), length=_SUMMARY_LENGTH)),
+        escape(_suspect_text(regression)),
+    ]
+    how_much = [f'<span class="rw-change">{escape(headline_text(worst))}</span>', escape(worst_caption(worst))]
+    age = age_text(commit.committed_at, now=now)
+    where = [
+        f"<code>{link_html(view.sources.commit(commit.sha), commit.short_sha)}</code> {age}",
+        escape(shortened(commit.subject, length=70)),
+        escape(shortened(commit.author)),
+    ]
+    parts = [what, how_much, where]
+    if view.filters.owners:
+        parts.append(["Owner", *map(escape, owners_of(view, regression) or ["nobody named"])])
+    owned = " rw-owned" if view.filters.owners else ""
+    return f'<div class="rw-row{owned}">' + "".join(f"<div>{'<br>'.join(part)}</div>" for part in parts) + "</div>"
+
+
+def _marks_html(one: Triaged) -> str:
+    """As `standing_marks`."""
+    regression, state = one.regression, TRIAGE_MARKS[one.triage.state]
+    marks = [badge_html("▲ alert", colour="orange")] if regression.is_alert else []
+    marks.append(badge_html("confirmed" if regression.is_confirmed else "not confirmed yet"))
+    marks.append(badge_html(state.text, colour=state.badge_colour))
+    if one.triage.person:
+        marks.append(f"by <code>{escape(shortened(one.triage.person, length=40))}</code>")
+    return " ".join(marks)
 
 
 def owners_of(view: View, regression: Regression) -> list[str]:
@@ -144,7 +160,7 @@ def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
                         "reason": [one.triage.reason or "" for one in rows],
                     }
                 ),
-                columns={"open": st.column_config.LinkColumn("open", display_text="why", width=50)},
+                columns={"open": Column(link_text="why", width=50)},
             )
 
 

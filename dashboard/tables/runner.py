@@ -16,7 +16,7 @@ from collector.datasheets import beside_datasheet
 from collector.machine import Environment
 from dashboard.charts.ceiling_history import ceiling_name
 from dashboard.quantities import duration_text, rate_text
-from dashboard.tables.table import NO_VALUE
+from dashboard.tables.markup import NO_VALUE
 from dashboard.wording import VERDICT_MARKS
 from dashboard.zone import written
 from db.reading.fleet_values import FleetRun, KernelCost

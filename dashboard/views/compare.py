@@ -15,11 +15,12 @@ from collector.part import Outcome
 from collector.record import RunRecord
 from dashboard import data
 from dashboard.charts.distribution import distribution_figure
-from dashboard.comparison import ComparedCase, Shown, compare_runs, why_not_comparable
+from dashboard.comparison import ComparedCase, Order, Shown, compare_runs, in_order, why_not_comparable
 from dashboard.export import to_csv, to_markdown, to_parquet
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.sides import By, run_for, runs_by, title_of
-from dashboard.tables.table import NO_VALUE, show_table
+from dashboard.tables.markup import NO_VALUE, Column
+from dashboard.tables.table import show_table
 from dashboard.wording import VERDICT_MARKS, code_span, commit_text, outcome_text, percent
 from dashboard.zone import written
 from db.reading.fleet_values import FleetRun
@@ -33,7 +34,7 @@ _MOST_RUNS = 500
 
 def show() -> None:
     with open_view("compare", "Compare", "What differs between two sides, as measured and as compiled.") as view:
-        kinds, first, second, third, fourth = st.columns([1.1, 2, 2, 1, 1])
+        kinds, first, second, third, fourth, fifth = st.columns([1, 1.8, 1.8, 1, 1, 0.9])
         by = By(view.link.choose("Compare", [*By], parameter="by", place=kinds))
         base, head = _commits(view, first, second) if by is By.COMMITS else _others(view, by, first, second)
         for side, place in ((base, first), (head, second)):
@@ -55,6 +56,7 @@ def show() -> None:
             "Kernel", [_EVERY_KERNEL, *sorted({row.kernel for row in rows})], parameter="kernel", place=third
         )
         shown = Shown(view.link.choose("Show", [*Shown], parameter="show", place=fourth))
+        order = Order(view.link.choose("Order by", [*Order], parameter="order", place=fifth))
         refusal = why_not_comparable(base.summary, head.summary)
         if refusal:
             st.warning(
@@ -63,6 +65,7 @@ def show() -> None:
         if base.summary.commit.first_parent_count > head.summary.commit.first_parent_count:
             st.info("The head is older than the base. Judgements are stored forwards: swap the two to see them.")
         rows = [row for row in rows if kernel in (_EVERY_KERNEL, row.kernel) and shown.admits(row)]
+        rows = in_order(rows, order)
         if not rows:
             st.info("No case is left: show everything, or widen the filters.", icon=":material/filter_alt:")
             return
@@ -75,7 +78,7 @@ def _first_rows(view: View, rows: Sequence[ComparedCase]) -> Sequence[ComparedCa
     """As many as somebody reads; all of them if the reader wants to."""
     if len(rows) <= _ROWS_AT_FIRST:
         return rows
-    title = f"Show all {len(rows):,} rows, not only the {_ROWS_AT_FIRST} most relevant"
+    title = f"Show all {len(rows):,} rows, not only the first {_ROWS_AT_FIRST}"
     return rows if view.link.switch(title, parameter="all") else rows[:_ROWS_AT_FIRST]
 
 
@@ -200,27 +203,25 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
         frame,
         formats={"base time": write_ns, "head time": write_ns, "change": percent},
         columns={
-            "stored verdict": st.column_config.Column(
+            "stored verdict": Column(
                 width=140, help="Change points of this case that were judged and stored between the two commits."
             ),
-            "case": st.column_config.Column(width=305),
-            "implementation": st.column_config.Column(width=100),
-            "base time": st.column_config.Column(width=75, help="Median of the samples; lower is better."),
-            "head time": st.column_config.Column(width=75, help="Median of the samples; lower is better."),
-            "change": st.column_config.Column(
+            "case": Column(width=305),
+            "implementation": Column(width=100),
+            "base time": Column(width=75, help="Median of the samples; lower is better."),
+            "head time": Column(width=75, help="Median of the samples; lower is better."),
+            "change": Column(
                 width=70,
                 help="(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
             ),
-            "utilisation": st.column_config.Column(
+            "utilisation": Column(
                 width=110, help="Share of the roof that was reached: base → head. It compares across devices too."
             ),
-            "outcome": st.column_config.Column(width=112, help="How the measurement ended: base → head."),
-            "accuracy": st.column_config.Column(
+            "outcome": Column(width=112, help="How the measurement ended: base → head."),
+            "accuracy": Column(
                 width=95, help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}."
             ),
-            "machine code": st.column_config.Column(
-                width=110, help="Equal machine code means that a move is not kernel code."
-            ),
+            "machine code": Column(width=110, help="Equal machine code means that a move is not kernel code."),
         },
     )
     st.caption(

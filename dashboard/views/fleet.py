@@ -25,6 +25,7 @@ from dashboard.spending import (
     money_of,
     runner_table,
 )
+from dashboard.tables.markup import Column
 from dashboard.tables.table import show_table
 from db.reading.fleet_values import FleetRun, KernelCost
 from roofwatch.settings import load_settings
@@ -177,7 +178,7 @@ def _show_runners(
             **dict.fromkeys(("energy", "energy of a run"), energy_text),
             **({"money": lambda amount: money_text(amount, currency)} if prices else {}),
         },
-        columns={name: st.column_config.Column(help="Share of the wall time of the runs.") for name in shares},
+        columns={name: Column(help="Share of the wall time of the runs.") for name in shares},
     )
 
 

@@ -17,6 +17,7 @@ from dashboard.charts.roofline import place, roofline_figure
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.source_links import linked
 from dashboard.tables.kernel import (
+    Order,
     accuracy_table,
     best_table,
     counters_table,
@@ -28,6 +29,7 @@ from dashboard.tables.kernel import (
     static_table,
     without_constants,
 )
+from dashboard.tables.markup import Column
 from dashboard.tables.table import show_table
 from dashboard.wording import code_span, commit_text
 from dashboard.zone import written
@@ -60,7 +62,7 @@ def show() -> None:
         _show_where(view, record, kernel)
         _show_roofline(view, part)
         _show_diagnoses(view, record, part, kernel)
-        _show_best(part)
+        _show_best(view, part)
         _show_static(part, previous, kernel)
         _show_autotuning(view, part)
         _show_counters(part)
@@ -182,17 +184,21 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord, kernel: str)
     st.caption("Every finding with its evidence: `roofwatch diagnose` with the record and the case.")
 
 
-def _show_best(part: RunRecord) -> None:
+def _show_best(view: View, part: RunRecord) -> None:
     st.subheader("Best implementation by case", anchor=False)
     if not part.measurements:
         st.text("Nothing of it was timed in this run.")
         return
+    order = Order.CASE
+    if len({one.case_id for one in part.measurements}) > 1:
+        chosen = view.link.choose("Order by", [*Order], parameter="order", place=st.container(width=220))
+        order = Order(chosen)
     show_table(
-        best_table(part.measurements),
+        best_table(part.measurements, order),
         formats={"utilisation": metric("utilisation").format},
         columns={
-            "lead": st.column_config.Column(help="How much longer the next one takes, from pairs of blocks."),
-            "beyond noise?": st.column_config.Column(
+            "lead": Column(help="How much longer the next one takes, from pairs of blocks."),
+            "beyond noise?": Column(
                 help="The verdict of the same comparison that judges a pull request, with its threshold."
             ),
         },
@@ -204,14 +210,15 @@ def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> Non
     if not part.static_facts:
         st.text("No compiled code is stored for this kernel in this run.")
         return
-    earlier = None if previous is None else of_kernel(data.read_record(previous.run_id), kernel).static_facts
+    before = None if previous is None else data.read_kernel_of_run(previous.run_id, kernel)
+    earlier = None if before is None else before.static_facts
     table, common = without_constants(static_table(part.static_facts, earlier))
     show_table(
         table,
         formats={"occupancy": metric("theoretical_occupancy").format},
         columns={
-            "changed": st.column_config.Column(width=200),
-            **{title: st.column_config.Column(help=text) for title, text in static_help().items()},
+            "changed": Column(width=200),
+            **{title: Column(help=text) for title, text in static_help().items()},
         },
     )
     if common:
@@ -250,7 +257,7 @@ def _show_counters(part: RunRecord) -> None:
         show_table(
             findings,
             formats={"saves at most": "{:.0%}".format},
-            columns={"says": st.column_config.Column(width="large")},
+            columns={"says": Column(width=420)},
         )
 
 

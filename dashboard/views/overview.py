@@ -10,18 +10,19 @@ import streamlit as st
 
 from ci.trends.movement import Movement, movements
 from dashboard import data
-from dashboard.charts.heat_map import heat_map_figure
+from dashboard.charts.heat_map import heat_map_html
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.panels.health import show_false_alarms, show_gaps, show_runners
 from dashboard.reader import is_page_dark
+from dashboard.tables.markup import Column
 from dashboard.tables.regression import show_others, show_row
 from dashboard.tables.table import show_table
-from dashboard.triaged import Triaged, most_urgent_first
+from dashboard.triaged import Order, Triaged, in_order
 from dashboard.wording import movement_text
 from db.reading.coverage_values import RunnerStanding
 from db.values import Regression
 
-_ROWS_AT_FIRST = 20
+_ROWS_AT_FIRST = 10
 _KERNELS_SHOWN = 40
 _WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}
 _WINDOW_AT_FIRST = "30 days"
@@ -48,10 +49,14 @@ def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
     st.subheader(f"Open regressions: {len(waiting)}", anchor=False)
     if not waiting:
         st.success("None: nothing that was judged became slower or wrong.", icon=":material/check:")
-    limit = _ROWS_AT_FIRST
-    if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all"):
-        limit = len(waiting)
-    for one in most_urgent_first(waiting)[:limit]:
+    limit, order = _ROWS_AT_FIRST, Order.URGENCY
+    if len(waiting) > 1:
+        line = st.container(horizontal=True, vertical_alignment="bottom")
+        chosen = view.link.choose("Order by", [*Order], parameter="order", place=line.container(width=200))
+        order = Order(chosen)
+        if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all", place=line):
+            limit = len(waiting)
+    for one in in_order(waiting, order)[:limit]:
         show_row(view, one, now)
 
 
@@ -90,11 +95,13 @@ def _show_movements(
         return
     shown = kernels[:_KERNELS_SHOWN]
     runner_classes = [runner.runner_class for runner in runners]
-    st.plotly_chart(
-        heat_map_figure(shown, runner_classes, moved, measured, is_dark=is_page_dark()),
-        key="movements",
-        width="content",
-    )
+    trends = {
+        (one.kernel, one.runner_class): view.link.address_of(
+            "trends", project=view.project, kernel=one.kernel, runner=one.runner_class
+        )
+        for one in moved.values()
+    }
+    st.html(heat_map_html(shown, runner_classes, moved, measured, trends=trends, is_dark=is_page_dark()))
     rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that moved most."
     st.caption(
         "Judged change of the time from before the window to its end, of the series that became slowest, or else "
@@ -107,7 +114,7 @@ def _show_movements(
             with table:
                 show_table(
                     _movement_frame(view, list(moved.values())),
-                    columns={"open": st.column_config.LinkColumn("open", display_text="trend", width=60)},
+                    columns={"open": Column(link_text="trend", width=60)},
                 )
 
 

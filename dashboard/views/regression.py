@@ -14,6 +14,7 @@ from dashboard.panels.bisection import show_bisection
 from dashboard.panels.evidence import show_evidence
 from dashboard.panels.triage import show_trail, show_triage
 from dashboard.source_links import linked
+from dashboard.tables.markup import Column
 from dashboard.tables.regression import kernel_markdown, marks_of, owners_of, trend_of, worst_caption
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged, most_urgent_first
@@ -187,7 +188,7 @@ def _show_changes(view: View, regression: Regression) -> None:
         }
     )
     columns = [name for name in frame if (frame[name] != "").any()]
-    show_table(frame[columns], columns={"open": st.column_config.LinkColumn("open", display_text="trend", width=60)})
+    show_table(frame[columns], columns={"open": Column(link_text="trend", width=60)})
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.profile_trace import activities_of
 from dashboard.quantities import duration_text, energy_text
 from dashboard.source_links import linked
+from dashboard.tables.markup import Column
 from dashboard.tables.run import artefacts_table, ceilings_table, environment_table, failures_of
 from dashboard.tables.table import show_table
 from dashboard.wording import code_span, commit_text, outcome_text, shortened
@@ -143,7 +144,7 @@ def _show_outcomes(record: RunRecord) -> None:
         st.text(", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common()))
     failures = failures_of(record)
     if not failures.empty:
-        show_table(failures, columns={"message": st.column_config.Column(width="large")})
+        show_table(failures, columns={"message": Column(width=420)})
     elif counts:
         st.success("Everything that was tried worked.", icon=":material/check:")
 

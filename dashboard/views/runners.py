@@ -14,6 +14,7 @@ from dashboard.charts.ceiling_history import ceiling_history_figure
 from dashboard.charts.noise import MAX_ROWS, noise_figure
 from dashboard.charts.runner_history import runner_history_figure
 from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.tables.markup import Column
 from dashboard.tables.runner import (
     by_runner_class,
     ceilings_table,
@@ -80,14 +81,12 @@ def _show_health(view: View, fleet: _Fleet) -> None:
         health_table(fleet.runs, costs, noise, now=datetime.now(UTC), zone=fleet.zone),
         formats={"throttled or shared": "{:.1%}".format, "noise floor": "±{:.2%}".format},
         columns={
-            "state": st.column_config.Column(help="Silent: nothing came for three times its usual longest gap."),
-            "throttled or shared": st.column_config.Column(
+            "state": Column(help="Silent: nothing came for three times its usual longest gap."),
+            "throttled or shared": Column(
                 help="Share of measurements with a block in which a fault held the clock down, or another process ran."
             ),
-            "noise floor": st.column_config.Column(help="Median over its cases of the deviation of one block."),
-            "false alarms": st.column_config.Column(
-                help="Verdicts that something had changed, of a commit measured against itself."
-            ),
+            "noise floor": Column(help="Median over its cases of the deviation of one block."),
+            "false alarms": Column(help="Verdicts that something had changed, of a commit measured against itself."),
         },
     )
     st.subheader("Noise by case", anchor=False)
@@ -97,7 +96,7 @@ def _show_health(view: View, fleet: _Fleet) -> None:
             "This runner class was never calibrated: nobody measured a commit against itself on it.",
             icon=":material/tune:",
         )
-        st.code("roofwatch calibrate path/to/bench_file.py\nroofwatch ingest roofwatch-records", language="bash")
+        st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
         return
     st.plotly_chart(noise_figure(own.cases), key="noise")
     if len(own.cases) > MAX_ROWS:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
+from functools import partial
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -19,6 +21,7 @@ from dashboard.charts.trend import Scale, series_names, trend_figure
 from dashboard.frame import View, open_view, say_how_to_begin
 from dashboard.panels.pinned_commit import show_pinned_commit
 from dashboard.setting_changes import setting_changes
+from dashboard.tables.markup import Column
 from dashboard.tables.table import show_table
 from dashboard.wording import (
     VERDICT_MARKS,
@@ -43,6 +46,8 @@ _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (
 )
 _WINDOWS = ("100", "500", "2000", "all")
 _EVERY_COMMIT = "all"
+_OTHER_WAYS_TO_ZOOM = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d", "resetScale2d"]
+"""Which no address would know of."""
 _MOST_ROWS = 1_000
 """Of a table of values."""
 
@@ -79,7 +84,15 @@ def show() -> None:
             setting_changes=setting_changes(series),
             places=trend.places,
         )
-        drawn = st.plotly_chart(figure, key="trend", on_select="rerun", selection_mode="points")
+        # a figure of other commits is another one: what was marked on the last is gone
+        key = f"trend {view.link.asked_or_chosen('window')} {view.link.asked_or_chosen('end')}"
+        drawn = st.plotly_chart(
+            figure,
+            key=key,
+            on_select=partial(_zoom, view, key, trend),
+            selection_mode=("points", "box"),
+            config={"modeBarButtonsToRemove": _OTHER_WAYS_TO_ZOOM},
+        )
         pin = view.link.pin(parameter="commit", picked=_picked_commit(drawn, trend))
         _explain(trend)
         show_pinned_commit(view, pin, series, regressions)
@@ -97,7 +110,8 @@ def _explain(trend: Trend) -> None:
     st.caption(
         "Whiskers reach from the first to the third quartile of the samples. A run that failed has no value and "
         "stands in a strip of its own. Vertical lines are stored change points; shaded bands begin where versions, the "
-        f"driver or the machine changed; this page judges nothing. A click on a point tells of its commit.{thinned}"
+        f"driver or the machine changed; this page judges nothing. A click on a point tells of its commit, and a box "
+        f"drawn over a stretch shows that alone, until *Commits* says all again.{thinned}"
     )
 
 
@@ -114,8 +128,26 @@ def _first_to_look_at(regressions: Sequence[Regression], keys: Collection[Series
 
 def _picked_commit(drawn: PlotlyState, trend: Trend) -> str | None:
     """The commit of the point that the reader clicked on; None where there is none."""
-    points = drawn["selection"]["points"]
+    points = [] if drawn["selection"]["box"] else drawn["selection"]["points"]
     return next((sha for sha, place in trend.places.items() if points and place == int(points[0]["x"])), None)
+
+
+def _zoom(view: View, key: str, trend: Trend) -> None:
+    """Make the stretch that the reader drew a box over the window, which is in the address."""
+    stretch = commits_within(trend, st.session_state[key]["selection"]["box"])
+    if stretch is not None:
+        first, last = stretch
+        view.link.choose_next("window", str(trend.places[last] - trend.places[first] + 1))
+        view.link.choose_next("end", last)
+
+
+def commits_within(trend: Trend, boxes: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """The first and the last commit under a box that was drawn; None where there is no box, or no two commits are."""
+    if not boxes:
+        return None
+    left, *_, right = sorted(boxes[-1]["x"])
+    within = sorted((place, sha) for sha, place in trend.places.items() if left <= place <= right)
+    return (within[0][1], within[-1][1]) if within and within[0][0] < within[-1][0] else None
 
 
 def _narrow(
@@ -192,14 +224,26 @@ def _question(
         # what the address pins is there to be told of
         kept_commits=tuple(sorted({*moved, *st.query_params.get_all("commit")})),
     )
-    if view.filters.facets.commit_count <= int(_WINDOWS[0]):
+    windows = _windows(view)
+    if windows == [_EVERY_COMMIT]:
         return question
-    window = view.link.choose("Commits", _WINDOWS, parameter="window", default=_EVERY_COMMIT, place=place)
+    window = view.link.choose("Commits", windows, parameter="window", default=_EVERY_COMMIT, place=place)
     return question if window == _EVERY_COMMIT else _with_end(view, replace(question, length=int(window)), place)
 
 
+def _windows(view: View) -> list[str]:
+    """What is shorter than the history, with what the reader drew a box over, and all."""
+    commit_count = view.filters.facets.commit_count
+    offered = {int(window) for window in _WINDOWS if window != _EVERY_COMMIT}
+    drawn = view.link.asked_or_chosen("window")
+    if drawn is not None and drawn.isascii() and drawn.isdecimal() and len(drawn) <= len(str(commit_count)):
+        offered.add(int(drawn))
+    return [*(str(length) for length in sorted(offered) if 1 < length < commit_count), _EVERY_COMMIT]
+
+
 def _with_end(view: View, question: TrendQuestion, place: DeltaGenerator) -> TrendQuestion:
-    ends = {end.sha: end for end in data.list_window_ends(replace(question, kept_commits=()))}
+    asked = view.link.asked_or_chosen("end")
+    ends = {end.sha: end for end in data.list_window_ends(replace(question, kept_commits=(), end=asked))}
     if len(ends) < 2:
         return question
     chosen = view.link.choose(
@@ -277,7 +321,7 @@ def _show_points(view: View, series: Sequence[Series]) -> None:
                     }
                 ),
                 formats=dict.fromkeys(["value", "first quartile", "third quartile"], one.key.definition.format),
-                columns={"run": st.column_config.LinkColumn("run", display_text="open", width=60)},
+                columns={"run": Column(link_text="open", width=60)},
             )
 
 

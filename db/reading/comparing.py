@@ -50,6 +50,11 @@ def read_case_of_both(
     return by_sha[base_sha], by_sha[head_sha]
 
 
+def read_kernel_of_run(session: Session, run_id: UUID, kernel: str) -> RunRecord | None:
+    """The record of a run as far as it is about one kernel; None where there is no such run."""
+    return next(iter(load_cases(session, RunRow.run_id == run_id, CaseRow.kernel == kernel)), None)
+
+
 def read_runs_of_commits(session: Session, project: str, base_sha: str, head_sha: str) -> tuple[RunDetail, RunDetail]:
     """What the runs found that speak for two commits, in one statement; of the base the one on the runner class of the
     head, where there is such a run.

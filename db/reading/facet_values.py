@@ -27,3 +27,5 @@ class Facets:
     """That have runs."""
     source_files: Mapping[str, str] = field(default_factory=dict)
     """Of kernels, from the root of their repository, as the newest run knew it; those that are known."""
+    projects: tuple[str, ...] = ()
+    """All there are, in alphabetical order."""

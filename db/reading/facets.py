@@ -9,6 +9,7 @@ from sqlalchemy import CTE, ScalarSelect, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 from sqlalchemy.orm import Session
 
+from db.projects import is_quarantine
 from db.reading.facet_values import CaseFacet, Facets
 from db.tables.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
@@ -17,7 +18,9 @@ _RECENT_RUNS = 12
 
 
 def read_facets(session: Session, project: str) -> Facets:
-    """By what a project can be narrowed, in one statement; nothing where there is no such project."""
+    """By what a project can be narrowed, and what others there are, in one statement; nothing of it where there is no
+    such project.
+    """
     recent = _recent_runs(project)
     statement = select(
         _cases(project, recent),
@@ -25,8 +28,9 @@ def read_facets(session: Session, project: str) -> Facets:
         _runner_classes(project),
         _source_lines(recent),
         _commit_count(project),
+        _projects(),
     )
-    cases, branches, runner_classes, source_lines, commit_count = session.execute(statement).one()
+    cases, branches, runner_classes, source_lines, commit_count, projects = session.execute(statement).one()
     return Facets(
         cases=tuple(
             CaseFacet(case_id, kernel, dtype, family or "", tuple(tags or ()))
@@ -36,6 +40,7 @@ def read_facets(session: Session, project: str) -> Facets:
         runner_classes=tuple(sorted(runner_classes or ())),
         commit_count=commit_count,
         source_files=_newest_files(source_lines or ()),
+        projects=tuple(name for name in projects or () if not is_quarantine(name)),
     )
 
 
@@ -105,6 +110,11 @@ def _branches(project: str) -> ScalarSelect[Any]:
         .subquery()
     )
     return select(func.json_agg(func.json_build_array(by_branch.c.branch, by_branch.c.shas))).scalar_subquery()
+
+
+def _projects() -> ScalarSelect[Any]:
+    """Names of all, in the order of `list_projects`."""
+    return select(func.json_agg(aggregate_order_by(ProjectRow.name, ProjectRow.name))).scalar_subquery()
 
 
 def _commit_count(project: str) -> ScalarSelect[int]:

@@ -23,10 +23,10 @@ from db.reading.trend_values import Trend, WindowEnd
 from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from db.values import CommitRef, Series, SeriesKey, SeriesPoint
 
-MOST_POINTS = 1_200
-"""Of one series that are handed out, about: as many as there are pixels in a row of a wide screen."""
-_LEAST_POINTS = 300
-_MOST_POINTS_IN_ALL = 3_600
+MOST_POINTS = 600
+"""Of one series that are handed out, about: one for every two pixels of a row of a wide screen."""
+_LEAST_POINTS = 200
+_MOST_POINTS_IN_ALL = 1_800
 _KEPT_OF_A_STRETCH = 4
 _COMMIT_FIELDS = tuple(field.name for field in fields(CommitRef))
 
@@ -69,7 +69,9 @@ def read_trend(session: Session, question: TrendQuestion) -> Trend:
 
 
 def list_window_ends(session: Session, question: TrendQuestion, *, limit: int = 200) -> list[WindowEnd]:
-    """Commits that a window of the length of the question may end with, the newest first; so many, evenly spread."""
+    """Commits that a window of the length of the question may end with, the newest first; so many, evenly spread, and
+    the end that the question has.
+    """
     points = _points(question)
     if points is None or question.length is None:
         return []
@@ -83,7 +85,12 @@ def list_window_ends(session: Session, question: TrendQuestion, *, limit: int = 
     query = (
         select(CommitRow.sha, CommitRow.committed_at)
         .join(commits, commits.c.commit_id == CommitRow.id)
-        .where(commits.c.place >= question.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0)
+        .where(
+            or_(
+                and_(commits.c.place >= question.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0),
+                CommitRow.sha == question.end,
+            )
+        )
         .order_by(commits.c.place.desc())
     )
     return [WindowEnd(*row) for row in session.execute(query)]

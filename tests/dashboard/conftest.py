@@ -34,6 +34,8 @@ def forget_answers() -> None:
 def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenView]:
     """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
+    # every table as values; `test_tables.py` has what short ones are written as
+    monkeypatch.setattr("dashboard.tables.table._MOST_ROWS_AS_HTML", -1)
     forget_everything()
 
     def open_it(view: str, **address: str | list[str]) -> AppTest:

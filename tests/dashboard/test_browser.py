@@ -25,7 +25,7 @@ from tests.builders import (
     make_series_key,
 )
 from tests.dashboard.axe import grave_violations
-from tests.dashboard.browsing import Scheme, launched, new_context, watch
+from tests.dashboard.browsing import Scheme, Watched, launched, new_context, watch
 from tests.dashboard.history import RMS_NORM, SLOWER_AT, SPILLS_AT, store_history
 from tests.dashboard.served import serving
 from tests.databases import Databases
@@ -250,13 +250,54 @@ def test_a_permalink_shows_another_reader_the_same(browser: Browser, light: Brow
     mine.page.get_by_role("option", name="logarithmic").click()
     expect(mine.page).to_have_url(re.compile("scale=logarithmic"))
     mine.wait_until_shown()
+    whole = mine.page.locator(POINTS).count()
+    draw_a_box(mine)
+    expect(mine.page).to_have_url(re.compile(r"window=\d+&end=[0-9a-f]{40}"))
+    mine.wait_until_shown()
+    expect(mine.page.locator(POINTS)).not_to_have_count(whole)
+    zoomed = mine.page.locator(POINTS).count()
+    assert 0 < zoomed < whole
     with new_context(browser) as another:
         theirs = watch(another, dashboard)
         theirs.open(mine.page.url.removeprefix(dashboard))
-        expect(theirs.page.locator(POINTS).first).to_be_visible()
+        expect(theirs.page.locator(POINTS)).to_have_count(zoomed)
         assert theirs.page.url == mine.page.url
         assert "compute rate (FLOP/s), higher is better" in theirs.text
         assert theirs.text == mine.text
+        theirs.close()
+    mine.page.get_by_role("combobox", name="Commits").click()
+    mine.page.get_by_role("option", name="all").click()
+    expect(mine.page.locator(POINTS)).to_have_count(whole)
+    assert "end=" not in mine.page.url
+    mine.close()
+
+
+def draw_a_box(watched: Watched) -> None:
+    """Over the middle half of the figure's commits."""
+    plot = watched.page.locator(".js-plotly-plot .draglayer .xy .nsewdrag").bounding_box()
+    assert plot is not None
+    middle = plot["y"] + plot["height"] / 2
+    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
+    watched.page.mouse.down()
+    watched.page.mouse.move(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
+    watched.page.mouse.up()
+
+
+def test_the_order_of_the_regressions_is_in_the_address(
+    browser: Browser, light: BrowserContext, dashboard: str
+) -> None:
+    mine = watch(light, dashboard)
+    mine.open(in_project("/", "example/project"))
+    kernels = mine.main.locator(".rw-row strong")
+    assert kernels.all_inner_texts() == ["rms_norm", "matmul", "rms_norm"]
+    mine.page.get_by_role("combobox", name="Order by").click()
+    mine.page.get_by_role("option", name="kernel").click()
+    expect(kernels.first).to_have_text("matmul")
+    expect(mine.page).to_have_url(re.compile("order=kernel"))
+    with new_context(browser) as another:
+        theirs = watch(another, dashboard)
+        theirs.open(mine.page.url.removeprefix(dashboard))
+        assert theirs.main.locator(".rw-row strong").all_inner_texts() == ["matmul", "rms_norm", "rms_norm"]
         theirs.close()
     mine.close()
 

@@ -5,9 +5,11 @@ import pytest
 
 from collector.part import Outcome
 from dashboard.comparison import (
+    Order,
     change_points_between,
     changed_facts,
     compare_runs,
+    in_order,
     why_not_comparable,
 )
 from db.values import RegressionState
@@ -48,6 +50,13 @@ def test_judged_comes_before_broken_before_one_sided_before_moved() -> None:
     change = make_change_point(1, series=make_series_key(implementation="judged"))
     rows = compare_runs(base, head, [make_regression(1, change_points=(change,))])
     assert [row.implementation for row in rows] == ["judged", "broken", "new", "faster", "slower", "same"]
+    assert [row.implementation for row in in_order(rows, Order.SLOWER)][:2] == ["slower", "judged"]
+    # what has no change comes last, whichever is asked for first
+    assert [row.implementation for row in in_order(rows, Order.FASTER)] == [
+        *("faster", "same", "judged", "slower"),
+        *("broken", "new"),
+    ]
+    assert in_order(rows, Order.RELEVANCE) == rows
 
 
 def test_what_exists_on_one_side_only_has_no_change() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import plotly.graph_objects as go
+import re
 
 from ci.trends.movement import Movement
 from collector.part import Outcome
 from dashboard.charts.distribution import distribution_figure
-from dashboard.charts.heat_map import heat_map_figure
+from dashboard.charts.heat_map import heat_map_html
 from tests.builders import make_blocks, make_measurement
 
 SLOWER = Movement("softmax", "A, 4 threads", 0.42, slower_count=2, faster_count=0)
@@ -15,29 +15,36 @@ FAILS = Movement("softmax", "B", None, slower_count=1, faster_count=0)
 FASTER = Movement("matmul", "B", -0.2, slower_count=0, faster_count=1)
 
 
-def heat_map() -> go.Heatmap:
+def heat_map(*kernels: str) -> str:
     moved = {(one.kernel, one.runner_class): one for one in (SLOWER, FAILS, FASTER)}
     measured = {*moved, ("rope", "B")}
-    return heat_map_figure(["softmax", "matmul", "rope"], ["A, 4 threads", "B"], moved, measured).data[0]
+    trends = {("softmax", "B"): "/trends?kernel=softmax&runner=B"}
+    return heat_map_html(kernels, ["A, 4 threads", "B"], moved, measured, trends=trends)
 
 
 def test_a_cell_says_what_moved_in_words_too_and_is_empty_where_nothing_is_measured() -> None:
-    assert [list(row) for row in heat_map().text] == [["+42.0%", "✕ fails"], ["", "-20.0%"], ["", "="]]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", heat_map("softmax", "matmul", "rope")) == [
+        "+42.0%",
+        '<a href="/trends?kernel=softmax&amp;runner=B">✕ fails</a>',
+        *("", "-20.0%"),
+        *("", "="),
+    ]
 
 
 def test_slower_and_faster_lie_on_two_sides_of_unchanged() -> None:
-    slower, fails = heat_map().z[0]
-    assert 0 < slower <= fails
-    assert heat_map().z[1][1] < 0
-    assert list(heat_map().z[2]) == [None, 0.0]
+    slower, fails, faster, unchanged = re.findall(r"background:#(..)..(..)", heat_map("softmax", "matmul", "rope"))
+    # red and blue of each
+    assert unchanged == ("F2", "F2")
+    assert int(fails[1], 16) <= int(slower[1], 16) < int(slower[0], 16)
+    assert int(faster[0], 16) < int(faster[1], 16)
 
 
 def test_names_of_kernels_are_text_in_labels_and_hovers() -> None:
-    hostile = "<img src=x onerror=alert(1)>"
+    hostile = '"><img src=x onerror=alert(1)>'
     moved = {(hostile, hostile): Movement(hostile, hostile, 0.1, 1, 0)}
-    figure = heat_map_figure([hostile], [hostile], moved, set(moved))
-    written = [*figure.layout.xaxis.ticktext, *figure.layout.yaxis.ticktext, figure.data[0].hovertext[0][0]]
-    assert not [text for text in written if "<img" in text]
+    written = heat_map_html([hostile], [hostile], moved, set(moved), trends={(hostile, hostile): hostile})
+    assert "<img" not in written
+    assert written.count("&quot;&gt;&lt;img") == 4 + 1
 
 
 def test_every_sample_stands_below_the_curve_of_its_side() -> None:

@@ -32,10 +32,13 @@ from tests.builders import (
 )
 from tests.dashboard.conftest import forget_answers, forget_everything
 from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, gpu, store_gpu_history
+from tests.dashboard.test_regression_view import store_move
 from tests.dashboard.test_views import texts
 from tests.databases import TEMPLATE, Databases
 
 MOST_QUESTIONS = 6
+MOVED = "moved/project"
+"""Whose disassembly is stored. An address names its project, and such a one is opened here."""
 HOT_SERIES = make_series_key(case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class)
 SLOWER = make_regression(HOT_AT, kernel="softmax", change_points=(make_change_point(HOT_AT, series=HOT_SERIES),))
 TREND = {"kernel": "softmax", "case": SOFTMAX, "metric": "median_ns"}
@@ -49,6 +52,7 @@ def everything(databases: Databases) -> Iterator[URL]:
     store_gpu_history(engine)
     ingest_record(engine, make_record(7, commit=make_commit(7, branch="other"), measurements=[make_measurement()]))
     _judge(engine)
+    store_move(engine, project=MOVED)
     engine.dispose()
     yield url
     databases.finish(url)
@@ -89,6 +93,7 @@ def _refuse() -> list[str]:
     [
         ("overview", {}, "Open regressions: 1"),
         ("regression", {}, "waits for a runner"),
+        ("regression", {"project": MOVED, "disassembly": "yes"}, "+HMMA R2"),
         ("trends", TREND, "Change points"),
         (
             "trends",

@@ -28,6 +28,7 @@ from tests.builders import (
     make_measurement,
     make_record,
     make_regression,
+    make_series_key,
     make_static_facts,
     sha_of,
 )
@@ -42,22 +43,24 @@ def of(regression: Regression) -> str:
     return str(regression_id(regression))
 
 
-def store_move(engine: Engine) -> Regression:
+def store_move(engine: Engine, *, project: str = PROJECT) -> Regression:
     """One case at two commits: slower, with other code, counters, toolchain and disassembly."""
     for number in range(2):
-        record = _record(number)
+        record = _record(number, project)
         ingest_record(engine, record)
         (artefact,) = record.artefacts
         store_artefact(engine, record.run_id, artefact.sha256, io.BytesIO(SASS[number]))
-    regression = make_regression(1)
-    replace_regressions(engine, PROJECT, [regression])
+    change = make_change_point(1, series=make_series_key(project=project))
+    regression = make_regression(1, project=project, change_points=(change,))
+    replace_regressions(engine, project, [regression])
     return regression
 
 
-def _record(number: int) -> RunRecord:
+def _record(number: int, project: str) -> RunRecord:
     content = SASS[number]
     return make_record(
         number,
+        project=project,
         measurements=[make_measurement(median_ns=10_000.0 + 2_000.0 * number)],
         static_facts=[make_static_facts(implementation="eager", code=f"version {number}", registers=32 * (number + 1))],
         counters=(

@@ -109,7 +109,11 @@ def test_of_thousands_of_blocks_those_that_tell_of_each_moment_stay() -> None:
 
 def test_few_values_are_all_kept_and_a_stretch_without_any_keeps_its_gap() -> None:
     assert thinned([1.0, None, 2.0]) == [0, 1, 2]
-    assert thinned([None] * 8, max_points=4) == [0, 4]
+    assert thinned([None] * 8, max_points=6) == [0, 4]
+
+
+def test_a_line_stays_broken_where_nobody_looked_however_few_points_are_drawn() -> None:
+    assert thinned([1.0, 2.0, None, 3.0, 5.0, 4.0], max_points=3) == [0, 2, 4]
 
 
 def test_text_from_records_is_escaped_on_the_timeline() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
+from dashboard.views.trends import commits_within
 from db.judged.triage import regression_id
+from db.reading.trend_values import Trend
 from db.storing.ingest import ingest_record
 from tests.builders import make_commit, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
@@ -46,6 +48,22 @@ def test_a_window_shows_as_many_commits_as_it_says_and_can_end_anywhere(open_vie
 
     app = open_view("trends", window="100", end=sha_of(109), values="open")
     assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(10, 110)]
+
+
+def test_a_box_over_a_trend_is_the_first_and_last_commit_beneath_it() -> None:
+    trend = Trend((), {"a": 0, "b": 1, "d": 3, "e": 4}, 5, 5)
+    assert commits_within(trend, [{"x": [3.6, 0.7]}]) == ("b", "d")
+    assert commits_within(trend, [{"x": [0.6, 1.4]}]) is None
+    assert commits_within(trend, []) is None
+
+
+def test_any_stretch_of_a_history_can_be_asked_for(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, window="3", end=sha_of(COMMIT_COUNT - 2), values="open")
+    shown = [sha_of(number)[:8] for number in range(COMMIT_COUNT - 4, COMMIT_COUNT - 1)]
+    assert sorted(set(app.dataframe[-1].value["commit"])) == sorted(shown)
+    assert address(app)["window"] == ["3"]
+    assert address(app)["end"] == [sha_of(COMMIT_COUNT - 2)]
 
 
 def test_a_commit_that_the_address_pins_tells_who_made_it_what_was_measured_and_where_to_look_further(

@@ -1,4 +1,6 @@
+import re
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import pytest
@@ -48,6 +50,9 @@ def texts(app: AppTest) -> str:
         app.code,
     )
     said = [str(element.value) for kind in kinds for element in kind]
+    said += [
+        unescape(re.sub("<[^>]*>", " ", one.proto.body)) for one in app.get("html") if "<style" not in one.proto.body
+    ]
     return "\n".join([*said, *(f"{one.label} {one.value}" for one in app.metric)])
 
 
