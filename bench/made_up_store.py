@@ -19,7 +19,7 @@ import psycopg
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, Row, text
 
-from db.keeping.rewriting import TILE_RUNS
+from db.keeping.rewriting import tile_runs
 from db.tables.partitions import ensure_partitions
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -198,8 +198,9 @@ def _copy_measurements(connection: Connection, project: str) -> None:
         copy.write(_COPY_HEAD)
         for _, of_month in groupby(runs, key=lambda run: (run.measured_on.year, run.measured_on.month)):
             month = list(of_month)
-            for first in range(0, len(month), TILE_RUNS):
-                copy.write(_tile(month[first : first + TILE_RUNS], series_ids, rng))
+            step = tile_runs(len(series_ids))
+            for first in range(0, len(month), step):
+                copy.write(_tile(month[first : first + step], series_ids, rng))
         copy.write(_COPY_END)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import orjson
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, event, text
 from sqlalchemy.orm import Session
 
 from bench.hurried_server import has_indexes, hurrying
@@ -32,7 +32,7 @@ from db.queries import run_detail
 from db.reading.comparing import find_runs_to_compare
 from db.reading.series import read_series
 from db.server import migrate
-from db.server.session import open_store
+from db.server.session import make_engine, open_store
 from db.values import SeriesKey
 
 _TARGET_MS = 50.0
@@ -95,7 +95,7 @@ def _open_database(server: Engine, millions: int) -> Engine:
     with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         if not connection.scalar(text("SELECT count(*) FROM pg_database WHERE datname = :name"), {"name": name}):
             connection.execute(text(f"CREATE DATABASE {name}"))
-    engine = create_engine(server.url.set(database=name))
+    engine = make_engine(server.url.set(database=name))
     migrate.upgrade(engine)
     return engine
 

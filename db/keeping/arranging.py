@@ -1,9 +1,10 @@
 """Months that have ended, put in an order that both large questions read quickly.
 
 Rows come in run by run: the cases of a run lie side by side, the points of a series on as many pages as there are runs.
-`arrange` writes the measurements of a month anew in *tiles*: sixteen runs that follow each other on one runner class of
-a project, in the order of their series. Then sixteen points of a series lie side by side, and a run lies on at most
-sixteen times as many pages as before, however many runs and series a project has.
+`arrange` writes the measurements of a month anew in *tiles*: runs that follow each other on one runner class of a
+project, in the order of their series. As many runs make a tile as have 32,000 measurements together, and sixteen at
+least. The points of a series in them lie side by side then, and a run lies on the tile's 400 pages at most, or on
+sixteen times as many as before where it is a large one.
 
 What comes in later lies at the end, as it would have. When that is much, the month is arranged again.
 """
@@ -16,13 +17,15 @@ from datetime import UTC, date, datetime
 
 from sqlalchemy import Engine, text
 
-from db.keeping.rewriting import OF_MONTH, TILE_RUNS, rewrite
+from db.keeping.rewriting import TILED, rewrite
 from db.tables.partitions import list_partitions, next_month
 from db.tables.records import MeasurementRow
 
 _TABLE = MeasurementRow.__tablename__
 _SAMPLED_RUNS = 100
 """Of a month, to see how its rows lie."""
+_ROWS_OF_A_PAGE = 64
+"""At least, where none has a message."""
 _SCATTERED = 2.0
 """Times the pages that would do; a month that takes fewer is not worth writing anew."""
 
@@ -105,15 +108,16 @@ def _look(engine: Engine, partition: str, month: date) -> _Lying | None:
     query = text(
         f"""
         WITH sampled AS (
-            SELECT DISTINCT series_ids[1 + number % cardinality(series_ids)] AS series_id
+            SELECT DISTINCT ON (series_id) series_ids[1 + number % cardinality(series_ids)] AS series_id, tile_runs
             FROM (
-                SELECT number, series_ids FROM run
-                WHERE {OF_MONTH} AND cardinality(series_ids) > 0
+                SELECT * FROM ({TILED}) tiled
+                WHERE cardinality(series_ids) > 0
                 ORDER BY hashint4(number) LIMIT {_SAMPLED_RUNS}
             ) chosen
         ), lying AS (
-            SELECT count(DISTINCT (ctid::text::point)[0]) AS pages, ceil(count(*) / {TILE_RUNS}.0) AS needed_pages
-            FROM {partition} WHERE series_id IN (SELECT series_id FROM sampled) GROUP BY series_id
+            SELECT count(DISTINCT (lain.ctid::text::point)[0]) AS pages,
+                ceil(count(*) / least(min(tile_runs), {_ROWS_OF_A_PAGE})) AS needed_pages
+            FROM {partition} lain JOIN sampled USING (series_id) GROUP BY series_id
         )
         SELECT avg(pages) AS pages, avg(needed_pages) AS needed_pages FROM lying
         """

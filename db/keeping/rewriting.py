@@ -22,7 +22,10 @@ from db.errors import StoreError
 from db.tables.partitions import SCHEMA, next_month, partition_name
 from db.tables.table import Base
 
+TILE_ROWS = 32_000
+"""On what some 400 pages hold: the most that a run of a tile lies on, however many runs it has."""
 TILE_RUNS = 16
+"""In a tile at least."""
 
 _LOCK = 7_340_583
 """Any number, the same in every version: one rewrites at a time."""
@@ -37,6 +40,17 @@ OF_MONTH = (
     "AND run.started_at < CAST(:next AS timestamp) AT TIME ZONE 'UTC'"
 )
 """Condition on runs: `measured_on` is the same, and has no index."""
+TILED = f"""
+    SELECT run.number, run.series_ids, place.*,
+        row_number() OVER (PARTITION BY place ORDER BY run.started_at, run.number) - 1 AS at,
+        greatest(
+            {TILE_RUNS}, floor({TILE_ROWS} / greatest(1, avg(cardinality(run.series_ids)) OVER (PARTITION BY place)))
+        ) AS tile_runs
+    FROM run JOIN environment ON environment.id = run.environment_id,
+    LATERAL (SELECT run.project_id, environment.runner_class, run.pair_id IS NULL AS is_alone) place
+    WHERE {OF_MONTH}
+"""
+"""The runs of a month, each with its place among those it shares tiles with, and how many runs a tile has there."""
 _NUMBERS = text(f"SELECT number FROM run WHERE {OF_MONTH}")
 
 
@@ -60,6 +74,11 @@ class _Month:
     @property
     def new(self) -> str:
         return f"{SCHEMA}.{self.name}_new"
+
+
+def tile_runs(series_count: int) -> int:
+    """How many runs a tile has where each has so many series."""
+    return max(TILE_RUNS, TILE_ROWS // max(1, series_count))
 
 
 def rewrite(engine: Engine, table: str, month: date, *, patience_s: float) -> None:
@@ -118,14 +137,8 @@ def _copy(connection: Connection, month: _Month) -> None:
         text(
             f"""
             INSERT INTO {month.new} ({_columns(month.table)})
-            SELECT {_columns(month.table)} FROM {month.old} LEFT JOIN (
-                SELECT run.number, place.*, (row_number() OVER (
-                    PARTITION BY place ORDER BY run.started_at, run.number) - 1) / {TILE_RUNS} AS tile
-                FROM run JOIN environment ON environment.id = run.environment_id,
-                LATERAL (SELECT run.project_id, environment.runner_class, run.pair_id IS NULL AS is_alone) place
-                WHERE {OF_MONTH}
-            ) tiled ON tiled.number = run_number
-            ORDER BY project_id, runner_class, is_alone, tile, series_id, run_number
+            SELECT {_columns(month.table)} FROM {month.old} LEFT JOIN ({TILED}) tiled ON tiled.number = run_number
+            ORDER BY project_id, runner_class, is_alone, floor(at / tile_runs), series_id, run_number
             """
         ),
         month.limits,

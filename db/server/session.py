@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
 import psycopg
+from psycopg import pq
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -80,6 +82,13 @@ def open_sibling(engine: Engine, database: str) -> Iterator[Engine]:
         yield other
 
 
+def make_engine(url: URL, **options: Any) -> Engine:
+    """An engine as all of ours are, for who has the URL of one that is open; `options` are `create_engine`'s."""
+    engine = create_engine(url, **options)
+    event.listen(engine, "connect", _prepare)
+    return engine
+
+
 def connections_of(engine: Engine) -> int:
     """The most connections that an engine of `open_store` has at once."""
     assert isinstance(engine.pool, QueuePool)
@@ -107,7 +116,7 @@ def parse_url(url: str) -> URL:
 
 @contextmanager
 def _connected(url: URL, connections: int) -> Iterator[Engine]:
-    engine = create_engine(
+    engine = make_engine(
         url,
         # a dashboard outlives restarts of the server: each connection is tried before use
         pool_pre_ping=True,
@@ -115,7 +124,6 @@ def _connected(url: URL, connections: int) -> Iterator[Engine]:
         max_overflow=0,
         pool_timeout=_POOL_WAIT_S,
     )
-    event.listen(engine, "connect", _use_utc)
     where = f"database {url.database!r} on {url.host}:{url.port or 5432}"
     try:
         try:
@@ -133,7 +141,18 @@ def _connected(url: URL, connections: int) -> Iterator[Engine]:
         engine.dispose()
 
 
-def _use_utc(connection: psycopg.Connection, _: object) -> None:
-    """A record's times read back as they were written, wherever the server is."""
+class _BinaryCursor(psycopg.Cursor[Any]):
+    """Asks for values as they are, not as text: thousands of rows of numbers come in a third of the time."""
+
+    def execute(self, query: Any, params: Any = None, **how: Any) -> Self:
+        # without parameters it may be several statements, and catalogues have types that the driver reads as text alone
+        is_plain = not params or "pg_" in str(query)
+        self.format = pq.Format.TEXT if is_plain else pq.Format.BINARY
+        return super().execute(query, params, **how)
+
+
+def _prepare(connection: psycopg.Connection, _: object) -> None:
+    connection.cursor_factory = _BinaryCursor
+    # a record's times read back as they were written, wherever the server is
     connection.execute("SET TIME ZONE 'UTC'")
     connection.commit()

@@ -392,4 +392,4 @@ def test_any_number_of_series_takes_the_same_few_queries(store: Engine) -> None:
         series = read(store)
 
     assert len(series) == 30 * (4 + 2 + 4)
-    assert len(statements) == 6
+    assert len(statements) == 7
