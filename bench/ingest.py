@@ -36,7 +36,7 @@ from bench.processor_time import ProcessorTime
 from bench.stopwatch import Stopwatch
 from collector.record import RunRecord
 from db.server.session import open_store
-from db.storing import ingest, machine_code, measurements
+from db.storing import content, ingest, machine_code, measurements
 from db.storing.ingest import ingest_record
 from roofwatch.cycles import look_for_cycles_seldom
 
@@ -65,11 +65,12 @@ _STEPS = {
     (machine_code, "fingerprint"): "fingerprints of machine code",
     (ingest, "Measurements"): "gather samples",
     (measurements, "summarise"): "medians and quartiles",
-    (RunRecord, "said"): "say the record once more",
-    (measurements.SamplePacker, "pack"): "pack samples",
-    (ingest, "run_values"): "the row of the run",
-    (ingest, "store_run"): "the row of the run",
-    (ingest, "store_record"): "rows, COPY of them, hash",
+    (content, "say"): "say the record once more",
+    (measurements, "_head"): "pack samples",
+    (ingest, "run_values"): "the row of the run, hash",
+    (ingest, "load_run"): "the row of the run, hash",
+    (ingest, "store_parts"): "the row of the run, hash",
+    (ingest, "store_record"): "rows, COPY of them",
     (ingest, "ingest_record"): "begin and commit",
 }
 

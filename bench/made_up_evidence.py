@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from bench.made_up_store import Shape
 from db.judged.judgements import replace_regressions
 from db.queries import list_commits, list_series_keys
-from db.storing.samples import SamplePacker, SampleSet
+from db.storing.samples import SampleSet, pack_one
 from db.values import Cause, ChangePoint, Regression, Suspect, Verdict
 
 _SAMPLED_RUNS = 4
@@ -70,7 +70,7 @@ def fill_evidence(engine: Engine, shape: Shape, pair: int) -> None:
 
 def _store_samples(connection: Connection, project: str) -> None:
     rows = connection.execute(_NEWEST_RUNS, {"project": project, "run_count": _SAMPLED_RUNS}).all()
-    packer, noise = SamplePacker(), np.random.default_rng(7)
+    noise = np.random.default_rng(7)
     driver = connection.connection.driver_connection
     assert driver is not None
     with (
@@ -88,4 +88,4 @@ def _store_samples(connection: Connection, project: str) -> None:
                 facts=[{}] * _BLOCKS,
                 samples_ns=row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK),
             )
-            copy.write_row((row.number, row.series_id, row.measured_on, packer.pack(samples)))
+            copy.write_row((row.number, row.series_id, row.measured_on, pack_one(samples)))

@@ -27,12 +27,12 @@ def store_by_objects(engine: Engine, record: RunRecord, rows: Rows) -> None:
         session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(str(record.run_id), 0))))
         assert session.scalar(select(RunRow.content_hash).where(RunRow.run_id == record.run_id)) is None
         series_ids = _look_up(session, record)
-        run_values(record, content.said)
+        run_values(record, content)
         key = RunKey(rows[RunRow][0]["number"], record.started_at.date())
-        measurements = Measurements(record)
+        measurements, documents = Measurements(record), content.said["measurements"]
         prepared = (
             measurements.summaries(key, series_ids),
-            measurements.sample_sets(key, series_ids, content.said["measurements"]),
+            measurements.sample_sets(key, series_ids, documents, measurements.packing(documents)()),
         )
         assert all(len(list(load.rows)) == len(series_ids) for load in prepared)
         for mapped, some in rows.items():

@@ -11,6 +11,7 @@ import orjson
 
 from collector.record import RunRecord
 from db.errors import IngestError
+from db.storing.saying import say
 
 
 class Content:
@@ -28,7 +29,16 @@ class Content:
     @cached_property
     def said(self) -> dict[str, Any]:
         """The document; who takes it apart asks for the hash first."""
-        return self._record.said()
+        return self._said[0]
+
+    @property
+    def unread_fields(self) -> dict[str, Any]:
+        """Fields that this version only keeps, by their path."""
+        return self._record.unread_fields() if self._said[1] else {}
+
+    @cached_property
+    def _said(self) -> tuple[dict[str, Any], bool]:
+        return say(self._record)
 
     @cached_property
     def hash(self) -> str:
@@ -40,7 +50,7 @@ class Content:
         if self._known_hash is not None:
             return self._known_hash
         try:
-            document = orjson.dumps(self.said, option=orjson.OPT_SORT_KEYS)
+            document = orjson.dumps(self.said, option=orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z)
         except orjson.JSONEncodeError as error:
             raise IngestError(f"{name_run(self._record)}: a number is out of range: {error}; measure again") from None
         # a lone character is found ten times as fast as several, and hardly a record has this one

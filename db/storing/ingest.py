@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from db.storing.counter_rows import load_counters
 from db.storing.machine_code import fact_ids, load_compilations
 from db.storing.measurements import Measurements
 from db.storing.run_key import new_key
-from db.storing.run_row import run_values, store_run
+from db.storing.run_row import load_run, run_values, store_parts
 from db.storing.series_rows import series_ids
 from db.storing.shared_rows import commit_id, environment_id, in_utc, project_id
 from db.storing.staging import sending
@@ -78,7 +79,7 @@ def store_record(
     """Store the record in a transaction of the caller's, which does so once; a record that is there changes nothing.
 
     Whoever stores a run waits first for all others that store it. Then comes what runs share, in one order
-    (`shared_rows.py`), then what is the run's alone, its row last.
+    (`shared_rows.py`), then what is the run's alone.
     """
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
@@ -99,28 +100,33 @@ def store_record(
     of_case = {case.case_id: case_id for case, case_id in zip(record.cases, cases, strict=True)}
     facts = fact_ids(connection, record, of_case)
     key = new_key(connection, record.started_at)
-    with sending(connection) as send:
+    with ThreadPoolExecutor(1) as beside, sending(connection) as send:
         # what takes long is done while Postgres has something to store
         if series:
             send(measurements.summaries(key, series))
-        said = content.said
+        values = run_values(record, content) | {
+            "project_id": project,
+            "commit_id": commit,
+            "environment_id": environment,
+            "case_version_ids": versions,
+            "series_ids": series,
+            "launch_counts": measurements.launch_counts(),
+            "degraded_series_ids": list(compress(series, measurements.are_degraded())),
+        }
+        send(load_run(key, values))
+        documents = content.said.get("measurements", [])
+        packed = beside.submit(measurements.packing(documents))
         if record.accuracies:
             send(load_checks(record, key, of_case))
-        content_hash = content.hash
-        if record.accuracies:
             send(load_tensors(record, key, of_case))
-        values = run_values(record, said)
         if record.static_facts:
             send(load_compilations(record, key, facts))
         if record.counters:
             send(load_counters(record, key, of_case))
         if series:
-            send(measurements.sample_sets(key, series, said["measurements"]))
-    values |= {"project_id": project, "commit_id": commit, "environment_id": environment, "content_hash": content_hash}
-    values |= {"case_version_ids": versions, "series_ids": series, "launch_counts": measurements.launch_counts()}
-    values |= {"degraded_series_ids": list(compress(series, measurements.are_degraded()))}
-    store_run(connection, key, record, values)
-    return IngestResult(str(record.run_id), record.project, content_hash, was_new=was_new, was_replaced=not was_new)
+            send(measurements.sample_sets(key, series, documents, packed.result()))
+    store_parts(connection, record)
+    return IngestResult(str(record.run_id), record.project, content.hash, was_new=was_new, was_replaced=not was_new)
 
 
 def lock_run(connection: Connection, run_id: UUID) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -39,6 +41,7 @@ _FACTS = {
     "code_hash": "text",
 }
 """All that is said of the code, by column."""
+_values_of = itemgetter(*_FACTS)
 _DOCUMENTS = frozenset(name for name, kind in _FACTS.items() if kind == "json")
 _STAGED = Target(
     "staged_static_fact",
@@ -48,7 +51,7 @@ _STAGED = Target(
         **{name: "text" if kind == "json" else kind for name, kind in _FACTS.items()},
     },
 )
-_COLUMNS = ", ".join(_FACTS)
+_NAMED = ", ".join(_FACTS)
 _VALUES = ", ".join(f"{name}::json" if name in _DOCUMENTS else name for name in _FACTS)
 _KNOWN = text(
     """
@@ -62,7 +65,7 @@ _KNOWN = text(
 )
 _STORE_NEW = text(
     f"""
-    INSERT INTO static_fact (case_id, fingerprint, {_COLUMNS})
+    INSERT INTO static_fact (case_id, fingerprint, {_NAMED})
     SELECT case_id, fingerprint, {_VALUES}
     FROM staged_static_fact staged
     WHERE NOT EXISTS (
@@ -83,13 +86,19 @@ def fact_ids(connection: Connection, record: RunRecord, case_ids: Mapping[str, i
     """Ids of the facts of a record, in its order; `case_ids` are those of its cases, by their names."""
     if not record.static_facts:
         return []
-    rows = [(case_ids[facts.case_id], *_values(facts)) for facts in record.static_facts]
-    known = _known(connection, rows)
-    missing = [row for row, fact_id in zip(rows, known, strict=True) if fact_id is None]
+    fingerprints = [fingerprint(_columns(facts)) for facts in record.static_facts]
+    keys = {
+        "case_ids": as_json([case_ids[facts.case_id] for facts in record.static_facts]),
+        "fingerprints": as_json(fingerprints),
+    }
+    known = _known(connection, keys)
+    missing = [place for place, fact_id in enumerate(known) if fact_id is None]
     if missing:
-        stage_rows(connection, Load(_STAGED, missing))
+        new = [(fingerprints[place], record.static_facts[place]) for place in missing]
+        rows = ((case_ids[facts.case_id], own, *_columns(facts).values()) for own, facts in new)
+        stage_rows(connection, Load(_STAGED, rows))
         connection.execute(_STORE_NEW)
-        known = _known(connection, rows)
+        known = _known(connection, keys)
     return [fact_id for fact_id in known if fact_id is not None]
 
 
@@ -102,18 +111,16 @@ def load_compilations(record: RunRecord, key: RunKey, fact_ids: Sequence[int]) -
     return Load(_COMPILATIONS, rows)
 
 
-def _known(connection: Connection, rows: Sequence[tuple[object, ...]]) -> list[int | None]:
-    """Ids of those that are stored, by their case and fingerprint, which begin a row."""
-    parameters = {"case_ids": as_json([row[0] for row in rows]), "fingerprints": as_json([row[1] for row in rows])}
-    return list(connection.scalars(_KNOWN, parameters))
+def _known(connection: Connection, keys: Mapping[str, str]) -> list[int | None]:
+    """Ids of those that are stored, by their case and fingerprint."""
+    return list(connection.scalars(_KNOWN, keys))
 
 
-def _values(facts: StaticFacts) -> tuple[object, ...]:
-    """The fingerprint, then the columns."""
-    known = vars(facts)
-    said = {name: known[name] for name in _FACTS}
+def _columns(facts: StaticFacts) -> dict[str, Any]:
+    """What is said of the code, by column."""
+    said: dict[str, Any] = dict(zip(_FACTS, _values_of(vars(facts)), strict=True))
     # as text: that keeps the order of the keys, which is told apart too
     for name in _DOCUMENTS:
         said[name] = as_json(said[name])
     said["occupancy_limits"] = list(facts.occupancy_limits)
-    return fingerprint(said), *said.values()
+    return said

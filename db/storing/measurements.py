@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, compress
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.measurement import Block
+from collector.device_state import DeviceState
 from collector.part import Outcome
 from collector.record import RunRecord
 from db.storing.run_key import RunKey
 from db.storing.sample_summary import summarise
-from db.storing.samples import SamplePacker, SampleSet
+from db.storing.samples import make_head, pack
 from db.storing.series_rows import Identity, Measured
 from db.storing.shared_rows import in_utc
 from db.storing.staging import Load, Target
@@ -47,9 +48,15 @@ class Measurements:
     def __init__(self, record: RunRecord) -> None:
         self._all = record.measurements
         self._case_places = {case.case_id: place for place, case in enumerate(record.cases)}
-        self._joules = [one.joules_per_launch for one in self._all]
         self._lengths = [[len(block.samples_ns) for block in one.blocks] for one in self._all]
         self._counts = [sum(lengths) for lengths in self._lengths]
+        states = [[block.device_state for block in one.blocks] for one in self._all]
+        self._are_degraded = [any(state and state.degraded_by for state in some) for some in states]
+        # what a property takes is spent only on what was metered
+        self._joules = [
+            one.joules_per_launch if any(map(_is_metered, some)) else None
+            for one, some in zip(self._all, states, strict=True)
+        ]
         of_blocks = (block.samples_ns for one in self._all for block in one.blocks)
         self._samples_ns = np.fromiter(chain.from_iterable(of_blocks), dtype=np.float64, count=sum(self._counts))
 
@@ -70,19 +77,29 @@ class Measurements:
 
     def are_degraded(self) -> list[bool]:
         """Whether the device was held back or shared in some block."""
-        return [any(map(_is_degraded, one.blocks)) for one in self._all]
+        return self._are_degraded
 
     def summaries(self, key: RunKey, series_ids: Sequence[int]) -> Load:
         """A row each."""
         return load_summaries(key, series_ids, self._summaries())
 
-    def sample_sets(self, key: RunKey, series_ids: Sequence[int], documents: Sequence[dict[str, Any]]) -> Load:
-        """The samples of each, with what the record says of it beyond; its document is taken apart."""
-        rows = (
-            (*key, series_id, content)
-            for series_id, content in zip(series_ids, self._packed(documents), strict=True)
-            if content is not None
-        )
+    def packing(self, documents: Sequence[dict[str, Any]]) -> Callable[[], list[bytes]]:
+        """What packs the samples of those that have more to tell than their summary, beside other work of the caller.
+
+        Args:
+            documents: The measurements as the record says them. They are taken apart.
+        """
+        have_more = [not _MORE.isdisjoint(document) for document in documents]
+        heads = list(map(_head, compress(documents, have_more), compress(self._lengths, have_more)))
+        # those that have no more have no samples
+        return partial(pack, heads, self._samples_ns, list(compress(self._counts, have_more)))
+
+    def sample_sets(
+        self, key: RunKey, series_ids: Sequence[int], documents: Sequence[dict[str, Any]], packed: Iterable[bytes]
+    ) -> Load:
+        """What `packing` gave, each with its series."""
+        of_sets = compress(series_ids, (not _MORE.isdisjoint(document) for document in documents))
+        rows = ((*key, series_id, content) for series_id, content in zip(of_sets, packed, strict=True))
         return Load(_SAMPLE_SETS, rows)
 
     def _summaries(self) -> Iterator[tuple[object, ...]]:
@@ -103,15 +120,6 @@ class Measurements:
                 joules,
                 None if one.bound is None else one.bound == "memory",
             )
-
-    def _packed(self, documents: Sequence[dict[str, Any]]) -> Iterator[bytes | None]:
-        packer = SamplePacker()
-        begin = 0
-        for document, lengths, count in zip(documents, self._lengths, self._counts, strict=True):
-            samples_ns = self._samples_ns[begin : begin + count]
-            has_more = not _MORE.isdisjoint(document)
-            yield packer.pack(_sample_set(document, lengths, samples_ns)) if has_more else None
-            begin += count
 
 
 def load_summaries(key: RunKey, series_ids: Sequence[int], summaries: Iterable[Sequence[object]]) -> Load:
@@ -139,24 +147,23 @@ def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | 
     return "memory" if is_memory_bound else "compute"
 
 
-def _is_degraded(block: Block) -> bool:
-    return block.device_state is not None and bool(block.device_state.degraded_by)
-
-
-def _sample_set(document: dict[str, Any], lengths: Sequence[int], samples_ns: NDArray[np.float64]) -> SampleSet:
+def _head(document: dict[str, Any], lengths: Sequence[int]) -> bytes:
     blocks = document.get("blocks", ())
     for block in blocks:
         del block["samples_ns"]
-    return SampleSet(
+    return make_head(
         launches_per_sample=document.get("launches_per_sample", 1),
         memory=document.get("memory"),
         autotuning=document.get("autotuning", []),
         started_at=[_in_utc(block.pop("started_at")) for block in blocks],
         lengths=lengths,
         facts=blocks,  # what is left of them
-        samples_ns=samples_ns,
     )
 
 
-def _in_utc(time: str) -> str:
-    return time if time[-1] == "Z" else in_utc(datetime.fromisoformat(time)).isoformat()
+def _is_metered(state: DeviceState | None) -> bool:
+    return state is not None and state.energy_per_launch_j is not None
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time if time.tzinfo == UTC else in_utc(time)

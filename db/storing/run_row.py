@@ -2,29 +2,67 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Text, bindparam, cast, insert
+import numpy as np
+from sqlalchemy import Connection, insert
 
 from collector.device_state import Telemetry
 from collector.record import RunRecord
 from db.artefacts import artefact_rows
 from db.keeping.as_sent import describe_as_sent
+from db.storing.content import Content
 from db.storing.run_key import RunKey
 from db.storing.shared_rows import as_json, in_utc
+from db.storing.staging import Load, Target
 from db.tables.artefacts import RunArtefactRow
-from db.tables.records import CeilingRow, RunRow
+from db.tables.records import CeilingRow
 
-# written by us: a run of an hour has half a million readings, for which the standard library takes ten times as long
-_STORE_RUN = insert(RunRow).values(telemetry=cast(bindparam("telemetry_document", type_=Text), JSON))
+_ROW = Target(
+    "run",
+    {
+        "number": "int4",
+        "run_id": "uuid",
+        "project_id": "int4",
+        "commit_id": "int4",
+        "environment_id": "int4",
+        "content_hash": "text",
+        "schema_version": "text",
+        "harness_version": "text",
+        "branch": "text",
+        "is_dirty": "bool",
+        "pair_id": "uuid",
+        "pair_side": "text",
+        "started_at": "timestamptz",
+        "finished_at": "timestamptz",
+        "unread_fields": "text",
+        "telemetry": "text",
+        "spent_ns": "text",
+        "outcome_counts": "text",
+        "as_sent": "text",
+        "case_version_ids": "bytea",
+        "series_ids": "bytea",
+        "launch_counts": "bytea",
+        "degraded_series_ids": "bytea",
+    },
+)
+"""Lists are sent as the bytes that they are on the way: of thousands the driver would look at each."""
+_DOCUMENTS = ("unread_fields", "spent_ns", "outcome_counts", "as_sent")
+"""Written as SQLAlchemy writes them where it changes a row."""
+_LISTS = {"case_version_ids": "i4", "series_ids": "i4", "launch_counts": "i8", "degraded_series_ids": "i4"}
+_OIDS = {"i4": 23, "i8": 20}
+"""By which Postgres knows the types int4 and int8."""
 
 
-def run_values(record: RunRecord, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of the run that the record alone decides; `said` is what it says of itself."""
+def run_values(record: RunRecord, content: Content) -> dict[str, Any]:
+    """Columns of the run that the record alone decides."""
     return {
         "run_id": record.run_id,
+        "content_hash": content.hash,
         "schema_version": record.schema_version,
         "harness_version": record.harness_version,
         "branch": record.commit.branch,
@@ -33,17 +71,24 @@ def run_values(record: RunRecord, said: Mapping[str, Any]) -> dict[str, Any]:
         "pair_side": record.pairing and record.pairing.side.value,
         "started_at": in_utc(record.started_at),
         "finished_at": in_utc(record.finished_at),
-        "unread_fields": _without_columns(record) | record.unread_fields(),
-        "telemetry_document": None if record.telemetry is None else _document(record.telemetry, said["telemetry"]),
+        "unread_fields": _without_columns(record) | content.unread_fields,
+        "telemetry": None if record.telemetry is None else _document(record.telemetry, content.said["telemetry"]),
         "spent_ns": record.spent_ns,
         "as_sent": describe_as_sent(record),
         "outcome_counts": dict(Counter(str(one.outcome) for one in record.measurements)),
     }
 
 
-def store_run(connection: Connection, key: RunKey, record: RunRecord, values: dict[str, Any]) -> None:
-    """Store the row of all its columns, the ceilings and the names of the artefacts."""
-    connection.execute(_STORE_RUN, values | {"number": key.number})
+def load_run(key: RunKey, values: Mapping[str, Any]) -> Load:
+    """The row of the run, of all its columns but those that Postgres fills."""
+    row = {**values, "number": key.number}
+    row |= {name: json.dumps(row[name]) for name in _DOCUMENTS}
+    row |= {name: _as_sent_array(row[name], kind) for name, kind in _LISTS.items()}
+    return Load(_ROW, [[row[name] for name in _ROW.columns]])
+
+
+def store_parts(connection: Connection, record: RunRecord) -> None:
+    """Store what hangs on the row of the run: the ceilings and the names of the artefacts."""
     ceilings = _ceilings(record)
     if ceilings:
         connection.execute(insert(CeilingRow), ceilings)
@@ -81,3 +126,16 @@ def _ceilings(record: RunRecord) -> list[dict[str, Any]]:
 def _document(telemetry: Telemetry, said: Mapping[str, Any]) -> str:
     """What it says beyond its defaults; what we do not know is kept with the run."""
     return as_json({name: value for name, value in said.items() if name not in (telemetry.model_extra or ())})
+
+
+def _as_sent_array(values: Sequence[int], kind: str) -> bytes:
+    """A list as it is in a binary COPY: dimensions, flags, type, then length and bound of the one dimension.
+
+    Source: Postgres's array_recv.
+    """
+    if not values:
+        return struct.pack(">3i", 0, 0, _OIDS[kind])
+    elements = np.empty(len(values), dtype=[("size", ">i4"), ("value", f">{kind}")])
+    elements["size"] = elements.dtype["value"].itemsize
+    elements["value"] = values
+    return struct.pack(">5i", 1, 0, _OIDS[kind], len(values), 1) + elements.tobytes()

@@ -7,9 +7,10 @@ last bytes alone, so bytes of one place are alike and compress.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from datetime import datetime
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -49,26 +50,71 @@ class SampleSet:
         ]
 
 
-class SamplePacker:
-    """Packs many sample sets."""
+def make_head(
+    *,
+    launches_per_sample: int,
+    memory: dict[str, Any] | None,
+    autotuning: Sequence[dict[str, Any]],
+    started_at: Sequence[datetime] | Sequence[str],
+    lengths: Sequence[int],
+    facts: Sequence[dict[str, Any]],
+) -> bytes:
+    """What a `SampleSet` has but its samples, with its length."""
+    head = orjson.dumps(
+        {
+            "launches_per_sample": launches_per_sample,
+            "memory": memory,
+            "autotuning": autotuning,
+            "started_at": started_at,
+            "lengths": lengths,
+            "facts": facts,
+        },
+        option=orjson.OPT_UTC_Z,
+    )
+    return len(head).to_bytes(_HEAD_LENGTH_BYTES, "little") + head
 
-    def __init__(self) -> None:
-        self._compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
 
-    def pack(self, sample_set: SampleSet) -> bytes:
-        head = orjson.dumps(
-            {
-                "launches_per_sample": sample_set.launches_per_sample,
-                "memory": sample_set.memory,
-                "autotuning": sample_set.autotuning,
-                "started_at": sample_set.started_at,
-                "lengths": sample_set.lengths,
-                "facts": sample_set.facts,
-            }
-        )
-        doubles = np.ascontiguousarray(sample_set.samples_ns, dtype="<f8")
-        shuffled = doubles.view(np.uint8).reshape(-1, _DOUBLE_BYTES).T.tobytes()
-        return self._compressor.compress(len(head).to_bytes(_HEAD_LENGTH_BYTES, "little") + head + shuffled)
+def pack(heads: Sequence[bytes], samples_ns: NDArray[np.float64], counts: Sequence[int]) -> list[bytes]:
+    """Pack sample sets, many at once; while they are compressed, other threads run.
+
+    Args:
+        heads: Of each set.
+        samples_ns: Of one set after the other, shape [sum(counts)].
+        counts: Samples of each set.
+    """
+    if not heads:
+        return []
+    pairs = zip(heads, _shuffled(samples_ns, counts), strict=True)
+    whole: list[bytes | bytearray | memoryview[int]] = [head + shuffled for head, shuffled in pairs]
+    compressed = zstandard.ZstdCompressor(level=1, write_content_size=True).multi_compress_to_buffer(whole)
+    return [compressed[place].tobytes() for place in range(len(compressed))]
+
+
+def pack_one(sample_set: SampleSet) -> bytes:
+    """Pack a sample set alone."""
+    samples_ns = sample_set.samples_ns
+    head = make_head(
+        launches_per_sample=sample_set.launches_per_sample,
+        memory=sample_set.memory,
+        autotuning=sample_set.autotuning,
+        started_at=sample_set.started_at,
+        lengths=sample_set.lengths,
+        facts=sample_set.facts,
+    )
+    return pack([head], samples_ns, [len(samples_ns)])[0]
+
+
+def _shuffled(samples_ns: NDArray[np.float64], counts: Sequence[int]) -> Iterator[bytes]:
+    """The bytes of each set by their place in the double; sets of one size at once."""
+    doubles = np.ascontiguousarray(samples_ns, dtype="<f8").view(np.uint8)
+    begin = 0
+    for count, alike in groupby(counts):
+        set_count, size = len(list(alike)), count * _DOUBLE_BYTES
+        end = begin + set_count * size
+        shuffled = doubles[begin:end].reshape(set_count, count, _DOUBLE_BYTES).transpose(0, 2, 1).tobytes()
+        for place in range(set_count):
+            yield shuffled[place * size : (place + 1) * size]
+        begin = end
 
 
 def unpack(content: bytes) -> SampleSet:

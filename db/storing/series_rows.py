@@ -99,10 +99,13 @@ def series_ids(connection: Connection, measured: Sequence[Measured], runner_clas
     return [to.id for to in found]
 
 
-def _known(connection: Connection, measured: Sequence[Measured], runner_class: str) -> dict[Identity, _Known]:
+def _known(
+    connection: Connection, measured: Sequence[Measured], runner_class: str
+) -> dict[tuple[int, str, str, str], _Known]:
+    """By their identity."""
     version_ids = sorted({one.identity.case_version_id for one in measured})
     rows = connection.execute(_KNOWN, {"version_ids": as_json(version_ids), "runner_class": runner_class})
     return {
-        Identity(version_id, implementation, timer, cache): _Known(series_id, has_utilisation, has_energy)
+        (version_id, implementation, timer, cache): _Known(series_id, has_utilisation, has_energy)
         for version_id, implementation, timer, cache, series_id, has_utilisation, has_energy in rows
     }

@@ -71,7 +71,7 @@ def fingerprint(values: dict[str, Any]) -> str:
 
 def as_json(value: object) -> str:
     """A document; the quickest way, too, to give a statement a long list."""
-    return orjson.dumps(value).decode()
+    return orjson.dumps(value, option=orjson.OPT_UTC_Z).decode()
 
 
 def in_utc(time: datetime) -> datetime:
