@@ -40,7 +40,7 @@ class Imported:
     conflicts: list[str] = field(default_factory=list)
     """Runs that are stored with other content; the stored ones were kept."""
     projects: set[str] = field(default_factory=set)
-    """Those with new runs, to be judged again."""
+    """Those with runs, to be judged; also of known ones: an import before may have been cut short before it judged."""
 
     def count(self, kind: str, *, was_new: bool) -> None:
         (self.new_counts if was_new else self.known_counts)[kind] += 1
@@ -122,7 +122,7 @@ def _take_run(engine: Engine, line: Run, number: int, imported: Imported) -> Non
         imported.conflicts.append(str(error))
         return
     imported.count(line.kind, was_new=was_new)
-    if was_new and not line.is_quarantined:
+    if not line.is_quarantined:
         imported.projects.add(record.project)
 
 

@@ -125,7 +125,7 @@ def export_store(engine: Engine, path: Path) -> Exported:
 
 
 def import_store(engine: Engine, path: Path, *, takes_trust: bool) -> Imported:
-    """Store what an export holds, once the file has been read to its end, and judge the projects with new runs.
+    """Store what an export holds, once the file has been read to its end, and judge its projects.
 
     Raises:
         StoreError: the file is not whole, or holds what cannot be stored.

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy import URL, Engine, text
 from sqlalchemy.orm import Session
 
 from collector.record import RunRecord
@@ -34,6 +34,7 @@ from db.bisections.values import (
     Standing,
 )
 from db.judged.judgements import replace_regressions
+from db.judged.standings import read_judged_history
 from db.judged.triage import read_triage, regression_id, set_triage
 from db.keeping.aged_parts import Part
 from db.keeping.exporting import export_lines
@@ -41,8 +42,10 @@ from db.keeping.importing import Imported, import_lines
 from db.keeping.retention import prune
 from db.keeping.verify import verify_store
 from db.projects import ensure_project
+from db.server.session import make_engine
 from db.storing.ingest import ingest_record
 from roofwatch.store.archive_file import check_archive, read_archive, write_archive
+from roofwatch.store.keeping import import_store
 from tests.builders import (
     NOON,
     PROJECT,
@@ -63,7 +66,7 @@ TRACE = bytes(range(256)) * 10_000
 @pytest.fixture
 def another_store(databases: Any) -> Iterator[Engine]:
     url: URL = databases.make(TEMPLATE)
-    engine = create_engine(url)
+    engine = make_engine(url)
     yield engine
     engine.dispose()
     databases.finish(url)
@@ -220,6 +223,20 @@ def test_an_import_that_was_cut_short_is_finished_by_the_next(
 
     assert rest.known_counts.total() == 3
     assert verify_store(another_store).run_count == 6
+
+
+def test_an_import_that_was_cut_short_before_it_judged_is_judged_by_the_next(
+    store: Engine, another_store: Engine, tmp_path: Path
+) -> None:
+    ingest_record(store, make_record())
+    write_archive(tmp_path / "store.zst", exported(store))
+    take(another_store, tmp_path / "store.zst")
+
+    again = import_store(another_store, tmp_path / "store.zst", takes_trust=False)
+
+    assert not again.new_counts
+    with Session(another_store) as session:
+        assert read_judged_history(session, PROJECT) is not None
 
 
 def test_a_run_that_is_stored_with_other_content_is_kept_and_told(
