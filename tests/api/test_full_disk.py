@@ -1,6 +1,7 @@
 """The database's disk is full: everybody hears it, and what could not be stored then comes later."""
 
 import os
+import shutil
 import subprocess
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from collector.keeping.sending import HttpSender
@@ -31,13 +33,14 @@ from tests.builders import PROJECT, make_blocks, make_measurement, make_record
 from tests.servers import Server, make_server
 
 DISK_BYTES = 192 * 2**20
+LOG_MB = 64
+"""What Postgres keeps of its log if it can; it takes some more while much is written."""
 ONCE = Backoff(attempts=1)
 
 
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A small one."""
-    folder = tmp_path_factory.mktemp("disk")
+@contextmanager
+def mounted(folder: Path) -> Iterator[Path]:
+    """A small disk."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("this user may mount no small disk: run as root")
@@ -46,9 +49,27 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(disk: Path) -> Iterator[Server]:
-    """Postgres with all its files on it."""
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with mounted(tmp_path_factory.mktemp("disk")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def log_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with mounted(tmp_path_factory.mktemp("log")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def server(disk: Path, log_disk: Path) -> Iterator[Server]:
+    """Postgres with its log on one of them and all else on the other."""
     server = make_server(disk / "server")
+    log, settings = disk / "server/data/pg_wal", disk / "server/data/postgresql.auto.conf"
+    subprocess.run(["cp", "--archive", str(log), str(log_disk)], check=True)
+    shutil.rmtree(log)
+    log.symlink_to(log_disk / "pg_wal")
+    with settings.open("a") as file:
+        file.write(f"max_wal_size = {LOG_MB}MB\nmin_wal_size = {LOG_MB}MB\n")
     server.start()
     with open_server(url_of(server)) as engine:
         upgrade(engine)
@@ -71,6 +92,12 @@ def filled(disk: Path) -> Iterator[None]:
                     file.write(bytes(piece))
     yield
     ballast.unlink()
+
+
+def write_log_without_end(store: Engine) -> None:
+    with store.connect() as connection:
+        while True:
+            connection.execute(text("SELECT pg_logical_emit_message(false, 'filling', repeat('x', 1000000))"))
 
 
 def numbered(number: int) -> RunRecord:
@@ -143,3 +170,37 @@ def test_who_works_without_the_api_is_told_to_make_room(server: Server, disk: Pa
             store.begin() as connection,
         ):
             connection.execute(text("CREATE TABLE more AS SELECT generate_series(1, 100000)"))
+
+
+def test_a_log_without_room_ends_postgres_and_what_was_not_acknowledged_arrives_once_it_is_back(
+    server: Server, log_disk: Path, tmp_path: Path
+) -> None:
+    first, second = numbered(4), numbered(5)
+    spool = Spool(tmp_path / "spool")
+    with open_store(url_of(server)) as store, served(store) as (host, port):
+        sender = HttpSender(f"http://{host}:{port}", token_of(store))
+        spool.submit(first)
+        spool.deliver(sender, backoff=ONCE)
+        with store.connect() as connection:
+            count_before = connection.scalar(text("SELECT count(*) FROM run"))
+
+        spool.submit(second)
+        with filled(log_disk):
+            with pytest.raises(DBAPIError):
+                write_log_without_end(store)
+            full = spool.deliver(sender, backoff=ONCE)
+            alive_while_full = asked(f"http://{host}:{port}/healthz")
+            server.stop()
+        server.start()
+
+        after = spool.deliver(sender, backoff=ONCE)
+        with store.connect() as connection:
+            count_after = connection.scalar(text("SELECT count(*) FROM run"))
+        verification = verify_store(store)
+
+    assert (len(full.left), len(full.sent), len(full.refused)) == (1, 0, 0)
+    assert "HTTP 503" in full.left[0][1]
+    assert alive_while_full[0] == 200
+    assert len(after.sent) == 1
+    assert count_after == count_before + 1
+    assert verification.problems == ()
