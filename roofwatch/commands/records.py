@@ -115,6 +115,37 @@ def push(
 
 
 @app.command()
+def fetch(
+    commits: Annotated[
+        list[str], typer.Argument(metavar="COMMIT", help="Shas, or beginnings of them.", show_default=False)
+    ],
+    *,
+    project: Annotated[str, typer.Option(help="The project that they are of.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder that the records go into.")] = Path(
+        "roofwatch-records"
+    ),
+    url: Annotated[
+        str | None, typer.Option(help="The server, https://host. Left out: the setting server_url.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Get the newest record of each commit from a server, to compare with, without a database.
+
+    The token is read from the environment variable ROOFWATCH_TOKEN; the scope `read` will do.
+    """
+    from dataclasses import asdict
+
+    from roofwatch.store.fetching import fetch_records
+    from roofwatch.terminal import print_json, print_note
+
+    fetched = fetch_records(url, project, commits, output)
+    if as_json:
+        print_json({"records": [asdict(one) | {"path": str(one.path)} for one in fetched]})
+    else:
+        print_note("\n".join(f"written: {one.path} (commit {one.commit_sha[:12]})" for one in fetched))
+
+
+@app.command()
 def compare(
     base: RecordFile,
     head: RecordFile,

@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 
 from roofwatch import __version__
 from roofwatch.settings import setting_names
-from tests.deploy.compose import COMPOSE_FILE, read_compose, read_services, strings, substitute
+from tests.deploy.compose import COMPOSE_FILE, ROOT, read_compose, read_services, strings, substitute
 from tests.docs.command_line import check_roofwatch
 
 SERVICES = read_services()
@@ -108,19 +108,47 @@ def test_the_secrets_of_signing_in_are_passed_on_to_the_dashboard_alone_and_only
     assert all(not secrets & set(SERVICES[name]["environment"]) for name in SERVICES if name != "dashboard")
 
 
-def test_every_setting_that_the_dashboard_reads_can_be_set() -> None:
-    passed_on = {name.removeprefix("ROOFWATCH_").lower() for name in SERVICES["dashboard"]["environment"]}
-    of_signing_in = {name for name in setting_names() if name.startswith("sign_in_")}
+def names_of_settings(prefix: str = "") -> set[str]:
+    """As environment variables."""
+    return {f"ROOFWATCH_{name.upper().replace('.', '_')}" for name in setting_names() if name.startswith(prefix)}
 
-    assert of_signing_in | {"dashboard_url", "triagers", "database_connections"} <= passed_on
+
+def test_every_setting_can_be_given_to_the_service_that_reads_it() -> None:
+    of_clients = {"ROOFWATCH_DATA_DIR", "ROOFWATCH_SERVER_URL"}
+    of_dashboard = names_of_settings("sign_in_") | {
+        *("ROOFWATCH_TRIAGERS", "ROOFWATCH_REPOSITORY_URL"),
+        *("ROOFWATCH_DEVICE_HOUR_PRICES", "ROOFWATCH_CURRENCY"),
+    }
+    of_api = names_of_settings("oidc_") | names_of_settings("retention.")
+    of_both = names_of_settings("database_") | {"ROOFWATCH_DASHBOARD_URL", "ROOFWATCH_ALERT_RULES"}
+
+    assert of_dashboard | of_api | of_both | of_clients == names_of_settings()
+    assert of_dashboard | of_both <= set(SERVICES["dashboard"]["environment"])
+    assert of_api | of_both <= set(SERVICES["api"]["environment"])
+
+
+def test_the_rules_of_alerts_and_codeowners_are_read_from_a_folder_that_one_gives_and_nothing_can_change_it() -> None:
+    for service in ("api", "dashboard"):
+        (folder,) = SERVICES[service]["volumes"]
+
+        assert substitute(folder, {"ROOFWATCH_CONFIGURATION": "./alerts"}) == "./alerts:/etc/roofwatch:ro"
+        assert substitute(folder, {}).split(":")[0] in read_compose()["volumes"]
+        assert {"GITHUB_TOKEN", "GITHUB_API_URL"} <= set(SERVICES[service]["environment"])
+
+
+def test_the_secrets_of_channels_are_in_a_file_that_only_the_api_reads_and_no_image_or_commit_has() -> None:
+    files = {name: service["env_file"] for name, service in SERVICES.items() if "env_file" in service}
+
+    assert files == {"api": [{"path": "alerts.env", "required": False}]}
+    assert "alerts.env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert (ROOT / ".dockerignore").read_text().splitlines()[1] == "*"
 
 
 @pytest.mark.parametrize("service", OURS)
 def test_what_is_passed_on_is_a_setting(service: str) -> None:
-    others = {"PGPASSWORD", "ROOFWATCH_READER_PASSWORD"}
-    known = {f"ROOFWATCH_{name.upper().replace('.', '_')}" for name in setting_names()}
+    others = {"PGPASSWORD", "ROOFWATCH_READER_PASSWORD", "GITHUB_TOKEN", "GITHUB_API_URL"}
 
-    assert set(SERVICES[service]["environment"]) - others <= known
+    assert set(SERVICES[service]["environment"]) - others <= names_of_settings()
 
 
 def test_the_dashboard_has_the_role_that_the_reader_makes_and_no_other() -> None:

@@ -52,6 +52,7 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
         "roofwatch alert acknowledge": " i --person p --reason r",
         "roofwatch db export": " f",
         "roofwatch db import": " f",
+        "roofwatch fetch": " f --project p",
         "roofwatch db backup": " f",
         "roofwatch db restore": " f",
         "roofwatch db grant-reader": " r",

@@ -1,0 +1,48 @@
+"""`roofwatch fetch` as a job without a database runs it."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from collector.errors import SpoolError
+from collector.record import RunRecord
+from db.access.tokens import create_token
+from db.access.values import Scope
+from db.storing.ingest import ingest_record
+from roofwatch.store.fetching import fetch_records
+from tests.api.serving import served
+from tests.builders import PROJECT, make_commit, make_record, sha_of
+from tests.roofwatch.command import roofwatch
+
+
+def test_a_job_without_a_database_gets_what_was_measured_last_of_each_commit(
+    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, head = make_record(1), make_record(2)
+    for record in (make_record(1, started_at=base.started_at - timedelta(hours=1)), base, head):
+        ingest_record(store, record)
+    ingest_record(store, make_record(commit=make_commit(1, is_dirty=True), started_at=head.started_at))
+    token = create_token(
+        store,
+        name="of a job",
+        project=PROJECT,
+        scopes=(Scope.READ,),
+        now=datetime.now(UTC),
+        validity=timedelta(days=1),
+        actor="t",
+    ).text
+    monkeypatch.setenv("ROOFWATCH_TOKEN", token)
+    with served(store) as (host, port):
+        url = f"http://{host}:{port}"
+        asked = ("fetch", sha_of(2), sha_of(1)[:12], "--project", PROJECT, "-o", "out", "--json")
+        fetched = roofwatch(*asked, cwd=tmp_path, ROOFWATCH_SERVER_URL=url, ROOFWATCH_TOKEN=token)
+        with pytest.raises(SpoolError, match=f"has no run of {sha_of(9)}"):
+            fetch_records(url, PROJECT, [sha_of(9)], tmp_path)
+        with pytest.raises(SpoolError, match="HTTP 40"):
+            fetch_records(url, "another/project", [sha_of(1)], tmp_path)
+
+    assert fetched.status == 0, fetched.error
+    files = [tmp_path / one["path"] for one in fetched.parsed["records"]]
+    assert [RunRecord.read(file) for file in files] == [head, base]
