@@ -41,7 +41,7 @@ class Telemetry(Part):
     started_at: AwareDatetime
     offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
     """Of each reading, after `started_at`, by a clock that never goes back; parts of a run that was cut short lie as
-    far apart as the wall clock says."""
+    far apart as the wall clock says, and between them stands a reading of which nothing is known."""
     sm_clock_mhz: tuple[_Reading, ...] = ()
     memory_clock_mhz: tuple[_Reading, ...] = ()
     power_w: tuple[_Reading, ...] = ()
@@ -52,6 +52,17 @@ class Telemetry(Part):
     foreign_process_count: tuple[Count | None, ...] = ()
     at_ceilings: tuple[DeviceState, ...] = ()
     """While each ceiling that was measured was taken, in their order: a matmul's holds at the clock that it ran at."""
+
+    @property
+    def reading_count(self) -> int:
+        """Those of which something is known."""
+        columns = [
+            column
+            for column in (self.sm_clock_mhz, self.memory_clock_mhz, self.power_w, self.temperature_c, self.energy_j)
+            if column
+        ]
+        known = sum(any(value is not None for value in row) for row in zip(*columns, strict=True))
+        return known if columns else len(self.offset_ms)
 
     @model_validator(mode="after")
     def _columns_of_one_length(self) -> Self:

@@ -92,7 +92,8 @@ def joined(parts: Sequence[Telemetry]) -> Telemetry:
 
     Two processes share no clock that never goes back, for the machine may have been started anew between them: how far
     apart they lie is what their starting times say, and never less than nothing. `energy_j` goes on where the process
-    before left it, without what the device spent in between.
+    before left it, without what the device spent in between. After the last reading of each but the last stands one of
+    which nothing is known, so that nobody draws a line through the time in which nobody looked.
 
     Args:
         parts: In order, at least one; those with one `started_at` are of one process. Of very many readings only so
@@ -102,7 +103,8 @@ def joined(parts: Sequence[Telemetry]) -> Telemetry:
     messages = dict.fromkeys(message for part in parts if part.message for message in part.message.split("; "))
     if not told:
         return parts[-1].model_copy(update={"message": "; ".join(messages) or None})
-    step = _step(sum(len(part.offset_ms) for part in told))
+    told = list(_with_gaps(told))
+    kept = _kept(told)
     columns: dict[str, list[Any]] = {name: list(_column(told, name)) for name in _QUANTITIES if name != "energy_j"}
     columns["energy_j"] = list(_energy(told))
     columns["offset_ms"] = list(_offsets_ms(told))
@@ -112,8 +114,25 @@ def joined(parts: Sequence[Telemetry]) -> Telemetry:
         status="ok",
         message="; ".join(messages) or None,
         started_at=told[0].started_at,
-        **{name: _unless_empty(values[::step]) for name, values in columns.items()},
+        **{name: _unless_empty([values[place] for place in kept]) for name, values in columns.items()},
     )
+
+
+def _with_gaps(parts: Sequence[Telemetry]) -> Iterator[Telemetry]:
+    for number, part in enumerate(parts):
+        if number and part.started_at != parts[number - 1].started_at:
+            before = parts[number - 1]
+            yield Telemetry(
+                status="ok", started_at=before.started_at, offset_ms=(before.offset_ms[-1] + PERIOD_S * 1e3,)
+            )
+        yield part
+
+
+def _kept(parts: Sequence[Telemetry]) -> list[int]:
+    """Places of the readings to keep: every so many, and all gaps."""
+    is_gap = [not any(getattr(part, name) for name in _QUANTITIES) for part in parts for _ in part.offset_ms]
+    step = _step(len(is_gap))
+    return [place for place, gap in enumerate(is_gap) if gap or place % step == 0]
 
 
 def _offsets_ms(parts: Sequence[Telemetry]) -> Iterator[float]:

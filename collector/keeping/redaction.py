@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 
 from collector.errors import CollectorError
+from collector.keeping.network_names import without_network_names
+from collector.keeping.secret_text import is_secret_name, is_secret_option, without_secrets
 
 KEEP_VARIABLE = "ROOFWATCH_KEEP"
 """In the environment: what is kept, for everything that roofwatch writes."""
@@ -39,48 +41,45 @@ _LEAST_NAME = 3
 """A shorter name is found where a name stands, and not in the midst of text."""
 
 _PATH = re.compile(
-    r"(?<![\w.\])>/~<-])/(?:(?:home|root|Users|tmp|content|workspace|data)(?![\w.-])"
+    r"(?:(?<![\w.\])>/~<-])|(?<=file://))/(?:(?:home|root|Users|tmp|content|workspace|data|scratch)(?![\w.-])"
     r"|[\w.+@~,=%-]+/)[\w.+@~,=%-]*(?:/[\w.+@~,=%-]*)*"
 )
-_WINDOWS_PATH = re.compile(r"(?<![\w])[A-Za-z]:\\(?:[^\\/:*?\"<>|\r\n]+\\)*[^\\/:*?\"<>|\r\n]*")
+_QUOTED_PATH = re.compile(r"(?<=([\"']))/[^\"'\n/ ]{1,100}/[^\"'\n ]{0,200} [^\"'\n]{0,400}(?=\1)")
+_WINDOWS_PATH = re.compile(
+    r"(?<!\w)(?:[A-Za-z]:|\\\\[\w.$-]+)(?:\\{1,2}[^\\/:*?\"<>|\r\n]+)*\\{1,2}([^\\/:*?\"<>|\r\n]*)"
+    r"|(?<!\w)[A-Z]:/(?!/)(?:[^\\/:*?\"<>|\s]+/)*([^\\/:*?\"<>|\s]*)"
+)
+_ENCODED_PATH = re.compile(r"(?:%2F[\w.+@~=-]*)+%2F([\w.+@~=-]*)", re.IGNORECASE)
 _HOME = re.compile(r"(/home/[^/\s;:,\"']+|/Users/[^/\s;:,\"']+|/root|~\w*)(/|$)")
+_HOME_ANYWHERE = re.compile(r"/(?:home|Users)/[^/\s;:,\"'<>()]+|(?<![\w/])~[\w-]+(?=/)")
+"""Behind an option, as in `-I/home/…`, and in the midst of a path."""
 _BELOW_PACKAGES = re.compile(r".*/(site-packages|dist-packages)(?=/|$)(.*)")
 _BELOW_LIBRARY = re.compile(r".*/lib/(python3[.\d]*)(?=/)(.*)")
-_OF_THE_SYSTEM = re.compile(r"/(?:usr|lib|lib32|lib64|bin|sbin|proc|sys|dev)(?=/|$)")
+_OF_THE_SYSTEM = re.compile(
+    r"/(?!.*/\.\./|dev/shm/|usr/home/)(?:usr/local(?=/(?:cuda|lib|bin|include|share|nvidia))"
+    r"|(?:usr(?!/local/)|lib|lib32|lib64|bin|sbin|proc|sys|dev)(?=/|$))"
+)
 
 _USER_IN_PATH = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\\\?Users\\\\?|torchinductor_|triton_cache_)([\w.@-]+)")
-_USER_FIELD = re.compile(r"\b(?:USER|LOGNAME|USERNAME|user_?name)\"?[ ]?[=:][ ]?\"?([\w.@-]+)", re.IGNORECASE)
+_USER_FIELD = re.compile(
+    r"(\b(?:USER|LOGNAME|[A-Z_]{1,40}_USER|(?i:user_?name))\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)(?!<)([\w.@-]+)"
+)
 _HOST_FIELD = re.compile(
     r"\b(?:HOST|HOSTNAME|host_?name|nodename|DEVICE_DISPLAY_NAME)\"?[ ]?[=:][ ]?\"?([\w.-]+)", re.IGNORECASE
 )
 _NODE_FIELD = re.compile(r"\"node\"\s*:\s*\"([\w.-]+)\"")
 
-_SENSITIVE = (
-    r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|auth(?!or))"
-)
-_SECRET_OPTION = re.compile(
-    # `--token abc`, and `token=abc` or `"token": "abc"`; a name of C++ may hold `token::`
-    rf"(--[\w.-]*{_SENSITIVE}[\w.-]*\s+(?=[^\s-])|[\w.-]*{_SENSITIVE}[\w.-]*(?:=[\"']?|[\"']?:[ ]?[\"']))"
-    r"(?!<)([^\s\"'&;,)]+)",
-    re.IGNORECASE,
-)
-_OPTION_ALONE = re.compile(rf"--[\w.-]*{_SENSITIVE}[\w.-]*$", re.IGNORECASE)
-_SECRET_NAME = re.compile(_SENSITIVE, re.IGNORECASE)
-_CREDENTIALS = re.compile(r"(\w+://)[^/\s@:]+(?::[^/\s@]*)?@")
-_KNOWN_SECRETS = re.compile(
-    r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|sk-[\w-]{20,}|xox[abprs]-[\w-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
-)
 _ASSIGNMENT = re.compile(r"\b([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
+_SET_FOR_A_COMMAND = re.compile(r"\b(?:env|export)\s+(?=[A-Z_][A-Z0-9_]*=)")
 _IN_EVERY_ENVIRONMENT = {"PATH", "HOME", "PWD", "SHELL", "LANG", "USER", "TERM", "HOSTNAME", "LD_LIBRARY_PATH", "SHLVL"}
-_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}")
-_UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
-_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-# four numbers alone may be a version
-_ADDRESS = re.compile(
-    rf"(?<![\w.])(?:(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01])|169\.254)(?:\.{_OCTET}){{2,3}}(?![\w.])"
-    rf"|{_OCTET}(?:\.{_OCTET}){{3}}(?=:\d))(?::\d+)?"
+_OF_A_PLACE = re.compile(
+    r"(?:SLURM\w*|PBS|LSB|KUBERNETES|AWS|AZURE|GCP|GOOGLE|GITHUB|GITLAB|CI|SSH|SUDO|WANDB|HF|DOCKER|VAULT|PG|MYSQL|REDIS"
+    r"|JUPYTER)_\w+|MASTER_ADDR|\w+_PROXY|DATABASE_URL"
 )
+"""Variables that name who runs something where: each is an environment's, wherever it stands."""
+_NAMED = re.compile(r"user_?name|host_?name|\w{0,40}nodename", re.IGNORECASE)
+"""Names of fields whose values tell of who or where."""
+_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}|(?<![\w.+-])[\w.+-]+@[\w-]+(?=:[/~\w])")
 
 
 class Kind(StrEnum):
@@ -151,14 +150,12 @@ class Redaction:
             project=(project or Path.cwd()).resolve(),
             users=frozenset(name for name in _own_users() if _is_telling(name, _COMMON_ACCOUNTS)),
             hosts=frozenset(name for name in _own_hosts() if _is_telling(name, _COMMON_HOSTS)),
-            secrets=frozenset(
-                value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= 6
-            ),
+            secrets=frozenset(value for name, value in os.environ.items() if is_secret_name(name) and len(value) >= 6),
         )
 
     def knowing(self, text: str) -> Redaction:
         """The same, and it also knows the names that a document gives away, which may stand in other places too."""
-        users = {*_USER_IN_PATH.findall(text), *_USER_FIELD.findall(text)}
+        users = {*_USER_IN_PATH.findall(text), *(name for _, name in _USER_FIELD.findall(text))}
         hosts = {*_HOST_FIELD.findall(text), *_NODE_FIELD.findall(text)}
         return Redaction(
             kept=self.kept,
@@ -176,18 +173,29 @@ class Redaction:
         if not self.keeps(Kind.ENVIRONMENT):
             text = self._without_environment(text)
         if not self.keeps(Kind.ARGUMENTS):
-            text = self._without_secrets(text)
+            text = without_secrets(text, self.secrets)
         if not self.keeps(Kind.PATHS):
             text = self._without_folders(text)
         elif not self.keeps(Kind.USER):
             text = _HOME.sub(r"<home>\2", text)
         if not self.keeps(Kind.USER):
             text = _MAIL.sub("<mail>", text)
+            if not self.keeps(Kind.ENVIRONMENT):
+                text = _USER_FIELD.sub(r"\1<user>", text)
             text = _replaced(text, self._user_names, "<user>")
         if not self.keeps(Kind.HOSTNAME):
-            text = _ADDRESS.sub("<address>", _UUID.sub("<uuid>", text))
+            text = without_network_names(text)
             text = _replaced(text, self._host_names, "<host>")
         return text
+
+    def value(self, name: str, text: str) -> str:
+        """The text, which stands behind a name, as in a document of JSON."""
+        if is_secret_name(name) and not self.keeps(Kind.ARGUMENTS):
+            return "<secret>"
+        is_variable = name in _IN_EVERY_ENVIRONMENT or _OF_A_PLACE.fullmatch(name) is not None
+        if is_variable and not self.keeps(Kind.ENVIRONMENT):
+            return "<removed>"
+        return self.text(f"{name}={text}").removeprefix(f"{name}=") if _NAMED.fullmatch(name) else self.text(text)
 
     def arguments(self, arguments: Iterable[str]) -> list[str]:
         """A command line without its secrets; `--token` takes the word after it along."""
@@ -195,7 +203,7 @@ class Redaction:
         follows = False
         for argument in arguments:
             told.append("<secret>" if follows and not self.keeps(Kind.ARGUMENTS) else self.text(argument))
-            follows = _OPTION_ALONE.fullmatch(argument) is not None
+            follows = is_secret_option(argument)
         return told
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -226,31 +234,32 @@ class Redaction:
 
     @cached_property
     def _host_names(self) -> re.Pattern[str] | None:
-        return _any_of(self.hosts)
+        return _any_of(self.hosts, re.IGNORECASE)
 
     def _without_environment(self, text: str) -> str:
         if "=" not in text:
             return text
-        found = _ASSIGNMENT.findall(text)
-        if not {name for name, _ in found} & _IN_EVERY_ENVIRONMENT:
-            return text
-        if len(found) >= 3:
+        names = [name for name, _ in _ASSIGNMENT.findall(text)]
+        is_whole = bool(set(names) & _IN_EVERY_ENVIRONMENT)
+        if is_whole and len(names) >= 3:
             return "<environment>"
-        return _ASSIGNMENT.sub(lambda said: said[0] if said[1] in KEPT_VARIABLES else f"{said[1]}=<removed>", text)
+        is_whole = is_whole or _SET_FOR_A_COMMAND.search(text) is not None
 
-    def _without_secrets(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, "<secret>")
-        text = _KNOWN_SECRETS.sub("<secret>", text)
-        if "://" in text:
-            text = _CREDENTIALS.sub(r"\1<secret>@", text)
-        return _SECRET_OPTION.sub(r"\1<secret>", text) if _SECRET_NAME.search(text) else text
+        def told(said: re.Match[str]) -> str:
+            is_removed = said[1] not in KEPT_VARIABLES and (is_whole or _OF_A_PLACE.fullmatch(said[1]))
+            return f"{said[1]}=<removed>" if is_removed else said[0]
+
+        return _ASSIGNMENT.sub(told, text)
 
     def _without_folders(self, text: str) -> str:
+        if "\\" in text or ":/" in text:
+            text = _WINDOWS_PATH.sub(lambda found: f"<path>\\{found[1] or found[2] or ''}", text)
         if "/" in text:
+            text = _QUOTED_PATH.sub(lambda found: self.path(found[0]), text)
             text = _PATH.sub(lambda found: self.path(found[0]), text)
-        if ":\\" in text:
-            text = _WINDOWS_PATH.sub(lambda found: "<path>\\" + found[0].rpartition("\\")[2], text)
+            text = _HOME_ANYWHERE.sub("<home>", text)
+        if "%2" in text:
+            text = _ENCODED_PATH.sub(lambda found: f"<path>%2F{found[1]}", text)
         return text
 
 
@@ -270,11 +279,11 @@ def _is_telling(name: str, common: frozenset[str]) -> bool:
     return len(name) >= _LEAST_NAME and name.lower() not in common and not name.replace(".", "").isdigit()
 
 
-def _any_of(names: frozenset[str]) -> re.Pattern[str] | None:
+def _any_of(names: frozenset[str], flags: int = 0) -> re.Pattern[str] | None:
     if not names:
         return None
     longest_first = sorted(names, key=lambda name: (-len(name), name))
-    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])")
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![A-Za-z0-9])", flags)
 
 
 def _replaced(text: str, names: re.Pattern[str] | None, by: str) -> str:

@@ -7,7 +7,7 @@ calls inside it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -68,15 +68,20 @@ class HostWork:
         if start_ns is None or duration_ns is None:
             return
         end_ns = start_ns + duration_ns
-        self.first_ns = start_ns if self.first_ns is None else min(self.first_ns, start_ns)
-        self.last_ns = end_ns if self.last_ns is None else max(self.last_ns, end_ns)
+        if self.first_ns is None or start_ns < self.first_ns:
+            self.first_ns = start_ns
+        if self.last_ns is None or end_ns > self.last_ns:
+            self.last_ns = end_ns
         kind = _KIND_OF_CATEGORY.get(category)
         if kind is not None:
             name = str(event.get("name", ""))
-            thread = f"{event.get('pid')}/{event.get('tid')}"
             # one copy of each text: a trace has few names and many events
-            name, thread = self._names.setdefault(name, name), self._names.setdefault(thread, thread)
-            self._events.append(_Event(thread, start_ns, end_ns, name, kind))
+            name = self._names.setdefault(name, name)
+            self._events.append(_Event(self._thread_of(event), start_ns, end_ns, name, kind))
+
+    def _thread_of(self, event: dict[str, Any]) -> str:
+        thread = f"{event.get('pid')}/{event.get('tid')}"
+        return self._names.setdefault(thread, thread)
 
     @property
     def window_ns(self) -> int:
@@ -133,21 +138,25 @@ def _ranked(events: Iterable[_Event], kinds: set[str]) -> list[Work]:
     return sorted(works, key=lambda work: (-work.self_ns, work.name))
 
 
-def _self_times(events: Sequence[_Event]) -> list[tuple[_Event, int]]:
+def _self_times(events: Iterable[_Event]) -> list[tuple[_Event, int]]:
     """Each event with its time without what began inside it on its thread."""
+    by_thread: dict[str, list[_Event]] = defaultdict(list)
+    for event in events:
+        by_thread[event.thread].append(event)
+    return [pair for members in by_thread.values() for pair in _self_times_of_thread(members)]
+
+
+def _self_times_of_thread(events: list[_Event]) -> Iterator[tuple[_Event, int]]:
     # an outer call begins first, and ends last where both begin at once
-    ordered = sorted(events, key=lambda event: (event.thread, event.start_ns, -event.end_ns))
+    ordered = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
     own = [event.end_ns - event.start_ns for event in ordered]
-    open_calls: list[int] = []
+    open_calls: list[tuple[int, int]] = []
     for at, event in enumerate(ordered):
-        while open_calls and not _contains(ordered[open_calls[-1]], event):
+        start_ns, end_ns = event.start_ns, event.end_ns
+        while open_calls and open_calls[-1][1] <= start_ns:
             open_calls.pop()
         if open_calls:
-            outer = ordered[open_calls[-1]]
-            own[open_calls[-1]] -= min(event.end_ns, outer.end_ns) - event.start_ns
-        open_calls.append(at)
-    return [(event, max(spent, 0)) for event, spent in zip(ordered, own, strict=True)]
-
-
-def _contains(outer: _Event, event: _Event) -> bool:
-    return outer.thread == event.thread and event.start_ns < outer.end_ns
+            outer, outer_end_ns = open_calls[-1]
+            own[outer] -= min(end_ns, outer_end_ns) - start_ns
+        open_calls.append((at, end_ns))
+    return ((event, max(spent, 0)) for event, spent in zip(ordered, own, strict=True))

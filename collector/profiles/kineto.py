@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from collector.profiles.intervals import Interval, length_ns, overlap_ns, union
 from collector.profiles.times import Duration, delays, longest, nanoseconds, to_us
@@ -35,8 +35,7 @@ _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)\w*GraphLaunch\w*")
 _COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     kind: str
     name: str
     start_ns: int
@@ -56,8 +55,7 @@ class Activity:
         return self.kind == _KERNEL and _COLLECTIVE.search(self.name) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     name: str
     start_ns: int
     duration_ns: int
@@ -74,7 +72,7 @@ class TraceSummary:
     activities: list[Activity] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    _configurations: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+    _configurations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, event: dict[str, Any]) -> None:
         phase = event.get("ph")
@@ -101,9 +99,7 @@ class TraceSummary:
 
     def _add_activity(self, kind: str, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
         arguments = _arguments(event)
-        launch = _launch_configuration(arguments) if kind == _KERNEL else {}
-        # most kernels are launched alike again and again: one copy of each way is kept
-        launch = self._configurations.setdefault(tuple(map(repr, launch.values())), launch)
+        launch = self._launch_configuration(arguments) if kind == _KERNEL else {}
         self.activities.append(
             Activity(
                 kind=kind,
@@ -113,10 +109,19 @@ class TraceSummary:
                 device=str(arguments.get("device", event.get("pid", ""))),
                 stream=arguments.get("stream", event.get("tid")),
                 correlation=arguments.get("correlation"),
-                bytes=int(_number(arguments.get("bytes", arguments.get("Bytes"))) or 0),
+                bytes=0 if kind == _KERNEL else int(_number(arguments.get("bytes", arguments.get("Bytes"))) or 0),
                 launch=launch,
             )
         )
+
+    def _launch_configuration(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Most kernels are launched alike again and again: one copy of each way is kept."""
+        key = repr([arguments.get(name) for name in _LAUNCH_FIELDS])
+        known = self._configurations.get(key)
+        if known is None:
+            known = {ours: _plain(arguments[theirs]) for theirs, ours in _LAUNCH_FIELDS.items() if theirs in arguments}
+            self._configurations[key] = known
+        return known
 
     def _add_counters(self, event: dict[str, Any]) -> None:
         for name, value in _arguments(event).items():
@@ -184,7 +189,7 @@ def _kernel_summary(kernels: Sequence[Activity]) -> dict[str, Any]:
             {
                 **times,
                 "first_launch": _first(by_name[times["name"]]),
-                "distinct_launch_configs": len({_shape_of(member) for member in by_name[times["name"]]}),
+                "distinct_launch_configs": _shape_count(by_name[times["name"]]),
             }
             for times in longest(_durations(by_name))[:TOP_COUNT]
         ],
@@ -192,8 +197,10 @@ def _kernel_summary(kernels: Sequence[Activity]) -> dict[str, Any]:
     }
 
 
-def _shape_of(kernel: Activity) -> tuple[str, ...]:
-    return tuple(repr(kernel.launch.get(name)) for name in ("grid", "block", "shared_memory_bytes"))
+def _shape_count(kernels: Iterable[Activity]) -> int:
+    # those that were launched alike share one configuration
+    launches = {id(kernel.launch): kernel.launch for kernel in kernels}.values()
+    return len({repr([launch.get(name) for name in ("grid", "block", "shared_memory_bytes")]) for launch in launches})
 
 
 def _first(members: Sequence[Activity]) -> dict[str, Any]:
@@ -317,10 +324,6 @@ _LAUNCH_FIELDS = {
     "est. achieved occupancy %": "est_achieved_occupancy_pct",
     "est. achieved occupancy": "est_achieved_occupancy_pct",
 }
-
-
-def _launch_configuration(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {ours: _plain(arguments[theirs]) for theirs, ours in _LAUNCH_FIELDS.items() if theirs in arguments}
 
 
 def _plain(value: Any) -> Any:

@@ -12,11 +12,12 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from collector.keeping.compressed import SUFFIX, compress
 from collector.keeping.redaction import Kind, Redaction, RedactionError
+from collector.keeping.secret_text import is_secret_option
 from collector.keeping.whole_file import reason_of, write_whole
 from collector.profiles import ncu_report_file, nsys, nsys_csv, redacted_export
 from collector.profiles.chrome_events import find_fields
@@ -41,7 +42,11 @@ _HARMLESS_FIELDS = frozenset(
 """Fields beside the events that Kineto and torch.profiler write themselves."""
 _HOST_FIELDS = frozenset({"host_name", "hostname"})
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_NAMED = re.compile(r'"(?:host_?name|user_?name|nodename)"\s*:\s*"[^"\\]+"', re.IGNORECASE)
+"""A name that an event gives away."""
 _SEEN_TEXTS = 2**16
+_MOST_BETWEEN = 100
+"""Characters between a name and its value."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
     if fields is None:
         return None
     between = [text[field.start : field.end] for field in fields if field.name != "traceEvents"]
-    rewrite = _Texts(redaction.knowing("\n".join((*between, *set(_TEXT.findall(text))))))
+    rewrite = _Texts(redaction.knowing("\n".join((*between, *_NAMED.findall(text), *set(_TEXT.findall(text))))))
     if not fields:  # the array of events by itself
         return _encoded(rewrite.all_in(text)), Redacted("kineto-chrome-trace", rewrite.changed, ())
     parts: list[str] = []
@@ -129,25 +134,42 @@ class _Texts:
 
     def __init__(self, redaction: Redaction) -> None:
         self.changed = 0
-        self._told: Callable[[str], str] = lru_cache(maxsize=_SEEN_TEXTS)(lambda text: _literal(text, redaction))
+        remembered = lru_cache(maxsize=_SEEN_TEXTS)
+        self._text: Callable[[str], str] = remembered(lambda text: _literal(text, redaction.text))
+        self._value: Callable[[str, str], str] = remembered(
+            lambda name, text: _literal(text, partial(redaction.value, name))
+        )
+        self._argument: Callable[[str, str], str] = remembered(
+            lambda option, text: _literal(text, lambda word: redaction.arguments([option, word])[1])
+        )
+        self._before = ""
+        self._end = 0
 
     def all_in(self, document: str) -> str:
+        self._before, self._end = "", 0
         return _TEXT.sub(self._rewritten, document)
 
     def _rewritten(self, found: re.Match[str]) -> str:
         before = found[0]
-        after = self._told(before)
+        between = found.string[self._end : found.start()] if found.start() - self._end <= _MOST_BETWEEN else ""
+        if (between := between.strip()) == ":":
+            after = self._value(self._before[1:-1], before)
+        elif between == "," and is_secret_option(self._before[1:-1]):
+            after = self._argument(self._before[1:-1], before)
+        else:
+            after = self._text(before)
+        self._before, self._end = before, found.end()
         self.changed += after != before
         return after
 
 
-def _literal(literal: str, redaction: Redaction) -> str:
+def _literal(literal: str, told: Callable[[str], str]) -> str:
     try:
         text: str = json.loads(literal, strict=False)
     except ValueError:
         text = literal[1:-1]
-    told = redaction.text(text)
-    return literal if told == text else json.dumps(told, ensure_ascii=False)
+    after = told(text)
+    return literal if after == text else json.dumps(after, ensure_ascii=False)
 
 
 def _redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] | None:

@@ -9,10 +9,14 @@ from typing import Any
 
 Duration = int
 """In ns."""
+_EXACT_US = 2**50 / 1000
+"""Below this a float tells nanoseconds apart."""
 
 
 def nanoseconds(microseconds: Any) -> int | None:
     """A time of a trace in whole ns; None where it has no usable one."""
+    if type(microseconds) is float and -_EXACT_US < microseconds < _EXACT_US:
+        return round(microseconds * 1000)
     if isinstance(microseconds, (str, float)):  # an old trace wrote text; NaN and Infinity are floats
         try:
             microseconds = Decimal(microseconds)

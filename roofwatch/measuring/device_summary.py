@@ -42,7 +42,7 @@ def _usual(telemetry: Telemetry, states: list[DeviceState]) -> Iterator[str]:
     if telemetry.status != "ok":
         yield f"device: not watched ({telemetry.status}): {telemetry.message}"
         return
-    seen = [f"{len(telemetry.offset_ms)} readings"]
+    seen = [f"{telemetry.reading_count} readings"]
     clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz is not None]
     if clocks:
         seen.append(f"SM clock {_range(clocks)} MHz, median {statistics.median(clocks):.0f}")

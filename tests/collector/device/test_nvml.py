@@ -1,3 +1,4 @@
+import inspect
 import json
 from pathlib import Path
 
@@ -5,7 +6,16 @@ import pynvml
 import pytest
 
 from collector.device.clock_events import EVENT_REASONS, FAULTS, reason_names
-from collector.device.nvml import CLOCK_LIMIT_TDP, CLOCK_MEMORY, CLOCK_SM, DeviceFacts, NvmlCode, NvmlDevice, NvmlError
+from collector.device.nvml import (
+    CLOCK_LIMIT_TDP,
+    CLOCK_MEMORY,
+    CLOCK_SM,
+    DeviceFacts,
+    NvmlBinding,
+    NvmlCode,
+    NvmlDevice,
+    NvmlError,
+)
 from collector.device.nvml_replay import ReplayedNvml
 from collector.errors import CollectorError
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, replayed
@@ -17,6 +27,14 @@ def test_codes_and_constants_are_those_of_the_binding() -> None:
     }
     assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (CLOCK_SM, CLOCK_MEMORY)
     assert pynvml.NVML_CLOCK_LIMIT_ID_TDP == CLOCK_LIMIT_TDP
+
+
+@pytest.mark.parametrize("function", [name for name in vars(NvmlBinding) if name.startswith("nvml")])
+def test_every_function_that_is_called_is_the_binding_s_and_takes_what_it_is_given(function: str) -> None:
+    ours = inspect.signature(getattr(NvmlBinding, function))
+    given = [None] * (len(ours.parameters) - 1)
+
+    inspect.signature(getattr(pynvml, function)).bind(*given)
 
 
 def test_every_reason_that_the_binding_knows_is_in_the_table_under_its_name() -> None:

@@ -69,15 +69,26 @@ def test_what_two_processes_saw_lies_as_far_apart_as_they_began() -> None:
 
     day_ms = 24 * 3_600_000
     assert telemetry.started_at == NOON
-    assert list(telemetry.offset_ms) == [0, 50, day_ms, day_ms + 50]
-    assert list(telemetry.sm_clock_mhz) == [1980, 1980, 1200, 1200]
+    assert list(telemetry.offset_ms) == [0, 50, 100, day_ms, day_ms + 50]
+    assert list(telemetry.sm_clock_mhz) == [1980, 1980, None, 1200, 1200]
+    assert telemetry.reading_count == 4
+
+
+def test_however_few_readings_are_kept_the_gap_between_two_processes_is_seen() -> None:
+    count = MAX_STORED_READINGS // 2 + 1  # the gap is at an odd place: of every two readings the second one
+    parts = [seen([make_reading(50 * step) for step in range(count)]), seen([make_reading(0)] * count, days_later=1)]
+
+    clocks = joined(parts).sm_clock_mhz
+
+    assert len(clocks) < count + 3
+    assert list(clocks).count(None) == 1
 
 
 def test_the_energy_between_two_processes_is_not_the_run_s() -> None:
     first = [make_reading(at_ms) for at_ms in (0, 50)]
     second = [make_reading(at_ms) for at_ms in (900_000, 900_050)]
 
-    assert list(joined([seen(first), seen(second, days_later=1)]).energy_j) == pytest.approx([0, 20, 20, 40])
+    assert list(joined([seen(first), seen(second, days_later=1)]).energy_j) == [0, 20, None, 20, 40]
 
 
 def test_a_wall_clock_that_was_set_back_does_not_turn_the_readings_round() -> None:
@@ -85,7 +96,7 @@ def test_a_wall_clock_that_was_set_back_does_not_turn_the_readings_round() -> No
 
     telemetry = joined([seen(first), seen([make_reading(0)], days_later=-1)])
 
-    assert list(telemetry.offset_ms) == [0, 50, 100, 150]
+    assert list(telemetry.offset_ms) == [0, 50, 100, 150, 200]
 
 
 def test_a_quantity_that_one_process_could_not_read_is_empty_in_its_part() -> None:
@@ -94,8 +105,8 @@ def test_a_quantity_that_one_process_could_not_read_is_empty_in_its_part() -> No
 
     telemetry = joined([seen(first), seen(second, days_later=1)])
 
-    assert list(telemetry.power_w) == [None, 400.0]
-    assert list(telemetry.clock_event_reasons) == [(), ("sw_power_cap",)]
+    assert list(telemetry.power_w) == [None, None, 400.0]
+    assert list(telemetry.clock_event_reasons) == [(), (), ("sw_power_cap",)]
 
 
 def test_a_process_that_could_not_watch_takes_nothing_from_those_that_could() -> None:

@@ -35,6 +35,18 @@ def test_fields_before_and_after_the_events_are_found(document: str) -> None:
     assert scanned(document) == ({"traceName": "x"}, EVENTS)
 
 
+def test_events_are_the_same_whether_they_are_read_by_the_piece_or_one_by_one() -> None:
+    many = [
+        event | {"args": {"at": number, "text": "}, {", "nested": [{"a": {}}]}}
+        for number in range(9_000)
+        for event in EVENTS
+    ]
+    odd = [*many[:9_000], {"ph": "X", "name": "k", "dur": float("inf")}, *many[9_000:]]
+
+    assert scanned(json.dumps({"traceEvents": many}))[1] == many
+    assert scanned(json.dumps({"traceEvents": odd}))[1] == odd  # Infinity is no JSON, and Python's reader takes it
+
+
 def test_a_bare_array_of_events_is_a_trace() -> None:
     assert scanned(json.dumps(EVENTS)) == ({}, EVENTS)
 

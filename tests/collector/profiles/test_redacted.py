@@ -87,6 +87,39 @@ def test_numbers_and_their_order_are_those_of_the_original(tmp_path: Path) -> No
     assert {**told, "metadata": 0, "traceName": 0} == {**original, "metadata": 0, "traceName": 0}
 
 
+def test_what_an_event_says_under_a_telling_name_is_taken_out_wherever_it_stands(tmp_path: Path) -> None:
+    arguments = {
+        "hostname": "gpu-7",
+        "user_name": "bob",
+        "api_token": "abc",
+        "HOME": "somewhere",
+        "SLURM_JOB_ID": "42 on rack 3",
+        "argv": ["train.py", "--password", "hunter2", "--lr", "1"],
+        "env": {"AWS_REGION": "eu-7", "OMP_NUM_THREADS": "2"},
+        "stream": 7,
+    }
+    event = {"ph": "X", "cat": "kernel", "name": "by bob on gpu-7", "ts": 1, "dur": 1, "args": arguments}
+    trace, copy = tmp_path / "trace.json", tmp_path / "copy.json"
+    trace.write_text(json.dumps({"traceEvents": [event]}))
+
+    redact_profile(trace, copy, Redaction())
+
+    (told,) = json.loads(copy.read_text())["traceEvents"]
+    assert told == event | {
+        "name": "by <user> on <host>",
+        "args": {
+            "hostname": "<host>",
+            "user_name": "<user>",
+            "api_token": "<secret>",
+            "HOME": "<removed>",
+            "SLURM_JOB_ID": "<removed>",
+            "argv": ["train.py", "--password", "<secret>", "--lr", "1"],
+            "env": {"AWS_REGION": "<removed>", "OMP_NUM_THREADS": "2"},
+            "stream": 7,
+        },
+    }
+
+
 def test_paths_of_packages_stay_in_call_stacks(tmp_path: Path) -> None:
     copy = tmp_path / "copy.json"
     redact_profile(DATA / "resnet50_v100_torch19.json.gz", copy, Redaction())
