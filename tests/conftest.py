@@ -4,6 +4,8 @@ fresh and migrated database per test, copied from a template.
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +20,20 @@ if TYPE_CHECKING:
     from tests.databases import Databases
 
 
-def pytest_configure() -> None:
-    """Let what tests start hear SIGINT: a shell has what it starts in the background ignore it, children too."""
+def pytest_configure(config: pytest.Config) -> None:
+    # a shell has what it starts in the background ignore SIGINT, and so would what tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("numprocesses", None):
+        # the workers have the cores already: more threads of torch's or NumPy's would only wait for each other
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    """Let garbage collection, which Streamlit forces after every run of a page, pass over all that was collected here:
+    it stays to the end, and looking through it takes half a second.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -47,6 +60,24 @@ def _has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator[Path]:
+    """Processes that have loaded torch and Triton, from which others are forked: the folder of their sockets."""
+    from tests.preloaded.client import servers, stop_servers
+
+    yield servers()
+    stop_servers()
+
+
+@pytest.fixture
+def forked_nurseries(preloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nurseries are forked too, and not this process's children."""
+    import collector.nursery
+    from tests.preloaded.client import forking
+
+    monkeypatch.setattr(collector.nursery, "subprocess", forking(preloaded))
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +115,8 @@ def database_url(databases: Databases) -> Iterator[URL]:
 @pytest.fixture
 def store(database_url: URL) -> Iterator[Engine]:
     """An engine on a fresh, migrated, empty database."""
-    from sqlalchemy import create_engine
+    from db.server.session import make_engine
 
-    engine = create_engine(database_url)
+    engine = make_engine(database_url)
     yield engine
     engine.dispose()

@@ -29,7 +29,8 @@ class Databases:
             query = text("SELECT count(*) FROM pg_database WHERE datname = :name")
             if connection.scalar(query, {"name": TEMPLATE}) == 0:
                 # nothing here has to survive a power cut
-                connection.execute(text("ALTER SYSTEM SET fsync = off"))
+                for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+                    connection.execute(text(f"ALTER SYSTEM SET {setting} = off"))
                 connection.execute(text("SELECT pg_reload_conf()"))
                 connection.execute(text(f"CREATE DATABASE {TEMPLATE}"))
                 template = create_engine(self._server_url.set(database=TEMPLATE))
@@ -44,7 +45,8 @@ class Databases:
         with self._admin.connect() as connection:
             while self._finished:
                 connection.execute(text(f"DROP DATABASE {self._finished.pop()} WITH (FORCE)"))
-            connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template}"))
+            # by files: half the work of the usual way, by the log
+            connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"))
         return self._server_url.set(database=name)
 
     def finish(self, url: URL) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from collector.measurement import Measurement
@@ -285,6 +286,7 @@ def hostile_names() -> Records:
     )
 
 
+@cache  # frozen, and ten thousand results take a second to make
 def huge() -> Records:
     base: list[Result] = []
     head: list[Result] = []

@@ -21,7 +21,7 @@ if IS_INTERPRETED:
 
     round_as_a_gpu_does()
 SHARE = "ROOFWATCH_TEST_SHARE"
-"""`1/4` in the environment selects every fourth of the interpreted tests, by their names, from the second on."""
+"""`1/2` in the environment selects every second of the interpreted tests, by their names, from the second on."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -44,6 +44,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
+
+
+@pytest.fixture
+def compilers_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty caches of this test session alone: what several launches have in common is compiled once."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(folder))
 
 
 @pytest.fixture

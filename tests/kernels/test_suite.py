@@ -136,10 +136,8 @@ def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
     ],
 )
 def test_every_launch_compiles_for_every_target_without_spilling(
-    spec: KernelSpec, implementation: Implementation, case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path
+    spec: KernelSpec, implementation: Implementation, case: Case, compilers_cache: None
 ):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path))
     facts = compile_case(spec, implementation, case)
     assert {fact.target for fact in facts} == set(DEFAULT_TARGETS)
     for fact in facts:

@@ -1,7 +1,9 @@
 """Answers that are kept: they hold while nothing has changed that decides them, and not a moment longer."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from collector.suite_run import SuiteRun
 from collector.suite_source import SuiteSource
 from tests.collector.static_suite import COPY, HEADER
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 PLAN = RunPlan(targets=("sm_90",), device="cpu")
 SUITE = (
     HEADER
@@ -32,17 +36,57 @@ SUITE = (
 
 @pytest.fixture
 def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A benchmark file, with the helper, the data file and the setting that it reads."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache" / "triton"))
-    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cache"))
-    folder = tmp_path / "suite"
-    folder.mkdir()
-    (folder / "helper.py").write_text("BLOCK = 256\n")
-    (folder / "tuned.json").write_text("{}")
-    (folder / "bench_copy.py").write_text(SUITE)
+    """A benchmark file, with the helper, the data file and the setting that it reads; nothing is known of it."""
+    return made_suite(tmp_path, monkeypatch)
+
+
+def made_suite(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    use_caches(folder, patch)
+    suite = folder / "suite"
+    suite.mkdir()
+    (suite / "helper.py").write_text("BLOCK = 256\n")
+    (suite / "tuned.json").write_text("{}")
+    (suite / "bench_copy.py").write_text(SUITE)
     other = SUITE.replace('name="kernel"', 'name="other"').replace("import helper\n", "").replace("helper.BLOCK", "512")
-    (folder / "bench_other.py").write_text(other)
-    return folder
+    (suite / "bench_other.py").write_text(other)
+    return suite
+
+
+def use_caches(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("TRITON_CACHE_DIR", str(folder / "cache" / "triton"))
+    patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
+
+
+@dataclass(frozen=True)
+class Known:
+    """A suite that was compiled before, and the facts that were found."""
+
+    suite: Path
+    facts: dict[str, StaticFacts]
+
+
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Known, Path]:
+    """A suite compiled from cold caches; and a copy of its folder, as it was right after."""
+    folder = tmp_path_factory.mktemp("known")
+    with pytest.MonkeyPatch.context() as patch:
+        suite = made_suite(folder, patch)
+        compiled, facts = compiled_now(suite)
+    assert compiled == ["kernel", "other"]
+    kept = tmp_path_factory.mktemp("kept") / "folder"
+    shutil.copytree(folder, kept)
+    return Known(suite, facts), kept
+
+
+@pytest.fixture
+def known(compiled_once: tuple[Known, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Known]:
+    """A suite that was compiled before, which the test may change, its caches too: it is put back afterwards."""
+    known, kept = compiled_once
+    folder = known.suite.parent
+    use_caches(folder, monkeypatch)
+    yield known
+    shutil.rmtree(folder)
+    shutil.copytree(kept, folder)
 
 
 def compiled_now(folder: Path) -> tuple[list[str], dict[str, StaticFacts]]:
@@ -77,47 +121,41 @@ CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]]
 }
 
 
+def test_what_has_not_changed_is_not_compiled_again(known: Known) -> None:
+    assert compiled_now(known.suite) == ([], known.facts)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_a_change_decides_is_compiled_again_and_nothing_else(
-    suite: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    known: Known, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    first, before = compiled_now(suite)
-    again, same = compiled_now(suite)
-    assert (first, again) == (["kernel", "other"], [])
-    assert same == before
-
     make, expected = CHANGES[change]
-    make(suite, monkeypatch)
-    after_change, facts = compiled_now(suite)
+    make(known.suite, monkeypatch)
+    after_change, facts = compiled_now(known.suite)
 
     assert after_change == expected
     if change not in {"a file that the launchers read", "the version of Triton", "a compiler's setting"}:
-        assert facts["kernel"] != before["kernel"]
+        assert facts["kernel"] != known.facts["kernel"]
 
 
-def test_a_damaged_entry_is_ignored(suite: Path) -> None:
-    _, before = compiled_now(suite)
-    for file in (suite.parent / "cache" / "static").rglob("*.json"):
+def test_a_damaged_entry_is_ignored(known: Known) -> None:
+    for file in (known.suite.parent / "cache" / "static").rglob("*.json"):
         file.write_bytes(file.read_bytes()[:-20])
 
-    compiled, after = compiled_now(suite)
+    compiled, after = compiled_now(known.suite)
 
     assert compiled == ["kernel", "other"]
-    assert {name: fact.code_hash for name, fact in after.items()} == {n: fact.code_hash for n, fact in before.items()}
+    assert {name: fact.code_hash for name, fact in after.items()} == {
+        name: fact.code_hash for name, fact in known.facts.items()
+    }
 
 
-def test_the_same_suite_in_another_folder_is_loaded_but_not_compiled(suite: Path, tmp_path: Path) -> None:
-    _, before = compiled_now(suite)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    for file in suite.glob("*.py"):
-        (elsewhere / file.name).write_text(file.read_text())
-    (elsewhere / "tuned.json").write_text("{}")
+def test_the_same_suite_in_another_folder_is_loaded_but_not_compiled(known: Known, tmp_path: Path) -> None:
+    for file in known.suite.glob("*.py"):
+        (tmp_path / file.name).write_text(file.read_text())
+    (tmp_path / "tuned.json").write_text("{}")
 
-    compiled, after = compiled_now(elsewhere)
-
-    assert compiled == []
-    assert after == before
+    assert compiled_now(tmp_path) == ([], known.facts)
 
 
 def test_without_the_cache_nothing_is_believed_and_nothing_kept(suite: Path) -> None:
@@ -129,24 +167,22 @@ def test_without_the_cache_nothing_is_believed_and_nothing_kept(suite: Path) -> 
 
 
 def test_facts_are_the_same_from_cold_caches_in_another_folder_and_order(
-    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, first = compiled_now(suite)
     other = tmp_path / "another" / "place"
     other.mkdir(parents=True)
-    for file in suite.iterdir():
+    for file in known.suite.iterdir():
         if file.is_file():
             name = {"bench_copy.py": "bench_z_copy.py"}.get(file.name, file.name)  # comes last there
             (other / name).write_text(file.read_text())
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cold" / "triton"))
-    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cold"))
+    use_caches(tmp_path, monkeypatch)
 
     order, second = compiled_now(other)
 
     assert order == ["other", "kernel"]
     without_times: dict[str, dict[str, int]] = {"compile_ns": {}}
     assert {name: fact.model_copy(update=without_times) for name, fact in second.items()} == {
-        name: fact.model_copy(update=without_times) for name, fact in first.items()
+        name: fact.model_copy(update=without_times) for name, fact in known.facts.items()
     }
 
 
@@ -170,16 +206,14 @@ def test_beyond_its_size_the_oldest_entries_are_forgotten(tmp_path: Path) -> Non
     assert [store.get("facts", key) is not None for key in keys] == [False, False, True, True]
 
 
-def test_a_run_believes_what_was_compiled_before_and_compiles_the_rest_once(suite: Path) -> None:
-    before, _ = compiled_now(suite)
-    source = SuiteSource(suite)
+def test_a_run_believes_what_was_compiled_before_and_compiles_the_rest_once(known: Known) -> None:
+    source = SuiteSource(known.suite)
     with Nursery() as nursery, StaticCompiler(nursery, source, timeout_s=60) as compiler:
         run = SuiteRun(source, PLAN)
         run.select(compiler.listing().info)
         again = list(compiler.compile(run.to_compile, ["sm_90"]))
         more = list(compiler.compile(run.to_compile, ["gfx942", "sm_90"]))
 
-    assert before == ["kernel", "other"]
     assert [found.was_known for found in again] == [True, True]
     assert [found.was_known for found in more] == [False, False]
     assert {tuple(fact.target for fact in found.facts) for found in more} == {("gfx942", "sm_90")}

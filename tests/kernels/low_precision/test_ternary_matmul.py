@@ -56,8 +56,7 @@ def test_rows_of_wider_matrices_are_read_where_they_lie(device: str):
 
 
 @pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
-def test_more_rows_compile_for_every_target_without_spilling(M: int, monkeypatch: pytest.MonkeyPatch, tmp_path):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_more_rows_compile_for_every_target_without_spilling(M: int, compilers_cache: None):
     case = make_case("ternary_matmul", "int8", M=M, N=1024, K=256)
     for fact in compile_case(ternary_matmul_spec, ternary_matmul_spec.implementations["triton"], case):
         assert fact.outcome is Outcome.OK, fact.message

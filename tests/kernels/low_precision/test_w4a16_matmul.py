@@ -72,8 +72,7 @@ def test_a_long_k_is_split_until_there_are_four_programs_for_each_multiprocessor
 
 
 @pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
-def test_more_rows_compile_for_every_target_without_spilling(M: int, monkeypatch: pytest.MonkeyPatch, tmp_path):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_more_rows_compile_for_every_target_without_spilling(M: int, compilers_cache: None):
     case = make_case("w4a16_matmul", "bfloat16", M=M, N=1024, K=256)
     for fact in compile_case(w4a16_matmul_spec, w4a16_matmul_spec.implementations["triton"], case):
         assert fact.outcome is Outcome.OK, fact.message
