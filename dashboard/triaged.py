@@ -44,6 +44,11 @@ class Triaged:
         return self.regression.verdict is Verdict.IMPROVED and self.regression.state is RegressionState.OPEN
 
     @property
+    def is_inconclusive(self) -> bool:
+        """Something moved, and no kernel is accused of it: the clock moved with it, for one."""
+        return self.regression.verdict is Verdict.INCONCLUSIVE and self.regression.state is RegressionState.OPEN
+
+    @property
     def settled_by(self) -> str:
         """Why it waits for nobody."""
         if self.regression.state is RegressionState.DISMISSED:

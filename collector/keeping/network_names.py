@@ -27,7 +27,7 @@ _INTERNAL_NAME = re.compile(
 _MAYBE_INTERNAL = re.compile(rf"\.{_INTERNAL}(?![\w.-])", re.IGNORECASE)
 _AUTHORITY = re.compile(
     # what is public on the web has a domain and no port; behind any other scheme stands somebody's machine or store
-    r"((?!https?://|file://)\b[a-z][a-z0-9+]*://)(?![<\[])[\w.-]+|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
+    r"((?!https?://|file://)\b[a-z][a-z0-9+]{0,30}://)(?![<\[])[\w.-]+|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
     re.IGNORECASE,
 )
 

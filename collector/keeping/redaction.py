@@ -79,7 +79,7 @@ _OF_A_PLACE = re.compile(
 """Variables that name who runs something where: each is an environment's, wherever it stands."""
 _NAMED = re.compile(r"user_?name|host_?name|\w{0,40}nodename", re.IGNORECASE)
 """Names of fields whose values tell of who or where."""
-_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}|(?<![\w.+-])[\w.+-]+@[\w-]+(?=:[/~\w])")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}|[\w-]+(?=:[/~\w]))")
 
 
 class Kind(StrEnum):

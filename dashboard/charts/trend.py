@@ -83,8 +83,8 @@ def trend_figure(
         height=rows.height_px,
         margin=MARGIN,
         hovermode="closest",
-        # drawing a box chooses the commits to show; any other way to zoom would be in no address
-        dragmode="select",
+        # a click is on a point, until the reader asks for a box: while one may be drawn, points hear no click
+        dragmode="pan",
         selectdirection="h",
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         showlegend=True,

@@ -137,9 +137,12 @@ def trend_of(project: str, change_point: ChangePoint) -> dict[str, str]:
 
 
 def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
-    improved = [one for one in found if one.is_improvement]
-    settled = [one for one in found if one.is_settled]
-    for parameter, title, rows in (("improvements", "Improvements", improved), ("settled", "Settled", settled)):
+    kinds = (
+        ("improvements", "Improvements", [one for one in found if one.is_improvement]),
+        ("inconclusive", "Inconclusive", [one for one in found if one.is_inconclusive]),
+        ("settled", "Settled", [one for one in found if one.is_settled]),
+    )
+    for parameter, title, rows in kinds:
         if not rows:
             continue
         table = view.link.unfold(f"{title}: {len(rows)}", parameter=parameter)

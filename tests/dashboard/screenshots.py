@@ -13,7 +13,7 @@ from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.served import serving
 
 _WIDTH_PX = 1_280
-_FIGURE, _TABLE = ".js-plotly-plot .main-svg", "[data-testid=stDataFrame] canvas"
+_FIGURE, _TABLE = ".js-plotly-plot .main-svg", "[data-testid=stHtml] table"
 _COLOURS = 192
 """Of a picture: as many as a page of text and lines needs, for a third of the size."""
 _SAMPLES = "base, medians of its blocks"
@@ -34,7 +34,7 @@ def take(demo: Path, images: Path) -> None:
     ):
         watched = watch(context, served.address)
         watched.open("/")
-        _save(watched, images / "dashboard.png", height_px=1_150)
+        _save(watched, images / "dashboard.png", height_px=1_150, shows=_TABLE)
         _open_one_with_times(watched)
         _save(watched, images / "regression.png", height_px=1_400)
         _follow(watched, "Trend", "Trends")

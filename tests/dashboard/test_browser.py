@@ -278,6 +278,8 @@ def draw_a_box(watched: Watched) -> None:
     assert plot is not None
     middle = plot["y"] + plot["height"] / 2
     watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
+    watched.page.get_by_role("button", name="Box Select").click()
+    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
     watched.page.mouse.down()
     watched.page.mouse.move(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
     watched.page.mouse.up()

@@ -12,7 +12,7 @@ from db.access.values import TriageState
 from db.judged.judgements import replace_regressions
 from db.judged.triage import regression_id, set_triage
 from db.storing.ingest import ingest_record
-from db.values import Cause, Regression, Suspect
+from db.values import Cause, Regression, Suspect, Verdict
 from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_regression
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history
@@ -52,6 +52,19 @@ def test_the_order_of_the_open_regressions_can_be_chosen(open_view: OpenView, st
     # what fails, and spills from nothing, have no ratio: they are more than any
     assert rows(app, judged) == [broken.summary, spills.summary, slower.summary]
     assert address(app)["order"] == ["largest change"]
+
+
+def test_what_moved_with_the_clock_accuses_nobody_and_is_listed_all_the_same(
+    open_view: OpenView, store: Engine
+) -> None:
+    judged = store_history(store)
+    moved = replace(judged[0], verdict=Verdict.INCONCLUSIVE, cause=Cause.CLOCK)
+    replace_regressions(store, PROJECT, [moved, *judged[1:]])
+    app = open_view("overview", inconclusive="open")
+    assert moved.summary not in rows(app, judged)
+    assert moved.summary in [
+        what for one in app.dataframe if "reason" in one.value.columns for what in one.value["what"]
+    ]
 
 
 def test_an_alert_comes_before_what_nobody_has_to_be_called_for(open_view: OpenView, store: Engine) -> None:

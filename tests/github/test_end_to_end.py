@@ -96,7 +96,7 @@ def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_once_merged_wh
 
     (check_run,) = github.check_runs.values()
     assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
-    assert check_run["output"]["title"] == "regressed: 1 regressed"
+    assert check_run["output"]["title"] == "regressed: 1 regressed; 1 result less accurate"
     assert check_run["details_url"].endswith("/actions/runs/4242")
     (beside,) = check_run["annotations"]
     line = (checkout / beside["path"]).read_text().splitlines()[beside["start_line"] - 1]

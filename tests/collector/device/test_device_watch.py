@@ -253,7 +253,8 @@ def test_a_run_that_was_cut_short_keeps_what_each_of_its_processes_saw(
 
     assert before.telemetry is not None
     assert after.telemetry is not None
-    told, own_count = after.telemetry, after.telemetry.sm_clock_mhz.index(1410)
+    told, own_count = after.telemetry, after.telemetry.sm_clock_mhz.index(None)
+    assert told.sm_clock_mhz[own_count + 1] == 1410, "of the time in between nothing is known"
     assert 0 < own_count <= len(before.telemetry.offset_ms)
     assert told.started_at == before.telemetry.started_at
     assert told.offset_ms[:own_count] == before.telemetry.offset_ms[:own_count]

@@ -154,3 +154,11 @@ def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() 
     assert told.model_copy(update={"measurements": record.measurements, "environment": record.environment}) == record
     assert without_author(told, HERE).commit.author == ""
     assert without_author(told, Redaction(kept=EVERYTHING)) == told
+
+
+@pytest.mark.parametrize("unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-"])
+def test_a_word_without_an_end_is_gone_through_once(unit: str) -> None:
+    """As long as this one, a pattern that begins anew at each of its letters takes minutes."""
+    word = unit * (400_000 // len(unit))
+
+    assert Redaction().text(word) == word

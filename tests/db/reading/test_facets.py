@@ -60,4 +60,4 @@ def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_com
 
 def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
     ingest_record(store, make_record(project="another/project"))
-    assert read(store) == Facets((), {}, ())
+    assert read(store) == Facets((), {}, (), projects=("another/project",))
