@@ -12,14 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ci.error_floor import error_floor
 from ci.reason import Reason
 from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import Accuracy
-
-_SINGLE_ROUNDING, _DOUBLE_ROUNDING = 2.0**-24, 2.0**-53
-"""Unit roundoffs of float32 and float64. Kernels add up in float32, whatever they read and write: an error below its
-rounding is the luck of one rounding, most of all where the result is a single number."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +66,11 @@ def find_error_moves(base: RunRecord, head: RunRecord, *, relative_change: float
 
 def _moves_of(base: Accuracy, head: Accuracy, limit: float) -> Sequence[ErrorMove]:
     errors = {tensor.tensor: tensor.rmse_ratio for tensor in base.tensors}
-    rounding = _DOUBLE_ROUNDING if "/float64/" in head.case_id else _SINGLE_ROUNDING
+    floor = error_floor(head.case_id)
     found = []
     for tensor in head.tensors:
         before, after = errors.get(tensor.tensor), tensor.rmse_ratio
-        if before is None or before == after or max(before, after) <= rounding:
+        if before is None or before == after or max(before, after) <= floor:
             continue
         reason = Reason.LESS_ACCURATE if after > before else Reason.MORE_ACCURATE
         move = ErrorMove(head.case_id, head.implementation, tensor.tensor, before, after, reason)

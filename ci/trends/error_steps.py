@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci import detect
+from ci.error_floor import error_floor
 from ci.explain import NEAR_RUNS, Around, explain_error
 from ci.thresholds import Thresholds
 from ci.trends.compiled_changes import CompiledHistory
@@ -47,7 +48,13 @@ class ErrorSteps:
             statistics.median(point.value for point in points if point.value is not None)
             for points in self.points.values()
         ]
-        self.steps = find_error_steps(self.values, thresholds)
+        floor = error_floor(key.case_id)
+        self.steps = [
+            step
+            for step in find_error_steps(self.values, thresholds)
+            # what was exact all the time and no longer is, such as a copy, lost something however small
+            if not step.before or max(step.before, step.after) > floor
+        ]
 
     def findings(self, compiled: CompiledHistory) -> Iterator[TrendFinding]:
         """Every step."""

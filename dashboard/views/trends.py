@@ -110,8 +110,8 @@ def _explain(trend: Trend) -> None:
     st.caption(
         "Whiskers reach from the first to the third quartile of the samples. A run that failed has no value and "
         "stands in a strip of its own. Vertical lines are stored change points; shaded bands begin where versions, the "
-        f"driver or the machine changed; this page judges nothing. A click on a point tells of its commit. *Box Select* "
-        f"on the figure shows the stretch that a box is drawn over, until *Commits* says all again.{thinned}"
+        f"driver or the machine changed; this page judges nothing. A click on a point tells of its commit. *Box "
+        f"Select* on the figure shows the stretch that a box is drawn over, until *Commits* says all again.{thinned}"
     )
 
 

@@ -36,8 +36,8 @@ def moves(base: Accuracy, head: Accuracy, *, of_head: dict[str, Any] | None = No
         (0.0, 1e-6, Reason.LESS_ACCURATE),
         (1e-6, 0.0, Reason.MORE_ACCURATE),
         (0.0, 0.0, None),
-        (1e-9, 5e-8, None),
-        (1e-9, 7e-8, Reason.LESS_ACCURATE),
+        (1e-9, 1e-7, None),
+        (1e-9, 2e-7, Reason.LESS_ACCURATE),
     ],
 )
 def test_an_error_that_half_as_much_was_added_to_is_told_unless_one_rounding_is_as_large(
@@ -107,10 +107,10 @@ def test_it_is_told_and_fails_nothing() -> None:
 
 
 def test_an_exact_result_has_no_factor() -> None:
-    move = ErrorMove(CASE_ID, "eager", "out", 0.0, 1e-7, Reason.LESS_ACCURATE)
+    move = ErrorMove(CASE_ID, "eager", "out", 0.0, 2e-7, Reason.LESS_ACCURATE)
 
     assert move.log_factor == math.inf
     (told,) = find_error_moves(
-        *make_records([make_accuracy(rmse_ratio=0.0)], [make_accuracy(rmse_ratio=1e-7)]), relative_change=0.5
+        *make_records([make_accuracy(rmse_ratio=0.0)], [make_accuracy(rmse_ratio=2e-7)]), relative_change=0.5
     )
     assert told == move

@@ -65,8 +65,18 @@ def test_errors_that_vary_from_run_to_run_make_a_suspicion_that_calls_nobody() -
         [*[1e-7] * 10, 1e-5, 1e-5, *[1e-7] * 10],
         [1e-7],
         [],
+        [*[4e-8] * 10, *[9e-8] * 10],
     ],
-    ids=["equal", "exact", "two in turn", "by less than half", "two that differ", "one", "none"],
+    ids=[
+        "equal",
+        "exact",
+        "two in turn",
+        "by less than half",
+        "two that differ",
+        "one",
+        "none",
+        "within the spacing of float32",
+    ],
 )
 def test_what_did_not_get_worse_by_half_for_three_commits_is_not_told(values: list[float]) -> None:
     assert judge_history([errors(*values)]) == []
