@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ci.series.levels import Fit, fit_levels, penalty
 from ci.series.noise import MAD_TO_DEVIATION, Values, bins_of, median
+from ci.series.segmentation import MAX_BOUNDARIES
 
 MIN_SEGMENT = 3
 """Values in the shortest level: one or two values that differ are outliers until a third agrees."""
@@ -226,7 +227,8 @@ class _Steps:
     def _settle(self, starts: list[int]) -> list[int]:
         """Move the boundaries to their cheapest positions, all at once.
 
-        A value halfway belongs to the higher level, so that a mirrored series gives mirrored positions.
+        None goes farther than the next place that the fit has tried, and found dearer under all it knows. A value
+        halfway belongs to the higher level, so that a mirrored series gives mirrored positions.
         """
         edges = [0, *starts, len(self._values)]
         moved = [self._cheapest(*bounds) for bounds in zip(edges, edges[1:], edges[2:], strict=False)]
@@ -239,9 +241,21 @@ class _Steps:
             return boundary  # the values around it say less than the jump between them, which the fit has weighed
         costs = self._position_costs(start, boundary, end, self._learnt_loss)
         first = start + self._min_segment
+        low, high = self._tried_around(boundary)
+        costs[: max(low - first, 0)] = np.inf
+        costs[max(high + 1 - first, 0) :] = np.inf
         ties = np.flatnonzero(costs <= costs.min() + 1e-9)
         rises = self._level(boundary, end) > self._level(start, boundary)
         return first + int(ties[0] if rises else ties[-1])
+
+    def _tried_around(self, boundary: int) -> tuple[int, int]:
+        """The nearest places on either side at which the fit has tried a boundary; all, where it tried each."""
+        if len(self._values) <= MAX_BOUNDARIES:
+            return 0, len(self._values)
+        places = self._fit.places
+        before = places[places < boundary]
+        after = places[places > boundary]
+        return (int(before[-1]) if len(before) else 0, int(after[0]) if len(after) else len(self._values))
 
     def _position_costs(self, start: int, boundary: int, end: int, loss: Callable[[Values], Values]) -> Values:
         """Cost of putting the boundary of two neighbouring levels at each position that leaves both long enough."""
