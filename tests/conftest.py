@@ -28,6 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are told by their length: what was packed may hold the second at which it was, and pytest's workers, which
+    collect one after the other, must come to the same names.
+    """
+    return f"{argname}-{len(val)}-bytes" if isinstance(val, bytes) else None
+
+
 def pytest_collection_finish() -> None:
     """Let garbage collection, which Streamlit forces after every run of a page, pass over all that was collected here:
     it stays to the end, and looking through it takes half a second.
