@@ -28,8 +28,7 @@ from sqlalchemy.orm import Session
 
 from bench.hurried_server import has_indexes, hurrying
 from bench.made_up_store import DEEP, WIDE, fill, settle
-from db.queries import run_detail
-from db.reading.comparing import find_runs_to_compare
+from db.reading.comparing import read_runs_of_commits
 from db.reading.series import read_series
 from db.server import migrate
 from db.server.session import make_engine, open_store
@@ -188,9 +187,7 @@ def _ask_comparison(session: Session, rng: random.Random, millions: int) -> None
         ).scalar_one()
         for place in places
     ]
-    for run_id in find_runs_to_compare(session, project, *shas):
-        detail = run_detail(session, str(run_id))
-        assert detail is not None
+    for detail in read_runs_of_commits(session, project, *shas):
         assert len(detail.cases) == WIDE.series_count
 
 

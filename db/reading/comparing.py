@@ -56,7 +56,7 @@ def read_kernel_of_run(session: Session, run_id: UUID, kernel: str) -> RunRecord
 
 
 def read_runs_of_commits(session: Session, project: str, base_sha: str, head_sha: str) -> tuple[RunDetail, RunDetail]:
-    """What the runs found that speak for two commits, in one statement; of the base the one on the runner class of the
+    """What the runs found that speak for two commits, in two statements; of the base the one on the runner class of the
     head, where there is such a run.
 
     Raises:
@@ -74,7 +74,7 @@ def read_runs_of_commits(session: Session, project: str, base_sha: str, head_sha
 
 
 def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail, RunDetail]:
-    """What two runs found, in one statement.
+    """What two runs found, in two statements.
 
     Raises:
         StoreError: there is no such run.

@@ -1,16 +1,18 @@
-"""What one run measured, a case and implementation at a time."""
+"""What runs measured, a case and implementation at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import date
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ScalarSelect, Select, func, select
+import orjson
+from sqlalchemy import ARRAY, Integer, Select, SmallInteger, Text, any_, cast, func, select, type_coerce
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
-from db.reading.documents import Document, document_of
+from db.reading.stacked import Stacked
 from db.storing.measurements import bound_of
 from db.tables.records import (
     AccuracyRow,
@@ -23,107 +25,141 @@ from db.tables.records import (
 )
 from db.values import MeasuredCase
 
+Rows = Sequence[tuple[Any, ...]]
+
+
+class RunPlace(NamedTuple):
+    """Where the results of a run are, and of what they are.
+
+    Who asks for them says the day as a value: so Postgres looks at one partition when it plans, not at all.
+    """
+
+    number: int
+    measured_on: date
+    series_ids: Sequence[int]
+
+
+PLACE = (RunRow.number, RunRow.measured_on, RunRow.series_ids)
+"""The columns that a `RunPlace` is made of."""
+
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
     """Those of the run with this id, which must be there."""
-    query = select(RunRow.series_ids, *documents_of_cases()).where(RunRow.run_id == run_id)
-    series_ids, *documents = session.execute(query).one()
-    return measured_cases(series_ids, documents)
+    places = [RunPlace._make(session.execute(select(*PLACE).where(RunRow.run_id == run_id)).one())]
+    stacked = Stacked(queries_of_cases(places))
+    return measured_cases(places, stacked.rows(session.execute(stacked.statement())))[0]
 
 
-def documents_of_cases() -> list[ScalarSelect[Any]]:
-    """What `measured_cases` makes its values of, as columns of a statement about runs."""
-    queries = {"measured": _measured(), "checks": _check_outcomes(), "errors": _worst_errors()}
-    return [document_of(query, RunRow, name=name) for name, query in queries.items()]
-
-
-def measured_cases(series_ids: Sequence[int], documents: Sequence[Document | None]) -> tuple[MeasuredCase, ...]:
-    """In the order of the record.
-
-    Args:
-        series_ids: Of the run.
-        documents: The columns of `documents_of_cases`.
+def queries_of_cases(places: Sequence[RunPlace]) -> dict[str, Select[*tuple[Any, ...]]]:
+    """What `measured_cases` makes its values of: of what the measurements of all the runs are, looked up once, and what
+    each run found.
     """
-    measured, checks, errors = (document or [] for document in documents)
-    rows = {row["series_id"]: row for row in measured}
-    outcomes = {_subject(row): Outcome(row["outcome"]) for row in checks}
-    # what is no number comes as text
-    worst = {_subject(row): float(row["rmse_ratio"]) for row in errors if row["rmse_ratio"] is not None}
-    return tuple(
-        _measured_case(rows[series_id], outcomes.get(_subject(rows[series_id])), worst.get(_subject(rows[series_id])))
-        for series_id in series_ids
-    )
+    parts = {"measured": _measured, "checks": _check_outcomes, "errors": _worst_errors}
+    found = {f"{part}_{at}": ask(place) for at, place in enumerate(places) for part, ask in parts.items()}
+    return {"subjects": _subjects(places), **found}
 
 
-def _subject(row: Mapping[str, Any]) -> tuple[int, str]:
-    return row["case_row_id"], row["implementation"]
+def measured_cases(places: Sequence[RunPlace], rows: Mapping[str, Rows]) -> list[tuple[MeasuredCase, ...]]:
+    """Those of each run, in the order of its record; `rows` are those of `queries_of_cases`, by name."""
+    subject_of = {
+        series_id: (case_row_id, implementation, case_id, kernel, orjson.loads(shape), *more)
+        for series_id, case_row_id, implementation, case_id, kernel, shape, *more in rows["subjects"]
+    }
+    return [
+        _cases_of_run(place, subject_of, rows[f"measured_{at}"], rows[f"checks_{at}"], rows[f"errors_{at}"])
+        for at, place in enumerate(places)
+    ]
 
 
-def _measured_case(row: Mapping[str, Any], accuracy_outcome: Outcome | None, rmse_ratio: float | None) -> MeasuredCase:
-    return MeasuredCase(
-        case_id=row["case_id"],
-        kernel=row["kernel"],
-        family=row["family"],
-        shape=row["shape"],
-        dtype=row["dtype"],
-        direction=row["direction"],
-        flop_count=row["flop_count"],
-        memory_bytes=row["memory_bytes"],
-        implementation=row["implementation"],
-        outcome=Outcome(MeasurementRow.outcome.type.words[row["outcome"]]),
-        message=row["message"],
-        median_ns=row["median_ns"],
-        low_ns=row["low_ns"],
-        high_ns=row["high_ns"],
-        sample_count=row["sample_count"] or 0,
-        bound=bound_of(is_memory_bound=row["is_memory_bound"]),
-        utilisation=row["utilisation"],
-        rmse_ratio=rmse_ratio,
-        accuracy_outcome=accuracy_outcome,
-    )
+def _cases_of_run(
+    place: RunPlace, subject_of: Mapping[int, tuple[Any, ...]], measured: Rows, checks: Rows, errors: Rows
+) -> tuple[MeasuredCase, ...]:
+    words = [Outcome(word) for word in MeasurementRow.outcome.type.words]
+    value_of = {series_id: values for series_id, *values in measured}
+    outcomes = {(case_row_id, implementation): Outcome(outcome) for case_row_id, implementation, outcome in checks}
+    worst = {(case_row_id, implementation): rmse_ratio for case_row_id, implementation, rmse_ratio in errors}
+    cases = []
+    for series_id in place.series_ids:
+        case_row_id, implementation, case_id, kernel, shape, dtype, direction, family, flop_count, memory_bytes = (
+            subject_of[series_id]
+        )
+        outcome, message, median_ns, low_ns, high_ns, sample_count, is_memory_bound, utilisation = value_of[series_id]
+        cases.append(
+            MeasuredCase(
+                case_id=case_id,
+                kernel=kernel,
+                family=family,
+                shape=shape,
+                dtype=dtype,
+                direction=direction,
+                flop_count=flop_count,
+                memory_bytes=memory_bytes,
+                implementation=implementation,
+                outcome=words[outcome],
+                message=message,
+                median_ns=median_ns,
+                low_ns=low_ns,
+                high_ns=high_ns,
+                sample_count=sample_count or 0,
+                bound=bound_of(is_memory_bound=is_memory_bound),
+                utilisation=utilisation,
+                rmse_ratio=worst.get((case_row_id, implementation)),
+                accuracy_outcome=outcomes.get((case_row_id, implementation)),
+            )
+        )
+    return tuple(cases)
 
 
-def _measured() -> Select[Any]:
-    table = MeasurementRow
+def _subjects(places: Sequence[RunPlace]) -> Select[*tuple[Any, ...]]:
+    series_ids = ",".join(map(str, sorted(set().union(*(place.series_ids for place in places)))))
+    # Postgres does not look into a list that a query gives: of one that it sees it looks at each of thousands when it
+    # plans, and then reads large tables from end to end rather than to look up so many
+    listed = select(func.unnest(cast(func.string_to_array(series_ids, ","), ARRAY(Integer)))).scalar_subquery()
     return (
         select(
-            table.series_id,
+            SeriesRow.id,
             CaseRow.id.label("case_row_id"),
-            CaseRow.name.label("case_id"),
+            SeriesRow.implementation,
+            CaseRow.name,
             CaseRow.kernel,
-            CaseRow.shape,
+            cast(CaseRow.shape, Text).label("shape"),
             CaseRow.dtype,
             CaseRow.direction,
             CaseVersionRow.family,
             CaseVersionRow.flop_count,
             CaseVersionRow.memory_bytes,
-            SeriesRow.implementation,
-            table.outcome,
-            table.message,
-            table.median_ns,
-            table.q1_ns.label("low_ns"),
-            table.q3_ns.label("high_ns"),
-            table.sample_count,
-            table.is_memory_bound,
-            table.utilisation,
         )
-        .join(SeriesRow, SeriesRow.id == table.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(table.measured_on == RunRow.measured_on, table.run_number == RunRow.number)
+        .where(SeriesRow.id == any_(func.array(listed)))
     )
 
 
-def _check_outcomes() -> Select[int, str, str]:
-    return select(AccuracyRow.case_id.label("case_row_id"), AccuracyRow.implementation, AccuracyRow.outcome).where(
-        AccuracyRow.measured_on == RunRow.measured_on, AccuracyRow.run_number == RunRow.number
+def _measured(place: RunPlace) -> Select[*tuple[Any, ...]]:
+    table = MeasurementRow
+    return select(
+        table.series_id,
+        type_coerce(table.outcome, SmallInteger).label("outcome"),
+        table.message,
+        table.median_ns,
+        table.q1_ns.label("low_ns"),
+        table.q3_ns.label("high_ns"),
+        table.sample_count,
+        table.is_memory_bound,
+        table.utilisation,
+    ).where(table.measured_on == place.measured_on, table.run_number == place.number)
+
+
+def _check_outcomes(place: RunPlace) -> Select[int, str, str]:
+    return select(AccuracyRow.case_id, AccuracyRow.implementation, AccuracyRow.outcome).where(
+        AccuracyRow.measured_on == place.measured_on, AccuracyRow.run_number == place.number
     )
 
 
-def _worst_errors() -> Select[int, str, float]:
+def _worst_errors(place: RunPlace) -> Select[int, str, float]:
     table = TensorErrorRow
     return (
-        select(table.case_id.label("case_row_id"), table.implementation, func.max(table.rmse_ratio).label("rmse_ratio"))
-        .where(table.measured_on == RunRow.measured_on, table.run_number == RunRow.number)
+        select(table.case_id, table.implementation, func.max(table.rmse_ratio).label("rmse_ratio"))
+        .where(table.measured_on == place.measured_on, table.run_number == place.number)
         .group_by(table.case_id, table.implementation)
     )

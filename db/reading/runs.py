@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select
-from sqlalchemy.orm import Session, undefer
+import orjson
+from sqlalchemy import ColumnElement, Select, Text, and_, cast, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from collector.part import Outcome
 from db.projects import is_quarantine, quarantine_name, record_name
-from db.reading.documents import document_of
-from db.reading.measured_cases import documents_of_cases, measured_cases
+from db.reading.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases
+from db.reading.stacked import Stacked
 from db.tables.records import (
     CaseRow,
     CeilingRow,
@@ -30,6 +31,10 @@ NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
 """Which run speaks for others: one of a clean work tree before a dirty one, and one by itself before a side of a pair,
 which measures fewer cases; then the newest."""
+_OF_SUMMARY = (
+    *(RunRow.run_id, RunRow.started_at, RunRow.finished_at),
+    *(RunRow.harness_version, RunRow.is_dirty, RunRow.outcome_counts),
+)
 
 
 def list_projects(session: Session) -> list[str]:
@@ -79,30 +84,35 @@ def run_detail(session: Session, run_id: str) -> RunDetail | None:
 
 
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
-    """Everything that some runs found, the newest first, in one statement.
+    """Everything that some runs found, the newest first, in two statements however many they are.
 
     Args:
         session: Of the store.
         condition: On runs, commits and environments that leaves few runs.
     """
-    documents = [
-        document_of(_ceilings(), RunRow, name="ceilings"),
-        document_of(_static_facts(), RunRow, name="static_facts"),
-        *documents_of_cases(),
-    ]
-    query = _runs().add_columns(*documents).options(undefer(RunRow.series_ids)).where(condition).order_by(*NEWEST_FIRST)
+    query = _runs(*PLACE).where(condition).order_by(*NEWEST_FIRST)
+    runs = session.execute(query).all()
+    if not runs:
+        return []
+    places = [RunPlace._make(getattr(run, column.key) for column in PLACE) for run, *_ in runs]
+    roofs = {f"ceilings_{at}": _ceilings(run) for at, (run, *_) in enumerate(runs)}
+    codes = {f"codes_{at}": _static_facts(place) for at, place in enumerate(places)}
+    stacked = Stacked({**queries_of_cases(places), **roofs, **codes})
+    rows = stacked.rows(session.execute(stacked.statement()))
+    cases = measured_cases(places, rows)
     return [
         RunDetail(
             summary=_summary(*run),
-            ceilings=tuple(CeilingValue(**row) for row in ceilings or ()),
-            cases=measured_cases(run[0].series_ids, cases),
-            static_rows=tuple(_static_row(row) for row in static_facts or ()),
+            ceilings=tuple(CeilingValue(*row) for _, *row in sorted(rows[f"ceilings_{at}"], key=itemgetter(0))),
+            cases=cases[at],
+            static_rows=tuple(_static_row(*row) for _, *row in sorted(rows[f"codes_{at}"], key=itemgetter(0))),
         )
-        for run, ceilings, static_facts, cases in ((row[:5], row[5], row[6], row[7:]) for row in session.execute(query))
+        for at, run in enumerate(runs)
     ]
 
 
-def _runs() -> Select[RunRow, CommitRow, str, str, str]:
+def _runs(*more: InstrumentedAttribute[Any]) -> Select[RunRow, CommitRow, str, str, str]:
+    """With what a summary tells of a run, and some columns more: its lists have thousands of numbers."""
     return (
         select(
             RunRow,
@@ -114,6 +124,7 @@ def _runs() -> Select[RunRow, CommitRow, str, str, str]:
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .options(load_only(*_OF_SUMMARY, *more))
     )
 
 
@@ -137,29 +148,37 @@ def _summary(run: RunRow, commit: CommitRow, name: str, runner_class: str, devic
     )
 
 
-def _ceilings() -> Select[str, str | None, str | None, float]:
+def _ceilings(run: RunRow) -> Select[*tuple[Any, ...]]:
     """Those that were measured: the datasheet's are no roof of what was measured beside them."""
-    return (
-        select(CeilingRow.resource, CeilingRow.level, CeilingRow.dtype, CeilingRow.per_s)
-        .where(CeilingRow.run_id == RunRow.run_id, CeilingRow.source == "measured")
-        .order_by(CeilingRow.position)
+    return select(CeilingRow.position, CeilingRow.resource, CeilingRow.level, CeilingRow.dtype, CeilingRow.per_s).where(
+        CeilingRow.run_id == run.run_id, CeilingRow.source == "measured"
     )
 
 
-def _static_facts() -> Select[Any]:
+def _static_facts(place: RunPlace) -> Select[*tuple[Any, ...]]:
     table = StaticFactRow
     return (
         select(
-            *(CaseRow.name.label("case_id"), table.implementation, table.function, table.target, table.outcome),
-            *(table.message, table.configuration, table.registers, table.spilled_registers, table.local_bytes),
-            *(table.shared_bytes, table.code_bytes, table.code_hash),
+            CompilationRow.position,
+            *(CaseRow.name, table.implementation, table.function, table.target, table.outcome, table.message),
+            *(cast(table.configuration, Text).label("configuration"), table.registers, table.spilled_registers),
+            *(table.local_bytes, table.shared_bytes, table.code_bytes, table.code_hash),
         )
         .join(CompilationRow, CompilationRow.static_fact_id == table.id)
         .join(CaseRow, CaseRow.id == table.case_id)
-        .where(CompilationRow.measured_on == RunRow.measured_on, CompilationRow.run_number == RunRow.number)
-        .order_by(CompilationRow.position)
+        .where(CompilationRow.measured_on == place.measured_on, CompilationRow.run_number == place.number)
     )
 
 
-def _static_row(row: Mapping[str, Any]) -> StaticRow:
-    return StaticRow(**{**row, "outcome": Outcome(row["outcome"])})
+def _static_row(
+    case_id: str,
+    implementation: str,
+    function: str,
+    target: str,
+    outcome: str,
+    message: str | None,
+    configuration: str,
+    *figures: Any,
+) -> StaticRow:
+    said = (message, orjson.loads(configuration))
+    return StaticRow(case_id, implementation, function, target, Outcome(outcome), *said, *figures)
