@@ -92,13 +92,8 @@ def _session() -> Iterator[Session]:
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
-def list_projects() -> Sequence[str]:
-    with _session() as session:
-        return queries.list_projects(session)
-
-
-@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
-def read_facets(project: str) -> Facets:
+def read_facets(project: str | None) -> Facets:
+    """Of the first project where none is named."""
     with _session() as session:
         return queries.read_facets(session, project)
 
@@ -112,9 +107,8 @@ def _configured_ownership() -> Ownership:
         return Ownership()
 
 
-def read_owners(project: str) -> dict[str, tuple[str, ...]]:
+def owners_of(facets: Facets) -> dict[str, tuple[str, ...]]:
     """Who owns each kernel; only those that somebody is known to own."""
-    facets = read_facets(project)
     ownership = replace(_configured_ownership(), source_paths=facets.source_files)
     found = {kernel: ownership.owners_of([kernel]) for kernel in {case.kernel for case in facets.cases}}
     return {kernel: owners for kernel, owners in found.items() if owners}

@@ -18,6 +18,7 @@ from dashboard.reader import reader_zone
 from dashboard.source_links import SourceLinks
 from dashboard.wording import code_span
 from dashboard.zone import zone_title
+from db.reading.facet_values import Facets
 from roofwatch.settings import load_settings
 
 _REMEMBERED_PROJECT = "project"
@@ -53,9 +54,10 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     with heading.container(gap=None):
         st.title(title, anchor=False)
         st.caption(f"{question} Times: {zone_title(zone)}.")
-    # an address names its project, and then one question tells of all projects too
+    # one question tells of the project and of all others too
     asked = st.query_params.get("project", st.session_state.get(_REMEMBERED_PROJECT))
-    projects = data.list_projects() if asked is None else data.read_facets(asked).projects
+    facets = data.read_facets(asked)
+    projects = facets.projects
     if not projects:
         say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
@@ -70,7 +72,9 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         )
         # an unkeyed copy, since the choice itself is forgotten when another view opens
         st.session_state[_REMEMBERED_PROJECT] = project
-        filters = _choose_filters(link, project, panel)
+        if project != (asked or projects[0]):
+            facets = data.read_facets(project)
+        filters = _choose_filters(link, facets, panel)
         show_sign_in(line)
         sources = SourceLinks.of_project(load_settings().repository_url, project)
         yield View(project, link, filters, zone, sources)
@@ -78,8 +82,8 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         link.write()
 
 
-def _choose_filters(link: Permalink, project: str, panel: DeltaGenerator) -> Filters:
-    facets, owners = data.read_facets(project), data.read_owners(project)
+def _choose_filters(link: Permalink, facets: Facets, panel: DeltaGenerator) -> Filters:
+    owners = data.owners_of(facets)
     options = options_of(facets, owners)
     remembered: dict[str, list[str]] = st.session_state.get(_REMEMBERED_FILTERS, {})
     chosen = {

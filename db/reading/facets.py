@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import CTE, ScalarSelect, func, select
+from sqlalchemy import CTE, ColumnElement, ScalarSelect, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 from sqlalchemy.orm import Session
 
-from db.projects import is_quarantine
+from db.projects import QUARANTINE, is_quarantine
 from db.reading.facet_values import CaseFacet, Facets
 from db.tables.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
@@ -17,17 +17,22 @@ _RECENT_RUNS = 12
 """Runs that are asked what they know of their cases: the newest of each runner are among them, and they stay few."""
 
 
-def read_facets(session: Session, project: str) -> Facets:
+def read_facets(session: Session, project: str | None) -> Facets:
     """By what a project can be narrowed, and what others there are, in one statement; nothing of it where there is no
     such project.
+
+    Args:
+        session: Of the store.
+        project: Its name; none for the first of all.
     """
-    recent = _recent_runs(project)
+    is_asked = ProjectRow.name == (_first_project() if project is None else project)
+    recent = _recent_runs(is_asked)
     statement = select(
-        _cases(project, recent),
-        _branches(project),
-        _runner_classes(project),
+        _cases(is_asked, recent),
+        _branches(is_asked),
+        _runner_classes(is_asked),
         _source_lines(recent),
-        _commit_count(project),
+        _commit_count(is_asked),
         _projects(),
     )
     cases, branches, runner_classes, source_lines, commit_count, projects = session.execute(statement).one()
@@ -62,19 +67,19 @@ def _newest_files(lines_of_runs: Sequence[Iterable[Mapping[str, Any]] | None]) -
     return files
 
 
-def _recent_runs(project: str) -> CTE:
+def _recent_runs(is_asked: ColumnElement[bool]) -> CTE:
     return (
         select(RunRow.case_version_ids, RunRow.started_at, RunRow.unread_fields["source_lines"].label("source_lines"))
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .where(ProjectRow.name == project)
+        .where(is_asked)
         .order_by(RunRow.started_at.desc())
         .limit(_RECENT_RUNS)
         .cte("recent")
     )
 
 
-def _cases(project: str, recent: CTE) -> ScalarSelect[Any]:
+def _cases(is_asked: ColumnElement[bool], recent: CTE) -> ScalarSelect[Any]:
     """Every case, with its family and tags as the newest run knew it that is asked."""
     newest = (
         select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags)
@@ -89,7 +94,7 @@ def _cases(project: str, recent: CTE) -> ScalarSelect[Any]:
         .select_from(CaseRow)
         .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .outerjoin(newest, newest.c.case_id == CaseRow.id)
-        .where(ProjectRow.name == project)
+        .where(is_asked)
         .scalar_subquery()
     )
 
@@ -100,16 +105,26 @@ def _source_lines(recent: CTE) -> ScalarSelect[Any]:
     return select(func.json_agg(newest_first)).select_from(recent).scalar_subquery()
 
 
-def _branches(project: str) -> ScalarSelect[Any]:
+def _branches(is_asked: ColumnElement[bool]) -> ScalarSelect[Any]:
     by_branch = (
         select(RunRow.branch, func.array_agg(CommitRow.sha.distinct()).label("shas"))
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .where(ProjectRow.name == project, RunRow.branch.is_not(None))
+        .where(is_asked, RunRow.branch.is_not(None))
         .group_by(RunRow.branch)
         .subquery()
     )
     return select(func.json_agg(func.json_build_array(by_branch.c.branch, by_branch.c.shas))).scalar_subquery()
+
+
+def _first_project() -> ScalarSelect[str]:
+    return (
+        select(ProjectRow.name)
+        .where(~ProjectRow.name.endswith(QUARANTINE, autoescape=True))
+        .order_by(ProjectRow.name)
+        .limit(1)
+        .scalar_subquery()
+    )
 
 
 def _projects() -> ScalarSelect[Any]:
@@ -117,23 +132,23 @@ def _projects() -> ScalarSelect[Any]:
     return select(func.json_agg(aggregate_order_by(ProjectRow.name, ProjectRow.name))).scalar_subquery()
 
 
-def _commit_count(project: str) -> ScalarSelect[int]:
+def _commit_count(is_asked: ColumnElement[bool]) -> ScalarSelect[int]:
     return (
         select(func.count())
         .select_from(CommitRow)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .where(ProjectRow.name == project)
+        .where(is_asked)
         .scalar_subquery()
     )
 
 
-def _runner_classes(project: str) -> ScalarSelect[Any]:
+def _runner_classes(is_asked: ColumnElement[bool]) -> ScalarSelect[Any]:
     return (
         select(func.json_agg(EnvironmentRow.runner_class.distinct()))
         .select_from(RunRow)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
-        .where(ProjectRow.name == project)
+        .where(is_asked)
         .scalar_subquery()
     )

@@ -19,6 +19,7 @@ from db.bisections.values import BisectionRange
 from db.errors import StoreError
 from db.judged.judgements import replace_regressions
 from db.judged.triage import regression_id, set_triage
+from db.reading.facet_values import Facets
 from db.storing.ingest import ingest_record
 from tests.builders import (
     PROJECT,
@@ -72,7 +73,7 @@ def statements(everything: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[lis
     """What the database was asked; the dashboard is open, and remembers nothing."""
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", everything.render_as_string(hide_password=False))
     forget_everything()
-    data.list_projects()
+    data.read_facets(None)
     seen: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -84,7 +85,7 @@ def statements(everything: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[lis
     forget_everything()
 
 
-def _refuse() -> list[str]:
+def _refuse(_project: str | None) -> Facets:
     raise StoreError("the pages are known now")
 
 
@@ -121,7 +122,7 @@ def test_a_view_asks_six_times_at_most(
     monkeypatch.setattr("dashboard.views.trends._WINDOWS", ("3", "100", "all"))
     app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=60)
     with monkeypatch.context() as patched:
-        patched.setattr(data, "list_projects", _refuse)
+        patched.setattr(data, "read_facets", _refuse)
         app.run()
     app.switch_page(f"views/{view}.py")
     for parameter, value in asked.items():

@@ -14,6 +14,7 @@ import dashboard.app
 from collector.record import RunRecord
 from dashboard import data
 from db.errors import StoreError
+from db.reading.facet_values import Facets
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import store_gpu_history
 from tests.databases import TEMPLATE, Databases
@@ -26,7 +27,7 @@ def open_view(open_view: OpenView, monkeypatch: pytest.MonkeyPatch) -> OpenView:
     def open_it(view: str, **asked: str) -> AppTest:
         app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=60)
         with monkeypatch.context() as patched:
-            patched.setattr(data, "list_projects", _refuse)
+            patched.setattr(data, "read_facets", _refuse)
             app.run()
         app.switch_page(f"views/{view}.py")
         app.query_params.clear()
@@ -58,7 +59,7 @@ def records(
     return found
 
 
-def _refuse() -> list[str]:
+def _refuse(_project: str | None) -> Facets:
     raise StoreError("not asked for")
 
 

@@ -14,7 +14,7 @@ from tests.builders import PROJECT, make_case, make_commit, make_environment, ma
 SOFTMAX = "softmax/n=8/float16/fwd"
 
 
-def read(store: Engine, project: str = PROJECT) -> Facets:
+def read(store: Engine, project: str | None = PROJECT) -> Facets:
     with Session(store) as session:
         return read_facets(session, project)
 
@@ -61,3 +61,14 @@ def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_com
 def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
     ingest_record(store, make_record(project="another/project"))
     assert read(store) == Facets((), {}, (), projects=("another/project",))
+
+
+def test_where_no_project_is_named_the_first_answers_and_a_quarantine_is_none(store: Engine) -> None:
+    assert read(store, None) == Facets((), {}, ())
+    for project in ("b/project", "a/project"):
+        ingest_record(store, make_record(project=project, measurements=[], cases=(make_case(SOFTMAX, family=project),)))
+    ingest_record(store, make_record(5, project="0/fork"), is_quarantined=True)
+    found = read(store, None)
+    assert found == read(store, "a/project")
+    assert [case.family for case in found.cases] == ["a/project"]
+    assert found.projects == ("a/project", "b/project")

@@ -103,6 +103,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_window_ends": lambda session: queries.list_window_ends(session, TrendQuestion(PROJECT, (KEY,), length=20)),
     "list_pairs": lambda session: queries.list_pairs(session, PROJECT),
     "read_facets": lambda session: queries.read_facets(session, PROJECT),
+    "read_facets of the first": lambda session: queries.read_facets(session, None),
     "list_triaged": lambda session: queries.list_triaged(session, PROJECT),
     "read_triage": lambda session: queries.read_triage(session, PROJECT),
     "list_entries": lambda session: queries.list_entries(session, PROJECT),
