@@ -6,16 +6,13 @@ import math
 
 import numpy as np
 
-from ci.series.noise import OUTLIER, Noise, Values, bins_of, median
+from ci.series.noise import OUTLIER, Noise, Values, bins_of
 
-CAUTION = 2.0
+CAUTION = 1.645
 """Standard errors that the dependence of neighbours is taken above nothing, until the series shows that there is more:
-what is beyond, chance shows in one of 40 series."""
+the upper end of what 95 of 100 independent series show."""
 _CANDIDATES = 12
 """Newest values that are tried as the new level."""
-_MIN_FOR_SLOPE = 24
-_SLOPE_ERRORS = 4.0
-"""Standard errors a drift must have to be believed."""
 
 
 def most_inflation(noise: Noise, count: int, window: int) -> Values:
@@ -28,23 +25,6 @@ def most_inflation(noise: Noise, count: int, window: int) -> Values:
     squares = (lengths - 1) * (2 * lengths - 1) / (6 * lengths)  # Σ (1 − k / n)²
     unknown: Values = 1 + 2 * CAUTION * np.sqrt(squares / count)
     return np.maximum(unknown, noise.inflation)
-
-
-def level_ahead(settled: Values, noise: Noise, count: int) -> Values:
-    """The level, at each of `count` positions of which `settled` are the first: level, or drifting on if it drifts."""
-    middle = median(settled)
-    if len(settled) < _MIN_FOR_SLOPE:
-        return np.full(count, middle)
-    times = np.arange(count) - (len(settled) - 1) / 2
-    limit = OUTLIER * noise.deviation
-    rest = np.minimum(np.maximum(settled - middle, -limit), limit)
-    power = len(settled) * (len(settled) ** 2 - 1) / 12
-    slope = float(times[: len(settled)] @ rest) / power
-    # of the values as they are: a clock with two states is wider than either
-    spread = math.sqrt(float(rest @ rest) / len(settled))
-    error = spread * math.sqrt(noise.mean_inflation / power)
-    drift = slope * times if abs(slope) > _SLOPE_ERRORS * error else 0.0
-    return middle + drift * np.ones(count)
 
 
 def gains_of_a_new_level(tail: Values, level: Values, noise: Noise) -> Values:

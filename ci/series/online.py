@@ -3,7 +3,7 @@
 Each new value is weighed in the currency of `ci.detect`: what the last few values cost at the level the series had,
 less what they cost at the best new level. The noise that sets the costs is learnt from what the series did before
 (`ci.series.noise`), and a spell no longer than its bursts is none of its levels (`ci.series.bursts`). Nothing is
-computed over the whole series, and a state holds at most 128 numbers.
+computed over the whole series, and a state holds at most 256 numbers.
 
 Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976; Lai 1995), here under a
 learnt, bounded density in place of the normal one.
@@ -21,7 +21,8 @@ from itertools import pairwise
 import numpy as np
 
 from ci.series.bursts import Bursts
-from ci.series.gains import CAUTION, gains_of_a_new_level, level_ahead, most_inflation
+from ci.series.gains import CAUTION, gains_of_a_new_level, most_inflation
+from ci.series.level_line import MIN_FOR_SLOPE, fit_slope, is_drifting, line_ahead, residuals_of
 from ci.series.levels import fit_levels
 from ci.series.noise import (
     MIN_FOR_SHAPE,
@@ -35,7 +36,7 @@ from ci.series.noise import (
     tick_of,
 )
 
-_MAX_VALUES = 64
+_MAX_VALUES = 128
 """Of a level that are remembered."""
 _MAX_RESIDUALS = 96
 """Distances from earlier levels that are remembered: what the noise is learnt from."""
@@ -155,7 +156,7 @@ def resume(
     residuals = [
         distance
         for first, last in pairwise(edges)
-        for distance in _residuals(scaled[first:last])[: max(known - first, 0)]
+        for distance in _rest(state, scaled[first:last])[: max(known - first, 0)]
     ]
     return replace(
         state,
@@ -202,8 +203,7 @@ def update(state: OnlineState, value: float) -> tuple[OnlineState, Alarm | None]
         )
         return (_end_burst if step.is_return else _begin_level)(state, step.length), alarm
     if state.earlier and len(state.values) >= _ACCEPTED + _GUARD:
-        residuals = _remembered(state.residuals, _scaled(state.earlier, state.unit))
-        return replace(state, earlier=(), residuals=residuals), None
+        return replace(state, earlier=(), residuals=_with_earlier(state)), None
     return (_forget(state, scaled) if len(state.values) > _MAX_VALUES else state), None
 
 
@@ -248,10 +248,9 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
     if window < 2:
         return None
     settled = scaled[: count - guard]
-    known = _known_residuals(state, settled)
-    noise = _learn(known, _floor(state))
+    known, noise, slope = _known(state, settled)
     tail = scaled[count - window :]
-    level = level_ahead(settled, noise, count)[count - window :]
+    level = line_ahead(settled, slope, count)[count - window :]
     # the present level is known from so many values only, which blurs a step away from it as much as the new one's do
     gains = gains_of_a_new_level(tail, level, noise) * len(settled) / (len(settled) + np.arange(1, window + 1))
     # and the noise from so many: Student's t in place of the normal
@@ -270,11 +269,28 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
     return _Step(length, is_return=False)
 
 
-def _known_residuals(state: OnlineState, settled: Values) -> tuple[float, ...]:
-    """What the noise is learnt from. It stays for a block of values, so that it need not be learnt anew for each."""
+def _known(state: OnlineState, settled: Values) -> tuple[tuple[float, ...], Noise, float]:
+    """Residuals, the noise that they teach, and the slope of the level. They stay for a block of values, so that they
+    need not be learnt anew for each.
+    """
     if state.earlier:
-        return (*_residuals(_scaled(state.earlier, state.unit)), *state.residuals)
-    return (*state.residuals, *_residuals(settled[: max(len(settled) - state.seen % _BLOCK, 0)]))
+        known = (*_rest(state, _scaled(state.earlier, state.unit)), *state.residuals)
+        return known, _learn(known, _floor(state)), 0.0
+    held = tuple(settled[: max(len(settled) - state.seen % _BLOCK, 0)].tolist())
+    slope = _slope(held, state.residuals, _floor(state))
+    known = (*state.residuals, *residuals_of(np.array(held), slope))
+    return known, _learn(known, _floor(state)), slope
+
+
+@lru_cache(maxsize=4096)
+def _slope(held: tuple[float, ...], residuals: tuple[float, ...], floor: float) -> float:
+    """How the level drifts, per value; 0 unless it must."""
+    if len(held) < MIN_FOR_SLOPE:
+        return 0.0
+    settled = np.array(held)
+    slope = fit_slope(settled, floor)
+    left = residuals_of(settled, slope)
+    return slope if is_drifting(slope, np.array(left), _learn((*residuals, *left), floor)) else 0.0
 
 
 def _values_needed(known: Values, step: float, noise: Noise) -> float:
@@ -286,12 +302,14 @@ def _values_needed(known: Values, step: float, noise: Noise) -> float:
     return max(bursts.longest_at_rate(len(known), _BURST_RATE), _MIN_NEW)
 
 
-def _residuals(settled: Values) -> list[float]:
-    return (settled - median(settled)).tolist() if len(settled) else []
+def _with_earlier(state: OnlineState) -> tuple[float, ...]:
+    """What is remembered of the noise, the level before with it."""
+    return (*state.residuals, *_rest(state, _scaled(state.earlier, state.unit)))[-_MAX_RESIDUALS:]
 
 
-def _remembered(residuals: tuple[float, ...], settled: Values) -> tuple[float, ...]:
-    return (*residuals, *_residuals(settled))[-_MAX_RESIDUALS:]
+def _rest(state: OnlineState, settled: Values) -> list[float]:
+    """Distances of values from their level, or from the line that it drifts along."""
+    return residuals_of(settled, _slope(tuple(settled.tolist()), state.residuals, _floor(state)))
 
 
 @lru_cache(maxsize=4096)
@@ -311,9 +329,7 @@ def _learn(residuals: tuple[float, ...], floor: float) -> Noise:
 
 
 def _begin_level(state: OnlineState, length: int) -> OnlineState:
-    residuals = state.residuals
-    if state.earlier:
-        residuals = _remembered(residuals, _scaled(state.earlier, state.unit))
+    residuals = _with_earlier(state) if state.earlier else state.residuals
     return replace(
         state,
         values=state.values[-length:],
@@ -344,5 +360,5 @@ def _forget(state: OnlineState, scaled: Values) -> OnlineState:
         state,
         values=state.values[_BLOCK:],
         positions=state.positions[_BLOCK:],
-        residuals=(*state.residuals, *_residuals(settled)[:_BLOCK])[-_MAX_RESIDUALS:],
+        residuals=(*state.residuals, *_rest(state, settled)[:_BLOCK])[-_MAX_RESIDUALS:],
     )

@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<BdIdHHH")
 
 
 def to_bytes(state: OnlineState) -> bytes:
-    """Pack a state: 1 to 2 KiB."""
+    """Pack a state: 1 to 3 KiB."""
     head = _HEAD.pack(
         _VERSION,
         state.min_relative_change,

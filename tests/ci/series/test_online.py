@@ -38,6 +38,14 @@ def test_a_step_of_six_noise_widths_is_told_within_five_values() -> None:
     assert sum(quick) >= 34
 
 
+def test_a_step_is_told_as_quickly_beside_a_drift() -> None:
+    drift = np.exp(0.0004 * np.arange(130))
+    told = [fed(series(seed, count=130, factor=1.025, at=100) * drift) for seed in range(12)]
+
+    quick = [any(abs(alarm.index - 100) <= 2 and seen <= 106 for seen, alarm in alarms) for alarms in told]
+    assert sum(quick) >= 10
+
+
 def test_quiet_noise_raises_fewer_than_one_false_alarm_in_500_values() -> None:
     values = [series(seed, count=300, kind=kind) for kind in ("normal", "skewed", "outliers") for seed in range(10)]
 
