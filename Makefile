@@ -8,6 +8,8 @@ EXTRAS ?= server,dev,cuda
 STAMP := $(VENV)/.set-up
 # a machine that only measures may have a build of torch that no set-up of ours should replace
 GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
+# without them each of the tests' hundreds of processes would compile everything anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-gpu gpu-records lint types format screenshots bench-detection bench-precision up down clean
