@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from sqlalchemy import URL
+from streamlit.components.v2 import manifest_scanner
+from streamlit.navigation.page import StreamlitPage
 from streamlit.testing.v1 import AppTest
 
 import dashboard.app
@@ -30,6 +33,16 @@ def forget_answers() -> None:
             one.clear()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def known_components() -> Iterator[None]:
+    """Streamlit reads about each installed package whether it brings a component, seconds of work, once for a server;
+    its `AppTest` does so once for each app.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
+        yield
+
+
 @pytest.fixture
 def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenView]:
     """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
@@ -41,8 +54,10 @@ def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
     def open_it(view: str, **address: str | list[str]) -> AppTest:
         app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=_TIMEOUT_S)
         if view != "overview":
-            # the pages are known only after a first run
-            app.run()
+            # the pages are known only after a first run, which need not draw the front page
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(StreamlitPage, "run", lambda _: None)
+                app.run()
             app.switch_page(f"views/{view}.py")
         app.query_params.clear()
         for parameter, value in address.items():
