@@ -61,18 +61,31 @@ def run(address: str, port: int) -> None:
     """Serve until a signal ends it."""
     import streamlit as st
     from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse
+    from starlette.routing import Route
 
     from dashboard.access.provider import sign_in_secrets
     from dashboard.access.sign_in_return import ReturnAfterSignIn
+    from dashboard.head_start import first_page
     from dashboard.navigation import VIEWS
     from roofwatch.settings import load_settings
 
     settings = load_settings()
     returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
+    static = Path(st.__file__).parent / "static"
+    pages = {f"/{name}": first_page(name, static) for name in VIEWS}
+    pages["/"] = pages[f"/{next(iter(VIEWS))}"]
+
+    def answer(request: Request) -> HTMLResponse:
+        # as Streamlit does: the names of its scripts change with its version
+        return HTMLResponse(pages[request.scope["path"]], headers={"Cache-Control": "no-cache"})
+
     # in memory, and in the place of whatever file of secrets lies about: nothing is written where others could read it
     served = st.App(
         _SCRIPT,
         secrets=sign_in_secrets(settings),
+        routes=[Route(path, answer) for path in pages],
         middleware=[returning] if settings.sign_in_issuer is not None else [],
         on_script_error=_say_that_a_view_failed,
     )

@@ -11,10 +11,12 @@ from plotly.subplots import make_subplots
 
 from collector.measurement import Measurement
 from collector.metrics import format_ns
-from dashboard.charts.style import BLUE, GREY, MARGIN, VERMILLION, logarithmic_ticks
+from dashboard.charts.style import BLUE, GREY, VERMILLION, logarithmic_ticks, room_for
 
 _MOST_POINTS = 1_000
 """Of one curve: more cannot be told apart on a screen, and the ends are kept."""
+_LABEL_LENGTH = 4
+"""Of a share on the axis, and of a side."""
 _LONG_TAIL = 8.0
 """Longest over shortest, from which on the axis is logarithmic."""
 _SIDES = (("base", BLUE, "dash", "circle"), ("head", VERMILLION, "solid", "diamond"))
@@ -37,7 +39,7 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
     figure.update_yaxes(title="blocks", showgrid=False, zeroline=False, row=2)
     figure.update_layout(
         height=420,
-        margin=MARGIN,
+        margin=room_for(_LABEL_LENGTH),
         hovermode="closest",
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         showlegend=True,

@@ -13,12 +13,14 @@ from collector.case_record import CaseRecord
 from collector.machine import Ceiling
 from collector.measurement import Measurement
 from collector.metrics import metric
-from dashboard.charts.style import GREY, MARGIN, axis_title, commit_lines, style_of
+from dashboard.charts.style import GREY, axis_title, commit_lines, room_for, style_of
 from db.values import Series
 
 _MEASURED_DASHES = ("solid", "dash", "longdash")
 _PUBLISHED_DASHES = ("dot", "dashdot")
 """Of the datasheet's ceilings, thinner than the measured ones."""
+_LABEL_LENGTH = 4
+"""Of a rate on the axis, such as `100G`."""
 _CROWDED = 3e3
 """Highest over lowest, from which on an axis has ticks at powers of ten alone."""
 
@@ -83,7 +85,7 @@ def roofline_figure(
         )
     figure.update_layout(
         height=480,
-        margin=MARGIN,
+        margin=room_for(_LABEL_LENGTH),
         hovermode="closest",
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},

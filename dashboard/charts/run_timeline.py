@@ -18,11 +18,13 @@ from collector.metrics import format_ns
 from collector.record import RunRecord
 from dashboard.charts.clock_time import on_axis
 from dashboard.charts.patterns import DOUBTFUL, hatched, pattern_of
-from dashboard.charts.style import BLUE, GREEN, MARGIN, ORANGE, VERMILLION, calm_range, style_of
+from dashboard.charts.style import BLUE, GREEN, ORANGE, VERMILLION, calm_range, room_for, style_of
 from dashboard.wording import shortened
 
 _MAX_POINTS = 2_000
 """Of a line: as many as a wide screen has columns; of what lies between two, the extremes are kept."""
+_READING_LENGTH = 4
+"""Of a clock on the axis, such as `1980`."""
 _ROW_PX = 22
 _PANEL_PX = 110
 _LEAST_BLOCK = timedelta(milliseconds=1)
@@ -68,6 +70,8 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     if kernels:
         _add_blocks(figure, timed, kernel_of, kernels, zone, len(heights))
     _lay_out(figure, heights, [*(panel.title for panel in panels), *["held back by"] * bool(reasons), "kernel"])
+    longest = max((len(shortened(name)) for name in (*kernels, *reasons)), default=0)
+    figure.update_layout(margin=room_for(max(longest, _READING_LENGTH), line_count=2))
     figure.update_xaxes(title="time of day", row=max(len(heights), 1), col=1)
     figure.update_xaxes(type="date")
     return figure
@@ -269,7 +273,6 @@ def _lay_out(figure: go.Figure, heights: Sequence[float], titles: Sequence[str])
         top = bottom - gap_px / total
     figure.update_layout(
         height=total + edge_px if heights else 200,
-        margin=MARGIN,
         barmode="overlay",
         hovermode="closest",
         showlegend=True,

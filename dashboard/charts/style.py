@@ -37,6 +37,9 @@ _STYLES = tuple(
     )
 )
 MARGIN = {"l": 10, "r": 10, "t": 10, "b": 10}
+_TITLE_PX, _CHARACTER_PX, _BELOW_PX = 56.0, 6.2, 66.0
+_BESIDE_PX, _LINE_PX = 28.0, 16.0
+_LONGEST_LABEL = 16
 _MAX_COMMIT_TICKS = 16
 _CALM = 0.05
 """Relative span of readings below which they hardly move."""
@@ -65,6 +68,23 @@ AXES: Mapping[str, Axis] = {
     "instructions": Axis(tick_format=",d", at_least=(0, 8)),
     "bytes": Axis(tick_format=",d", tick_suffix=" B", at_least=(0, 8)),
 }
+
+
+def room_for(label_length: int, *, line_count: int = 1) -> dict[str, float]:
+    """Margins with room for titled axes. Where the labels of ticks need more, Plotly widens a margin and draws the
+    whole figure a second time: with enough of it from the start that is spared.
+
+    Args:
+        label_length: Of the longest label on the left, in characters. A very long one is left to Plotly, which knows
+            how much a narrow screen has to give.
+        line_count: Of labels below; times of day have two.
+    """
+    return {
+        **MARGIN,
+        "l": _TITLE_PX + _CHARACTER_PX * min(label_length, _LONGEST_LABEL),
+        "r": _BESIDE_PX,
+        "b": _BELOW_PX + _LINE_PX * (line_count - 1),
+    }
 
 
 def style_of(index: int) -> tuple[str, str, str]:

@@ -14,12 +14,12 @@ from dashboard.charts.style import (
     AXES,
     GREEN,
     GREY,
-    MARGIN,
     VERMILLION,
     Axis,
     axis_title,
     commit_lines,
     commit_ticks,
+    room_for,
     style_of,
 )
 from dashboard.charts.trend_rows import Rows
@@ -30,6 +30,8 @@ from db.values import ChangePoint, CommitRef, Regression, RegressionState, Serie
 _VERDICT_COLOURS = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: GREEN}
 _VERDICT_SYMBOLS = {Verdict.REGRESSED: "diamond", Verdict.IMPROVED: "circle"}
 _MAX_CHANGE_LABELS = 6
+_LABEL_LENGTH = 7
+"""Of a value on the axis, such as `20.35µs`."""
 _MAX_WHISKERS = 500
 """Points of a series that have room for their quartiles."""
 
@@ -81,7 +83,7 @@ def trend_figure(
     _add_changes(figure, changes, position, commit_count, zone)
     figure.update_layout(
         height=rows.height_px,
-        margin=MARGIN,
+        margin=room_for(_LABEL_LENGTH),
         hovermode="closest",
         # a click is on a point, until the reader asks for a box: while one may be drawn, points hear no click
         dragmode="pan",

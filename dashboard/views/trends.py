@@ -183,11 +183,15 @@ def _narrow(
         "Case", cases, parameter="case", default=None if begun is None else begun.case_id, place=at_case
     )
     others = [known for known in metrics if known != chosen_metric]
-    further = view.link.narrow(
-        "Further metrics", others, parameter="further", title=title, placeholder="none", place=second
-    )
+    further = beside = list[str]()
+    # a choice without an option is not offered, unless an address asks for one: that it is not there is said then
+    if others or view.link.asked_or_chosen("further"):
+        further = view.link.narrow(
+            "Further metrics", others, parameter="further", title=title, placeholder="none", place=second
+        )
     other_cases = [known for known in cases if known != case]
-    beside = view.link.narrow("Beside it", other_cases, parameter="beside", placeholder="no other", place=second)
+    if other_cases or view.link.asked_or_chosen("beside"):
+        beside = view.link.narrow("Beside it", other_cases, parameter="beside", placeholder="no other", place=second)
     left = [key for key in left if key.metric in {chosen_metric, *further} and key.case_id in {case, *beside}]
     for label, parameter, part_of in _NARROWED_BY:
         # machine code belongs to no runner, a time to no target: what has no such part stays

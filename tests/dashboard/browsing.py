@@ -67,9 +67,7 @@ def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) 
     watched = Watched(page, address)
 
     def on_console(message: ConsoleMessage) -> None:
-        # Streamlit looks for its server below the view's own path first, and then at the root
-        is_probe = "/_stcore/" in message.location["url"] and "404" in message.text
-        if message.type == "error" and not is_probe:
+        if message.type == "error":
             watched.complaints.append(f"console: {message.text}")
 
     def on_request(request: Request) -> None:

@@ -40,6 +40,11 @@ HOSTILE = (
 _MOST_STOPS = 40
 """Of the Tab key: the menu, the project and the filters come before the first regression."""
 POINTS = ".js-plotly-plot .scatterlayer .point"
+_MARGINS = """() => {
+    const {layout, _fullLayout} = document.querySelector(".js-plotly-plot");
+    return ["l", "r", "b"].map(side => [_fullLayout._size[side], layout.margin[side]]);
+}"""
+"""Of the first figure: those that it has, and those that it began with."""
 VIEWS = {
     "overview": "/",
     "regression": "/regression",
@@ -150,6 +155,9 @@ def test_a_view_with_data_fits_the_screen_and_complains_of_nothing(
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     if view in {"trends", "kernel"}:
         expect(watched.page.locator(POINTS).first).to_be_visible()
+    if view in {"regression", "trends", "kernel", "run"}:
+        # else Plotly would have drawn it twice
+        assert [side for side in watched.page.evaluate(_MARGINS) if side[0] > side[1] + 1] == []
     # nothing stands above the heading: Streamlit would write the strings there that are alone in a view's file
     assert watched.text.startswith(watched.page.get_by_role("heading", level=1).inner_text())
     watched.save_screenshot(f"{view}-{scheme}")

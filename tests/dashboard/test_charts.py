@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from collector.metrics import METRICS
-from dashboard.charts.style import AXES
+from dashboard.charts.style import AXES, room_for
 from dashboard.charts.trend import Scale, series_names, trend_figure
 from dashboard.setting_changes import SettingChange
 from dashboard.zone import written
@@ -232,3 +232,9 @@ def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
     change = make_change_point(1, series=key, commit=hostile_commit, evidence=HOSTILE)
     figure = drawn([replace(make_series([], key=key), points=points)], [make_regression(1, change_points=(change,))])
     assert "<img" not in figure.to_json().replace("\\u003c", "<")
+
+
+def test_longer_labels_have_more_room_until_a_narrow_screen_would_have_none_left() -> None:
+    assert room_for(4)["l"] < room_for(12)["l"]
+    assert room_for(40)["l"] == room_for(400)["l"] < 180
+    assert room_for(4, line_count=2)["b"] > room_for(4)["b"]

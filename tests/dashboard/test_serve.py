@@ -25,6 +25,11 @@ def status_of(address: str) -> int:
         return int(answer.status)
 
 
+def page_at(address: str) -> str:
+    with urlopen(address) as answer:  # noqa: S310 (our own http address)
+        return str(answer.read().decode())
+
+
 def text_of(url: URL) -> str:
     return url.render_as_string(hide_password=False)
 
@@ -38,6 +43,8 @@ def test_the_address_answers_when_it_is_told(database_url: URL) -> None:
     with serving(database_url=text_of(database_url)) as served:
         assert served.address.startswith("http://127.0.0.1:")
         assert status_of(served.address) == 200
+        # with what that view will draw
+        assert "PlotlyChart" in page_at(f"{served.address}/run?project=any")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

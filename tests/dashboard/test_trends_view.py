@@ -34,10 +34,16 @@ def test_every_scale_draws_without_an_error(open_view: OpenView, store: Engine) 
         assert choice(app, "Scale").value == scale
 
 
-def test_a_short_history_has_no_window_to_choose(open_view: OpenView, store: Engine) -> None:
+def test_what_has_no_option_is_offered_only_where_an_address_asks_for_one(open_view: OpenView, store: Engine) -> None:
     store_history(store)
+    app = open_view("trends", kernel="matmul")
     assert COMMIT_COUNT <= 100
-    assert "Commits" not in {box.label for box in open_view("trends").selectbox}
+    assert "Commits" not in {box.label for box in app.selectbox}
+    assert "Beside it" not in {box.label for box in app.multiselect}
+    assert not app.warning
+
+    app = open_view("trends", kernel="matmul", beside="no/such")
+    assert "beside it" in app.warning[0].value
 
 
 def test_a_window_shows_as_many_commits_as_it_says_and_can_end_anywhere(open_view: OpenView, store: Engine) -> None:
