@@ -69,22 +69,24 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-@pytest.fixture(scope="session")
-def preloaded() -> Iterator[Path]:
-    """Processes that have loaded torch and Triton, from which others are forked: the folder of their sockets."""
-    from tests.preloaded.client import servers, stop_servers
+@pytest.fixture(scope="session", autouse=True)
+def preloaded() -> Iterator[None]:
+    """Processes that have loaded torch and Triton, from which others are forked: they start when one is asked for."""
+    from tests.preloaded.client import stop_servers
 
-    yield servers()
+    yield
     stop_servers()
 
 
-@pytest.fixture
-def forked_nurseries(preloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def forked_nurseries() -> Iterator[None]:
     """Nurseries are forked too, and not this process's children."""
     import collector.nursery
-    from tests.preloaded.client import forking
+    from tests.preloaded.client import forking, servers
 
-    monkeypatch.setattr(collector.nursery, "subprocess", forking(preloaded))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collector.nursery, "subprocess", forking(servers()))
+        yield
 
 
 @pytest.fixture(scope="session")

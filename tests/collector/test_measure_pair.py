@@ -16,6 +16,8 @@ from collector.selection import Subject
 from collector.suite_source import SuiteSource
 from tests.builders import make_commit
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 SUITE = Path(__file__).parents[1] / "suites" / "bench_good.py"
 QUICK = RunPlan(
     implementations=("eager",),

@@ -26,6 +26,8 @@ from collector.workers import Workers
 from roofwatch import UnsupportedError
 from tests.builders import make_commit
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 SUITE = SuiteSource(Path(__file__).parent.parent / "suites" / "bench_ranks.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 

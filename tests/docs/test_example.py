@@ -8,7 +8,7 @@ import pytest
 from collector.part import Outcome
 from collector.record import RunRecord
 from tests.docs.markdown import ROOT, fences, shell_lines
-from tests.roofwatch.command import roofwatch
+from tests.roofwatch.command import roofwatch, started_roofwatch
 
 EXAMPLE = next(fence.text for fence in fences(ROOT / "README.md") if fence.language == "python")
 FILE_NAME = "bench_squared_relu.py"
@@ -51,7 +51,7 @@ def test_it_is_the_file_that_the_commands_name() -> None:
 
 
 def test_it_is_listed_and_measured(file: Path, tmp_path: Path) -> None:
-    done = roofwatch(
+    done = started_roofwatch(
         *("run", file, "--no-static", "--blocks", "1", "-i", "triton", "-i", "eager", "-o", "record.json"), cwd=tmp_path
     )
 

@@ -22,7 +22,11 @@ from typing import Any
 
 _MAX_REQUEST_BYTES = 2**18
 _LOADED = {
-    "command": ("pandas", "psycopg", "sqlalchemy", "roofwatch.cli"),
+    "command": (
+        *("pandas", "psycopg", "sqlalchemy", "rich.progress", "ci.github.client", "db.storing.ingest"),
+        *("roofwatch.cli", "roofwatch.backfill.job", "roofwatch.bisection.job", "roofwatch.measuring.checking"),
+        *("roofwatch.measuring.pairing", "roofwatch.posting", "roofwatch.profiles.diagnosing", "roofwatch.tables"),
+    ),
     "compiling": ("collector.nursery_main",),
     "interpreting": ("collector.nursery_main",),
 }

@@ -27,6 +27,14 @@ class Done:
 
 
 def roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
+    """The command line in a process that is forked from one which has loaded its packages, in a fraction of the time
+    that a start takes; its nurseries are forked too, and not its children.
+    """
+    return Done(*run_command([*map(str, arguments)], cwd, _variables(environment)))
+
+
+def started_roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
+    """The same in a process that is started anew, and loads everything itself: for what hangs on that."""
     done = subprocess.run(
         [sys.executable, "-c", "from roofwatch.cli import main; main()", *map(str, arguments)],
         capture_output=True,
@@ -36,13 +44,6 @@ def roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: st
         env=_variables(environment),
     )
     return Done(done.returncode, done.stdout, done.stderr)
-
-
-def forked_roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
-    """The same in a process that is forked from one which has loaded its packages, in a fraction of the time; its
-    nurseries are forked too, and not its children. For tests with the fixture `preloaded`.
-    """
-    return Done(*run_command([*map(str, arguments)], cwd, _variables(environment)))
 
 
 def _variables(more: dict[str, str]) -> dict[str, str]:

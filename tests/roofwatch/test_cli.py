@@ -11,9 +11,7 @@ from sqlalchemy import URL
 
 from collector.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
-from tests.roofwatch.command import SUITES, forked_roofwatch, roofwatch
-
-pytestmark = pytest.mark.usefixtures("preloaded")
+from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 
 
 @pytest.fixture
@@ -33,17 +31,17 @@ def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
 
 
 def test_every_command_is_listed_and_explains_itself() -> None:
-    listing = forked_roofwatch("--help").output
+    listing = roofwatch("--help").output
     for command in (
         *("demo", "list", "check", "diagnose", "run", "ab", "static"),
         *("ingest", "compare", "report", "db", "dashboard", "schema"),
     ):
         assert command in listing
-        assert forked_roofwatch(command, "--help").status == 0
+        assert roofwatch(command, "--help").status == 0
 
 
 def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
-    kernels = forked_roofwatch("list", SUITES / "bench_good.py", "--json").parsed["kernels"]
+    kernels = roofwatch("list", SUITES / "bench_good.py", "--json").parsed["kernels"]
     assert [kernel["name"] for kernel in kernels] == ["scale", "total"]
     assert [implementation["name"] for implementation in kernels[0]["implementations"]] == ["eager", "triton"]
     assert [case["case_id"] for case in kernels[1]["cases"]] == ["total/n=500/float32/fwd", "total/n=500/float32/bwd"]
@@ -51,9 +49,7 @@ def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
 
 def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_url: str) -> None:
     record_file = tmp_path / "out" / "record.json"
-    ran = forked_roofwatch(
-        "run", SUITES / "bench_good.py", "-o", record_file, "--blocks", "1", "--targets", "sm_90,gfx942"
-    )
+    ran = roofwatch("run", SUITES / "bench_good.py", "-o", record_file, "--blocks", "1", "--targets", "sm_90,gfx942")
     assert ran.status == 0, ran.error
     assert "scale/n=1000/float32/fwd" in ran.output
     record = RunRecord.read(record_file)
@@ -65,18 +61,18 @@ def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_
     assert [fact.target for fact in record.static_facts] == ["sm_90", "gfx942"]
     assert all(m.utilisation is not None for m in record.measurements if m.implementation == "eager")
 
-    stored = forked_roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    stored = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     [result] = stored["runs"]
     assert (result["run_id"], result["project"]) == (str(record.run_id), record.project)
     assert (result["was_new"], result["was_replaced"]) == (True, False)
-    again = forked_roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    again = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     assert again["runs"] == [{**result, "was_new": False}]
-    status = forked_roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    status = roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     assert status["row_counts"]["run"] == 1
 
 
 def test_a_kernel_that_gives_wrong_results_is_named_and_the_run_exits_with_1_and_keeps_the_rest(tmp_path: Path) -> None:
-    done = forked_roofwatch(
+    done = roofwatch(
         *("run", SUITES / "bench_failing.py", "-o", tmp_path / "record.json", "--blocks", "1", "--no-static"),
         *("-k", "wrong_shape", "-k", "gives_*", "-k", "works", "-k", "unsupported"),
     )
@@ -98,24 +94,22 @@ def test_files_ingested_twice_and_in_parallel_are_stored_once(tmp_path: Path, st
         make_record(number).write(tmp_path / f"{number}.json")
     with ThreadPoolExecutor(4) as pool:
         done = list(
-            pool.map(
-                lambda _: forked_roofwatch("ingest", tmp_path, "--json", ROOFWATCH_DATABASE_URL=store_url), range(4)
-            )
+            pool.map(lambda _: roofwatch("ingest", tmp_path, "--json", ROOFWATCH_DATABASE_URL=store_url), range(4))
         )
     assert [one.status for one in done] == [0] * 4, [one.error for one in done]
     new = [run["was_new"] for one in done for run in one.parsed["runs"]]
     assert (len(new), sum(new)) == (24, 6)
-    status = forked_roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    status = roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     assert status["row_counts"]["run"] == status["row_counts"]["measurement"] == 6
 
 
 def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(tmp_path: Path, store_url: str) -> None:
     make_record().write(tmp_path / "good.json")
     (tmp_path / "half.json").write_bytes(make_record(1).to_json()[:500])
-    done = forked_roofwatch("ingest", tmp_path, ROOFWATCH_DATABASE_URL=store_url)
+    done = roofwatch("ingest", tmp_path, ROOFWATCH_DATABASE_URL=store_url)
     assert done.status == 2
     assert "half.json: not a complete JSON document" in done.error
-    status = forked_roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
+    status = roofwatch("db", "status", "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     assert status["row_counts"]["run"] == 0
 
 
@@ -126,15 +120,15 @@ def test_compare_and_report_say_it_and_exit_with_it(tmp_path: Path, head_ns: flo
     head.write(tmp_path / "head.json")
     files = (tmp_path / "base.json", tmp_path / "head.json")
     compared, reported = (
-        forked_roofwatch("compare", *files),
-        forked_roofwatch("report", *files, "-o", tmp_path / "comment.md"),
+        roofwatch("compare", *files),
+        roofwatch("report", *files, "-o", tmp_path / "comment.md"),
     )
     assert (compared.status, reported.status) == (status, status)
     assert word in compared.output
-    assert forked_roofwatch("compare", *files, "--json").parsed["exit_code"] == status
+    assert roofwatch("compare", *files, "--json").parsed["exit_code"] == status
     comment = (tmp_path / "comment.md").read_text()
     assert comment.startswith("<!-- roofwatch")
-    assert forked_roofwatch("report", *files).output == comment
+    assert roofwatch("report", *files).output == comment
 
 
 @pytest.fixture
@@ -154,7 +148,7 @@ def repository(tmp_path: Path) -> Path:
 
 def test_two_revisions_are_measured_against_each_other_and_nothing_of_them_stays(repository: Path) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
-    done = forked_roofwatch(
+    done = roofwatch(
         *("ab", benchmark, "--base", "HEAD~2", "--head", "HEAD~1", "--blocks", "3", "--no-static", "-o", records),
         *("--budget", "0", "--json"),
     )
@@ -177,13 +171,13 @@ def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     benchmark.write_text(benchmark.read_text().replace("return x * 3", "return x * 2"))
     briefly = ("--blocks", "1", "--budget", "0", "--no-static", "-k", "scale")
-    done = forked_roofwatch("ab", benchmark, "--base", "HEAD", *briefly, "-o", records)
+    done = roofwatch("ab", benchmark, "--base", "HEAD", *briefly, "-o", records)
     assert done.status == 1, done.error
     assert "wrong_result" in done.output
 
 
 def test_the_schema_is_printed() -> None:
-    assert forked_roofwatch("schema").parsed["title"] == f"roofwatch RunRecord {SCHEMA_VERSION}"
+    assert roofwatch("schema").parsed["title"] == f"roofwatch RunRecord {SCHEMA_VERSION}"
 
 
 @pytest.mark.parametrize(
@@ -200,25 +194,25 @@ def test_the_schema_is_printed() -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list[str | Path], expected: str) -> None:
-    done = forked_roofwatch(*arguments, cwd=tmp_path, ROOFWATCH_DATA_DIR=str(tmp_path / "data"))
+    done = roofwatch(*arguments, cwd=tmp_path, ROOFWATCH_DATA_DIR=str(tmp_path / "data"))
     assert done.status == 2
     assert expected in done.error
     assert done.error.count("\n") == 1
     assert "Traceback" not in done.error
-    assert "Traceback" in forked_roofwatch("--debug", *arguments, cwd=tmp_path).error
+    assert "Traceback" in roofwatch("--debug", *arguments, cwd=tmp_path).error
 
 
 def test_what_the_core_alone_cannot_do_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')\n")
     make_record().write(tmp_path / "record.json")
-    done = roofwatch("compare", tmp_path / "record.json", tmp_path / "record.json", PYTHONPATH=str(tmp_path))
+    done = started_roofwatch("compare", tmp_path / "record.json", tmp_path / "record.json", PYTHONPATH=str(tmp_path))
     assert done.status == 2
     assert done.error == "roofwatch: this command needs numpy; install it with: pip install 'roofwatch[server]'\n"
 
 
 def test_an_unreachable_database_is_named_without_its_password(tmp_path: Path) -> None:
     make_record().write(tmp_path / "record.json")
-    done = forked_roofwatch(
+    done = roofwatch(
         "ingest", tmp_path / "record.json", ROOFWATCH_DATABASE_URL="postgresql://me:hunter2@127.0.0.1:9/roofwatch"
     )
     assert done.status == 2
@@ -232,7 +226,7 @@ def test_control_characters_of_a_record_do_not_reach_the_terminal(tmp_path: Path
     for name, record in zip(("base", "head"), make_pair_of_records(head_median_ns=12_000, block_count=5), strict=True):
         renamed = record.measurements[0].model_copy(update={"implementation": hostile})
         record.model_copy(update={"measurements": (renamed,)}).write(tmp_path / f"{name}.json")
-    done = forked_roofwatch("compare", tmp_path / "base.json", tmp_path / "head.json")
+    done = roofwatch("compare", tmp_path / "base.json", tmp_path / "head.json")
     assert "\x1b" not in done.output + done.error
     assert "\x07" not in done.output + done.error
     assert "red" in done.output
@@ -243,7 +237,7 @@ def test_a_users_pythonpath_with_packages_named_like_ours_does_no_harm(tmp_path:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise ImportError('the user\\'s own')\n")
     make_record().write(tmp_path / "record.json")
-    done = roofwatch(
+    done = started_roofwatch(
         "compare",
         tmp_path / "record.json",
         tmp_path / "record.json",
@@ -275,6 +269,6 @@ def test_a_run_that_is_told_to_stop_leaves_no_worker_behind(tmp_path: Path) -> N
 
 
 def test_json_output_is_one_document(tmp_path: Path) -> None:
-    facts = forked_roofwatch("static", SUITES / "bench_good.py", "--targets", "sm_90", "--json").parsed["static_facts"]
+    facts = roofwatch("static", SUITES / "bench_good.py", "--targets", "sm_90", "--json").parsed["static_facts"]
     assert [(fact["function"], fact["target"]) for fact in facts] == [("_scale_kernel", "sm_90")]
     assert json.dumps(facts)

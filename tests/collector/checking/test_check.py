@@ -20,6 +20,8 @@ from collector.protocol import CaseKind, CheckableCase, FullyChecked, Implementa
 from collector.suite_source import SuiteSource
 from roofwatch import KernelSpec, cases
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 SUITES = Path(__file__).parents[2] / "suites"
 X_ROWS_APART = Layout(tensor="x", arrangement=Arrangement.ROW_STRIDED)
 X_TRANSPOSED = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)

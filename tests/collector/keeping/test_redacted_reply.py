@@ -19,6 +19,8 @@ from collector.sampling import SamplingPlan
 from collector.suite_source import SuiteSource
 from tests.builders import make_commit
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 TELLS = SuiteAt(SuiteSource(Path(__file__).parents[2] / "suites" / "bench_tells.py"), make_commit(), "example")
 PLAN = RunPlan(device="cpu", targets=(), block_count=1, sampling=SamplingPlan(warmup_ms=1, budget_ms=2))
 TOLD = "<path>/weights.bin of <mail> with --token <secret>"

@@ -20,6 +20,8 @@ from collector.timers.method import ChosenMethod, TimingMethod
 from collector.worker import Worker
 from tests.builders import make_commit
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 GOOD = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_good.py")
 PLAN = RunPlan(kernels=("total",), targets=(), device="cpu", block_count=1, sampling=SamplingPlan(1, 1))
 

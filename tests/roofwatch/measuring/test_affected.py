@@ -9,9 +9,7 @@ from collector.errors import GitError
 from collector.record import RunRecord
 from collector.run_plan import RunPlan
 from roofwatch.measuring.affected import Affected, find_affected
-from tests.roofwatch.command import forked_roofwatch
-
-pytestmark = pytest.mark.usefixtures("preloaded")
+from tests.roofwatch.command import roofwatch
 
 BENCHMARK = """
 from roofwatch import KernelSpec, cases
@@ -94,7 +92,7 @@ def test_a_file_that_any_kernel_may_read_makes_all_count(repository: Path) -> No
 def test_ab_measures_what_the_change_touches_and_says_what_it_skipped(repository: Path) -> None:
     (repository / "first.py").write_text("def first_times(x):\n    return x + x\n")
 
-    done = forked_roofwatch(
+    done = roofwatch(
         "ab", "bench", "--base", "HEAD", "--affected", "--blocks", "3", "--budget", "0", "--json", cwd=repository
     )
 
@@ -108,7 +106,7 @@ def test_ab_measures_what_the_change_touches_and_says_what_it_skipped(repository
 def test_run_measures_what_the_change_touches_too(repository: Path) -> None:
     (repository / "first.py").write_text("def first_times(x):\n    return x + x\n")
 
-    done = forked_roofwatch(
+    done = roofwatch(
         "run",
         "bench",
         "--affected",
@@ -127,14 +125,14 @@ def test_run_measures_what_the_change_touches_too(repository: Path) -> None:
 
 
 def test_what_is_affected_is_asked_of_some_revision(repository: Path) -> None:
-    done = forked_roofwatch("run", "bench", "--affected", cwd=repository)
+    done = roofwatch("run", "bench", "--affected", cwd=repository)
 
     assert done.status == 2
     assert "--affected and --base belong together" in done.error
 
 
 def test_ab_measures_nothing_where_the_change_touches_nothing(repository: Path) -> None:
-    done = forked_roofwatch("ab", "bench", "--base", "HEAD", "--affected", cwd=repository)
+    done = roofwatch("ab", "bench", "--base", "HEAD", "--affected", cwd=repository)
 
     assert done.status == 0, done.error
     assert "nothing to measure: the change touches no kernel" in done.error

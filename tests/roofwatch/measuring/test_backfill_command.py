@@ -13,6 +13,8 @@ from roofwatch.backfill.job import BackfillJob
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SlowedRepository, make_slowed_repository
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 
 @pytest.fixture(scope="module")
 def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:

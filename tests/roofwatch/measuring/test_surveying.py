@@ -12,6 +12,8 @@ from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_
 from roofwatch.measuring.surveying import machine_code_digest, survey
 from tests.roofwatch.command import SUITES
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 BENCHMARK = (SUITES / "bench_good.py").read_text()
 Commit = Callable[[str, str], str]
 
