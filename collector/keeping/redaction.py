@@ -18,7 +18,7 @@ from pathlib import Path
 
 from collector.errors import CollectorError
 from collector.keeping.network_names import without_network_names
-from collector.keeping.secret_text import is_secret_name, is_secret_option, without_secrets
+from collector.keeping.secret_text import is_secret_name, is_secret_option, takes_password, without_secrets
 
 KEEP_VARIABLE = "ROOFWATCH_KEEP"
 """In the environment: what is kept, for everything that roofwatch writes."""
@@ -45,6 +45,13 @@ _PATH = re.compile(
     r"|[\w.+@~,=%-]+/)[\w.+@~,=%-]*(?:/[\w.+@~,=%-]*)*"
 )
 _QUOTED_PATH = re.compile(r"(?<=([\"']))/[^\"'\n/ ]{1,100}/[^\"'\n ]{0,200} [^\"'\n]{0,400}(?=\1)")
+_SPACED_HOME_PATH = re.compile(
+    # a name without an ending, then words that lead on to a slash: no file ends there and no argument begins
+    r"(?<![\w.])/(?:home|Users)/(?:[\w.+@~,=%-]{1,100}/){1,20}?"
+    r"(?:[\w+@~,=%-]{1,100}(?: (?!-)[\w+@~,=%-]{1,60}){1,4}/(?:[\w.+@~,=%-]{1,100}/){0,20}){1,5}[\w.+@~,=%-]{0,200}"
+)
+_SHARE_PATH = re.compile(r"(?<![\w:/.])//[\w-][\w.-]{0,250}/[\w.+@~,=%$/-]{1,400}")
+"""Of Samba and of Perforce; behind a colon stands a URL."""
 _WINDOWS_PATH = re.compile(
     r"(?<!\w)(?:[A-Za-z]:|\\\\[\w.$-]+)(?:\\{1,2}[^\\/:*?\"<>|\r\n]+)*\\{1,2}([^\\/:*?\"<>|\r\n]*)"
     r"|(?<!\w)[A-Z]:/(?!/)(?:[^\\/:*?\"<>|\s]+/)*([^\\/:*?\"<>|\s]*)"
@@ -200,10 +207,11 @@ class Redaction:
     def arguments(self, arguments: Iterable[str]) -> list[str]:
         """A command line without its secrets; `--token` takes the word after it along."""
         told: list[str] = []
-        follows = False
+        follows = is_login = False
         for argument in arguments:
             told.append("<secret>" if follows and not self.keeps(Kind.ARGUMENTS) else self.text(argument))
-            follows = is_secret_option(argument)
+            is_login = is_login or takes_password(argument)
+            follows = is_secret_option(argument) or (is_login and argument == "-p")
         return told
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -256,6 +264,8 @@ class Redaction:
             text = _WINDOWS_PATH.sub(lambda found: f"<path>\\{found[1] or found[2] or ''}", text)
         if "/" in text:
             text = _QUOTED_PATH.sub(lambda found: self.path(found[0]), text)
+            text = _SPACED_HOME_PATH.sub(lambda found: self.path(found[0]), text)
+            text = _SHARE_PATH.sub(lambda found: self.path(found[0]), text)
             text = _PATH.sub(lambda found: self.path(found[0]), text)
             text = _HOME_ANYWHERE.sub("<home>", text)
         if "%2" in text:

@@ -23,6 +23,18 @@ _OPTION = re.compile(
     r"(?!<)([^\s\"'&;,)\\]+)",
     re.IGNORECASE,
 )
+_SPOKEN = re.compile(
+    # a word that is no English one, or holds what words do not; `password incorrect` says why something failed
+    r"((?<![\w/.-])(?:passwd[ \t]{1,8}|(?:password|passphrase|pwd)[ \t]{1,8}(?:is[ \t]{1,8})?"
+    r"(?=[A-Za-z]{0,60}[\d!@#$%^*])))(?![<\-\d]*(?:\s|$))(?!for\b|is\b)[^\s\"'&;,)\\<]{3,}",
+    re.IGNORECASE,
+)
+_LOGIN_PROGRAMS = ("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mongo", "mongosh", "twine", "smbclient")
+_LOGIN = re.compile(
+    # what `-p` stands for differs by program: of most it is a port, a path or a project
+    rf"((?<![\w-])(?:{'|'.join(_LOGIN_PROGRAMS)}|(?:docker|podman|helm|oras|az|skopeo)\s{{1,8}}login)\b[^\n;|&]{{0,300}}?\s-p"
+    r"[ =]?)(?![<\s])[^\s\"';]+"
+)
 _COUNT = re.compile(r"[\w.-]*tokens?\W+\d+", re.IGNORECASE)
 """How many tokens there are is no secret."""
 _OPTION_ALONE = re.compile(rf"--(?:{_NAMED}|[\w.-]{{1,60}}-key|pw|pwd)$", re.IGNORECASE)
@@ -48,6 +60,11 @@ def is_secret_option(argument: str) -> bool:
     return _OPTION_ALONE.fullmatch(argument) is not None
 
 
+def takes_password(program: str) -> bool:
+    """Whether a program's `-p` stands for a password."""
+    return program.rpartition("/")[2] in _LOGIN_PROGRAMS
+
+
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     """The text without secrets.
 
@@ -61,6 +78,9 @@ def without_secrets(text: str, known: Iterable[str] = ()) -> str:
     if "://" in text:
         text = _HOOK.sub(r"\1<secret>", _CREDENTIALS.sub(r"\1<secret>@", text))
         text = _SIGNATURE.sub(r"\1<secret>", text)
+    if " -p" in text:
+        text = _LOGIN.sub(r"\1<secret>", text)
     if _MAYBE.search(text) is None:
         return text
+    text = _SPOKEN.sub(r"\1<secret>", text)
     return _OPTION.sub(lambda found: found[0] if _COUNT.fullmatch(found[0]) else f"{found[1]}<secret>", text)

@@ -54,6 +54,13 @@ HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), 
         ("--wandb-key=abc --pwd abc --password 123456", "--wandb-key=<secret> --pwd <secret> --password <secret>"),
         ("https://hooks.slack.com/services/T0/B0/X", "https://hooks.slack.com/<secret>"),
         ("https://x.blob.core.windows.net/c?sig=ab%3D&n=1", "https://x.blob.core.windows.net/c?sig=<secret>&n=1"),
+        ("sshpass -p hunter ssh; docker login -p abc", "sshpass -p <secret> ssh; docker login -p <secret>"),
+        ("mysql -phunter db", "mysql -p<secret> db"),
+        ("passwd hunter; password is hunter2", "passwd <secret>; password is <secret>"),
+        ("/home/bob/my data/of mine/x.py", "<path>/x.py"),
+        ("in /Users/bob/Big Model/runs and /home/bob/x.py y/z", "in <path>/runs and <path>/x.py y/z"),
+        ("//fileserver/share/bob/x.py", "<path>/x.py"),
+        ("joined 203.0.113.7, server 8.8.8.8, inet 9.9.9.9", "joined <address>, server <address>, inet <address>"),
         ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----", "<secret>"),
     ],
 )  # fmt: skip
@@ -81,6 +88,9 @@ def test_what_names_a_person_a_machine_a_folder_or_a_secret_is_taken_out(text: s
         "author: whoever; std::map<K, V>::operator[]; ad::fe::beef",
         "at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",
         "DTYPE=tl.float16 ACTIVATION=leaky_relu",
+        "cuBLAS 12.8.0.1, cuDNN 9.1.0.70, from 12.8.0.1 to 13.0.2.9, torch==52.1.2.3, version 64.1.2.3, 0.0.0.0",
+        "mkdir -p runs; cuobjdump -ptx a -p 22; password incorrect; password for the store",
+        "// begin inline asm; //TODO a/b; x //= y/z",
         "nccl:all_reduce 0000:3b:00.0 12:30:45",
     ],
 )
@@ -131,6 +141,8 @@ def test_the_word_after_a_secret_s_option_is_taken_out_of_a_command_line() -> No
     assert HERE.arguments(["train.py", "--auth-token", "abc", "--lr", "1"]) == [
         *("train.py", "--auth-token", "<secret>", "--lr", "1")
     ]
+    assert HERE.arguments(["/usr/bin/sshpass", "-p", "abc", "ssh"]) == ["/usr/bin/sshpass", "-p", "<secret>", "ssh"]
+    assert HERE.arguments(["serve.py", "-p", "8080"]) == ["serve.py", "-p", "8080"]
 
 
 def test_variables_keep_their_names_and_few_their_values() -> None:
@@ -156,7 +168,7 @@ def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() 
     assert without_author(told, Redaction(kept=EVERYTHING)) == told
 
 
-@pytest.mark.parametrize("unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-"])
+@pytest.mark.parametrize("unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-", "password ", "1.", "host "])
 def test_a_word_without_an_end_is_gone_through_once(unit: str) -> None:
     """As long as this one, a pattern that begins anew at each of its letters takes minutes."""
     word = unit * (400_000 // len(unit))
