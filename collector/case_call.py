@@ -18,13 +18,22 @@ from collector.checking.evaluation import (
 from collector.errors import SuiteError
 from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec
 
+_MOST_SHAPES = 100_000
 
-def compiled(implementation: Implementation) -> Callable[..., Any]:
-    """The launcher through torch.compile, for fixed shapes."""
+
+def compiled(implementation: Implementation, device: str) -> Callable[..., Any]:
+    """The launcher through torch.compile, for fixed shapes: each case is compiled, however many there are."""
+    import torch._dynamo.config as dynamo_config
     import torch._functorch.config as functorch_config
+    import torch._inductor.config as inductor_config
 
     # else inductor's backward frees what a second backward of the same graph, which is timed, needs
     functorch_config.donated_buffer = False
+    # beyond its limit, 8 for one function, torch runs what was to be compiled as it is, and only warns
+    dynamo_config.recompile_limit = dynamo_config.accumulated_recompile_limit = _MOST_SHAPES
+    if device == "cpu":
+        # else a pool of processes that each load torch is started beside what is timed; C++ is compiled without it
+        inductor_config.compile_threads = 1
     form: Callable[..., Any] = torch.compile(implementation.launch, dynamic=False)
     return form
 

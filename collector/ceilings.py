@@ -29,7 +29,12 @@ _SHARES_OF_L2 = (8, 4)
 _ROUNDS = 64
 """The first one comes from memory: a percent or two of the time."""
 _COPIES = 20
-_MATMUL_SIZE = {"cpu": 768, "cuda": 8192}
+_MATMUL_SIZES = {"cpu": (192, 768), "cuda": (8192,)}
+"""Those of a CPU are no powers of two, whose columns would all meet in a few places of its caches."""
+_LONGEST_PRODUCT_NS = 100e6
+"""Where a CPU has no instructions for a dtype, torch multiplies element by element: seconds for a large product, at a
+rate that a small one reaches and often exceeds.
+"""
 _CPU_DTYPES = ("float32", "float16", "bfloat16", "int8")
 _GPU_DTYPES = ("float64", "float32", TF32, "float16", "bfloat16", "float8_e4m3fn", "int8")
 _ALIASES = {"float8_e5m2": "float8_e4m3fn"}
@@ -174,21 +179,33 @@ def _l2_bytes_per_s(device: str, working_set_bytes: int) -> float:
 
 def _matmul_ceiling(device: str, dtype: str) -> Ceiling | None:
     """That of the vendor's matmul; None where the device or torch has none for the dtype."""
-    size = _MATMUL_SIZE["cuda" if device.startswith("cuda") else "cpu"]
+    sizes = _MATMUL_SIZES["cuda" if device.startswith("cuda") else "cpu"]
     try:
-        per_s = 2.0 * size**3 / _best_ns(device, _matmul(device, dtype, size)) * 1e9
+        rates = dict(_matmul_rates(device, dtype, sizes))
     except (RuntimeError, ValueError):  # what torch raises where it has no kernel
         if dtype == "float32":
             raise
         return None
     finally:
         torch.backends.cuda.matmul.allow_tf32 = False
+    size = max(rates, key=lambda each: rates[each])
     return Ceiling(
         resource="compute",
         dtype=dtype,
-        per_s=per_s,
+        per_s=rates[size],
         method=f"torch {_NAMES.get(dtype, 'matmul')} {size}x{size}x{size}, best of 5{_clock_in_words(device)}",
     )
+
+
+def _matmul_rates(device: str, dtype: str, sizes: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """FLOP/s by size, the smallest first, as long as the next product is not too long to wait for."""
+    expected_ns = 0.0
+    for size, next_size in zip(sizes, [*sizes[1:], 0], strict=True):
+        if expected_ns > _LONGEST_PRODUCT_NS:
+            return
+        best_ns = _best_ns(device, _matmul(device, dtype, size))
+        yield size, 2.0 * size**3 / best_ns * 1e9
+        expected_ns = best_ns * (next_size / size) ** 3
 
 
 _NAMES = {"int8": "_int_mm", "float8_e4m3fn": "_scaled_mm", TF32: "matmul with TF32 allowed"}

@@ -11,9 +11,9 @@ _MEMORY_SHARE = 0.8
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
-def limit_memory(process_count: int) -> None:
-    """Let an allocation that the machine cannot serve to each of so many processes fail here, before the system kills
-    one of them for it.
+def limit_memory(share: float) -> None:
+    """Let an allocation beyond this process' share of the machine's memory fail here, before the system kills one of
+    those that share it.
     """
     available = _available_memory_bytes()
     if available is None:
@@ -21,7 +21,7 @@ def limit_memory(process_count: int) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     mapped_bytes = pages * os.sysconf("SC_PAGE_SIZE")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = mapped_bytes + int(available * _MEMORY_SHARE / process_count)
+    limit = mapped_bytes + int(available * _MEMORY_SHARE * share)
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 

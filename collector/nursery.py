@@ -95,6 +95,13 @@ class Nursery:
         """Load now what compiling and differentiating would load in each worker: worth it for more than one."""
         self._server(Mode.DEVICE).ask({"warm_up": True})
 
+    def load_torch_compile(self) -> None:
+        """Load now what `torch.compile` loads at its first call, seconds of processor time, for all workers that are
+        forked from now on. Not where there is a GPU: who forks must not touch it, and nobody promises that torch's
+        compilers do not.
+        """
+        self._server(Mode.DEVICE).ask({"torch_compile": True})
+
     def _server(self, mode: Mode) -> _Server:
         with self._lock:
             if mode not in self._servers or not self._servers[mode].is_alive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import mmap
@@ -17,7 +18,7 @@ _PADDING_PAGES = 256
 
 
 def main(control_fd: int) -> None:
-    """Answer questions until the other end closes: fork, wait for a child, warm up."""
+    """Answer questions until the other end closes: fork, wait for a child, load what children need."""
     with socket.socket(fileno=control_fd) as control:
         while True:
             message, fds, _, _ = socket.recv_fds(control, _MAX_QUESTION_BYTES, 4)
@@ -29,6 +30,9 @@ def main(control_fd: int) -> None:
                 answer = {"pid": _fork(control, fds)}
             elif "wait" in question:
                 answer = {"status": _status_of(question["wait"])}
+            elif "torch_compile" in question:
+                _load_torch_compile()
+                answer = {"warm": 1}
             else:
                 _warm_up()
                 answer = {"warm": 1}
@@ -82,3 +86,17 @@ def _warm_up() -> None:
     import triton.runtime.cache
 
     triton.runtime.cache.triton_key()
+
+
+def _load_torch_compile() -> None:
+    """What torch.compile does once for a process: it imports its compilers, hashes torch for its caches, and tries the
+    machine's vector instructions in a process that loads torch anew.
+    """
+    from torch._inductor import compile_fx  # noqa: F401  it imports all that compiling takes
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    torch_key()
+    # without a C++ compiler it raises, as it will for each case that is to be compiled
+    with contextlib.suppress(RuntimeError, OSError):
+        pick_vec_isa()

@@ -51,6 +51,8 @@ class WorkerSettings(_Message):
     thread_count: int | None
     rank: RankPlace | None = None
     """None: it works alone."""
+    memory_share: float = 1.0
+    """Of the machine's memory, where others work beside it."""
     is_watched: bool = False
     """Note what is read, so that answers say what they were made from."""
     cache_folder: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 import uuid
@@ -22,6 +23,8 @@ from collector.selection import Subject
 from collector.spent_time import Activity
 from collector.suite_run import SuiteRun
 from collector.workers import Workers
+
+_MOST_CHECKS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -89,16 +92,17 @@ def collect_run(
         JournalError: a result cannot be kept, or the run was begun on another machine.
     """
     steps = _Steps(on_progress)
-    watch = DeviceWatch(plan.lock_clocks, earlier=() if journal is None else journal.seen)
+    watch = _watch(plan, journal)
     run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), watch)
     with watch, _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
         steps.say("loading the suite")
-        _begin(run, workers, interpreter, steps)
+        _begin(run, watch, workers, interpreter, steps)
         steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
         _compile_and_check(nursery, run, workers, interpreter, steps)
         for number in range(plan.block_count):
             for subject in run.to_time:
                 if run.block_count(subject) <= number:
+                    run.cool_down(steps.note)
                     run.take_block(workers, subject)
                 steps.step(f"timed {subject}")
     return run.record(suite.commit, suite.project)
@@ -145,7 +149,7 @@ def measure_pair(
     nursery.warm_up()
     pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
     order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
-    watch = DeviceWatch(plan.lock_clocks, earlier=() if journal is None else journal.seen)
+    watch = _watch(plan, journal)
     runs = {
         side: SuiteRun(suite.source, plan, None if journal is None else journal.log(side), watch)
         for side, suite in ((Side.BASE, base), (Side.HEAD, head))
@@ -162,9 +166,10 @@ def measure_pair(
         for side, run in runs.items():
             with _device_workers(nursery, run, caches[side]) as workers, _interpreter(nursery, run) as interpreter:
                 steps.say(f"loading the suite of the {side}")
-                _begin(run, workers, interpreter, steps)
+                _begin(run, watch, workers, interpreter, steps)
                 steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
                 _compile_and_check(nursery, run, workers, interpreter, steps)
+                _load_compilers(nursery, run)
         _forget_half_pairs(runs)
         wanted: Mapping[Subject, int] = {
             subject: plan.block_count for run in runs.values() for subject in _chosen(run, only)
@@ -232,6 +237,7 @@ def _take_one_block_each(
         for subject in subjects:
             sides = list(Side)
             order.shuffle(sides)
+            runs[sides[0]].cool_down(steps.note)
             for side in sides:
                 if _lacks(runs[side], subject, number):
                     # a sample means the same on both sides: the first one to be timed decides
@@ -245,7 +251,12 @@ def _lacks(run: SuiteRun, subject: Subject, number: int) -> bool:
     return subject in run.to_time and run.block_count(subject) <= number
 
 
-def _begin(run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
+def _watch(plan: RunPlan, journal: Journal | None) -> DeviceWatch:
+    earlier = () if journal is None else journal.seen
+    return DeviceWatch(plan.lock_clocks, earlier=earlier, unfit=plan.unfit_device)
+
+
+def _begin(run: SuiteRun, watch: DeviceWatch, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
     """Load the suite, then measure the machine while nothing else runs."""
     with ThreadPoolExecutor(1) as pool:
         # where no GPU will do its work the interpreter is needed: load it meanwhile
@@ -258,6 +269,8 @@ def _begin(run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps)
     run.describe_machine(workers)
     if run.chosen is not None and run.chosen.was_a_choice:
         steps.note(str(run.chosen))
+    if watch.warning is not None:
+        steps.note(watch.warning)
 
 
 def _compile_and_check(nursery: Nursery, run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
@@ -267,7 +280,10 @@ def _compile_and_check(nursery: Nursery, run: SuiteRun, workers: Workers, interp
             # not beside the checks on the device: Triton's autotuner times its candidates there
             with StaticCompiler(nursery, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
                 run.compile(compiler, steps.step)
-            run.check(workers, steps.step)
+            worker_count = _checks_at_once(run)
+            if worker_count > 1:
+                _load_compilers(nursery, run)
+            run.check(workers, steps.step, worker_count=worker_count)
             with run.spent.on(Activity.CHECK):
                 interpreting.result()
         except BaseException:  # an interrupt too must not wait for what may take minutes
@@ -275,6 +291,24 @@ def _compile_and_check(nursery: Nursery, run: SuiteRun, workers: Workers, interp
             interpreter.kill()
             raise
     interpreter.stop()
+
+
+def _load_compilers(nursery: Nursery, run: SuiteRun) -> None:
+    """Once for all workers that are forked from now on."""
+    if run.is_on_cpu and run.has_torch_compile:
+        with run.spent.on(Activity.CHECK):
+            nursery.load_torch_compile()
+
+
+def _checks_at_once(run: SuiteRun) -> int:
+    """One for each core of a CPU, as far as each has a share of its memory that is worth something. On a GPU nothing
+    runs beside a check, in which Triton's autotuner times its candidates.
+    """
+    if not run.is_on_cpu:
+        return 1
+    cores = len(os.sched_getaffinity(0))
+    most = min(cores // (run.plan.thread_count or cores), run.plan.checks_at_once or cores, _MOST_CHECKS_AT_ONCE)
+    return max(1, most)
 
 
 def _chosen(run: SuiteRun, only: frozenset[Subject] | None) -> list[Subject]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collector.device.clock_lock import Clock
+from collector.device.fitness import UnfitDevice
 from collector.measurement import CacheState, Timer
 from collector.sampling import EFFORTS, Preset, SamplingPlan
 from collector.targets import DEFAULT_TARGETS
@@ -29,6 +30,9 @@ class RunPlan:
         timer: The only one to take; None takes the best that there is, one for the whole run.
         cache: What each launch finds; None takes the timer's usual state.
         lock_clocks: What to hold the device's SM clock at meanwhile; None leaves it free.
+        unfit_device: Whether to refuse to measure, or to warn, where others use the GPU or it is not kept awake; None
+            leaves it to the blocks to tell.
+        checks_at_once: Side by side on a CPU; None takes one for each core.
         cases: Shell patterns of case ids, in place of tags.
     """
 
@@ -44,6 +48,8 @@ class RunPlan:
     timer: Timer | None = None
     cache: CacheState | None = None
     lock_clocks: Clock | None = None
+    unfit_device: UnfitDevice | None = None
+    checks_at_once: int | None = None
     cases: tuple[str, ...] | None = None
     environment_timeout_s: float = 120.0
     check_timeout_s: float = 300.0

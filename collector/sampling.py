@@ -50,6 +50,8 @@ class Effort:
 
     sampling: SamplingPlan
     block_count: int
+    refuses_unfit_device: bool = False
+    """One that others use, or that is not kept awake: what is to be confirmed cannot be confirmed there."""
 
 
 EFFORTS = {
@@ -82,5 +84,6 @@ EFFORTS = {
             patience_samples=1_000,
         ),
         block_count=10,
+        refuses_unfit_device=True,
     ),
 }

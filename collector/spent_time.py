@@ -16,6 +16,8 @@ class Activity(StrEnum):
     COMPILE = "compile"
     """For targets, on all cores, unless it is known from before; meanwhile Triton's interpreter begins to check."""
     CHECK = "check"
+    COOL_DOWN = "cool_down"
+    """Waiting for a device that heat holds back."""
     WARM_UP = "warm_up"
     TIMING = "timing"
     """Launching what is timed, whatever is done around each launch to time it included."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
+from collector.case_check import CaseCheck
 from collector.case_record import CaseRecord
 from collector.case_timing import CaseTiming, under_the_roof
 from collector.device.device_watch import DeviceWatch
@@ -21,13 +23,13 @@ from collector.machine_code.static_compiler import StaticCompiler
 from collector.measurement import Block, Measurement
 from collector.part import Outcome
 from collector.protocol import (
-    CheckAccuracy,
     ChooseTiming,
     DescribeEnvironment,
     Failure,
     ImplementationInfo,
     MeasureCeilings,
     MeasuredCeiling,
+    Reply,
     SuiteInfo,
     TimeBlock,
     TimedBlock,
@@ -196,7 +198,9 @@ class SuiteRun:
         """Check in Triton's interpreter; in another thread than the rest, until `stop()`."""
         for subject in self.to_interpret:
             if subject not in self._accuracies:
-                accuracy = self._checked(workers, subject)
+                check = self._check_of(subject)
+                reply = workers.request(check.job, timeout_s=self.plan.check_timeout_s, rank_count=check.rank_count)
+                accuracy = self._accuracy_of(subject, reply)
                 if self._is_stopped.is_set():
                     return  # its process may have been ended: that says nothing about the kernel
                 self._accuracies[subject] = accuracy
@@ -204,15 +208,32 @@ class SuiteRun:
                     self._log.append({}, accuracy=accuracy)
             on_step(f"checked {subject}")
 
-    def check(self, workers: Workers, on_step: OnStep) -> None:
-        """Check what runs on the device."""
+    @property
+    def is_on_cpu(self) -> bool:
+        return self._device == "cpu"
+
+    @property
+    def has_torch_compile(self) -> bool:
+        """Whether something that runs here is to be made by `torch.compile`."""
+        return any(self._infos[subject].is_compiled for subject in self.to_check)
+
+    def check(self, workers: Workers, on_step: OnStep, *, worker_count: int = 1) -> None:
+        """Check what runs on the device, so many at once."""
         for subject in self.to_check:
-            if subject not in self._accuracies:
+            if subject in self._accuracies:
+                on_step(f"checked {subject}")
+        missing = [self._check_of(subject) for subject in self.to_check if subject not in self._accuracies]
+        checked = workers.each(missing, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)
+        with closing(checked):
+            while True:
                 with self.spent.on(Activity.CHECK):
-                    accuracy = self._checked(workers, subject)
-                self._accuracies[subject] = accuracy
+                    found = next(checked, None)
+                if found is None:
+                    return
+                check, reply = found
+                accuracy = self._accuracies[check.subject] = self._accuracy_of(check.subject, reply)
                 self._keep(accuracy=accuracy)
-            on_step(f"checked {subject}")
+                on_step(f"checked {check.subject}")
 
     def stop(self) -> None:
         """From now on nothing counts that still comes back."""
@@ -232,6 +253,12 @@ class SuiteRun:
     def launches_per_sample(self, subject: Subject) -> int | None:
         """What the subject's blocks use; None before the first one."""
         return self._timing(subject).launches_per_sample
+
+    def cool_down(self, on_wait: OnStep) -> None:
+        """Wait for a device that heat holds back; `on_wait` is told."""
+        if self._watch is not None and self._watch.is_too_hot:
+            with self.spent.on(Activity.COOL_DOWN):
+                self._watch.cool_down(on_wait)
 
     def take_block(self, workers: Workers, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
@@ -334,12 +361,10 @@ class SuiteRun:
             return CaseTiming()
         return CaseTiming(timer=self.chosen.method.timer, cache=self.chosen.method.cache)
 
-    def _checked(self, workers: Workers, subject: Subject) -> Accuracy:
-        reply = workers.request(
-            CheckAccuracy(case_id=subject.case_id, implementation=subject.implementation),
-            timeout_s=self.plan.check_timeout_s,
-            rank_count=self._rank_counts[subject.case_id],
-        )
+    def _check_of(self, subject: Subject) -> CaseCheck:
+        return CaseCheck(subject, self._rank_counts[subject.case_id])
+
+    def _accuracy_of(self, subject: Subject, reply: Reply) -> Accuracy:
         if reply.accuracy is not None:
             return reply.accuracy
         assert reply.failure is not None

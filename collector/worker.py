@@ -24,8 +24,8 @@ _START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 5.0
 _MAX_REPLY_BYTES = 256 * 2**20
 
-# After these a process may be in any state, a GPU context for good.
-_POISONING = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
+POISONING = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
+"""After these a process may be in any state, a GPU context for good."""
 
 
 class Worker:
@@ -38,6 +38,7 @@ class Worker:
         device: `cpu` or `cuda`; None lets the worker see which there is.
         thread_count: Threads that torch may use; None leaves torch's default.
         rank: Its place among workers that do every job together.
+        memory_share: Of the machine's memory, on a CPU; an allocation beyond it fails.
         is_watched: Have it note what it reads, so that answers say what they were made from.
         cache_folder: Of its own for what it compiles and tunes; None shares the user's.
     """
@@ -51,6 +52,7 @@ class Worker:
         device: str | None = None,
         thread_count: int | None = None,
         rank: RankPlace | None = None,
+        memory_share: float = 1.0,
         is_watched: bool = False,
         cache_folder: Path | None = None,
     ) -> None:
@@ -62,6 +64,7 @@ class Worker:
             device=device,
             thread_count=thread_count,
             rank=rank,
+            memory_share=memory_share,
             is_watched=is_watched,
             cache_folder=None if cache_folder is None else str(cache_folder),
         )
@@ -118,7 +121,7 @@ class Worker:
         """
         self.submit(job)
         reply = self.collect(timeout_s=timeout_s)
-        if reply.failure is not None and reply.failure.outcome in _POISONING:
+        if reply.failure is not None and reply.failure.outcome in POISONING:
             self.stop()
         return reply
 

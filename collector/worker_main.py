@@ -132,7 +132,7 @@ class _Suite:
             return implementation.launch
         key = (spec.name, implementation.name)
         if key not in self._compiled:
-            self._compiled[key] = compiled(implementation)
+            self._compiled[key] = compiled(implementation, self.launch_device)
         return self._compiled[key]
 
 
@@ -166,7 +166,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         if settings.thread_count is not None:
             torch.set_num_threads(settings.thread_count)
         if device == "cpu":
-            limit_memory(process_count=1 if settings.rank is None else settings.rank.count)
+            limit_memory(settings.memory_share)
             keep_freed_memory()
         watched = WatchedSuite() if settings.is_watched else None
         try:
@@ -301,10 +301,12 @@ def _time(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implement
 def _tuned(
     suite: _Suite, implementation: Implementation, make_call: Callable[[], Callable[[], object]]
 ) -> tuple[Callable[[], object], list[Autotuning]]:
-    """The call, and what Triton's autotuner chose for it: tuned before anything is timed."""
+    """The call, and what Triton's autotuner chose for it: tuned and compiled before anything is timed, else the little
+    time of a warm-up would be over before it began.
+    """
     with suite.watching_autotuner(implementation) as tuned:
         call = make_call()
-        if implementation.language is Language.TRITON:
+        if implementation.language is Language.TRITON or implementation.is_compiled:
             call()
     return call, tuned
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collector.device.clock_lock import parse_clock
+from collector.device.fitness import UnfitDevice
 from collector.errors import SuiteError
 from collector.git import commit_of, find_repository
 from collector.measurement import CacheState, Timer
@@ -85,6 +86,7 @@ def run_plan(
     timer: str = "auto",
     cache: str | None = None,
     lock_clocks: str | None = None,
+    unfit_device: UnfitDevice | None = None,
 ) -> RunPlan:
     """A plan from options.
 
@@ -109,4 +111,5 @@ def run_plan(
         timer=None if timer == "auto" else Timer(timer),
         cache=None if cache is None else CacheState(cache),
         lock_clocks=None if lock_clocks is None else parse_clock(lock_clocks),
+        unfit_device=unfit_device or ("refuse" if effort.refuses_unfit_device else None),
     )

@@ -64,6 +64,15 @@ CacheName = Annotated[
         show_default=False,
     ),
 ]
+UnfitDeviceAction = Annotated[
+    Literal["refuse", "warn"] | None,
+    typer.Option(
+        "--unfit-device",
+        help="Refuse to measure, or warn, where other processes use the GPU or its persistence mode is off. "
+        "Left out: refuse with --preset gate, else leave it to the blocks to tell.",
+        show_default=False,
+    ),
+]
 PresetName = Annotated[
     Literal["survey", "quick", "gate"],
     typer.Option("--preset", help="How long to measure: a whole suite, what a change touches, or what must be sure."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -147,7 +148,8 @@ def evaluate(
     who: str,
     lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _as_it_is,
 ) -> dict[str, torch.Tensor]:
-    """Call once; the outputs, and in the `bwd` direction every gradient under random upstream gradients.
+    """Call once; the outputs, and in the `bwd` direction every gradient under random upstream gradients. A forward pass
+    is evaluated as it is timed, without a graph: torch.compile would make another form for each.
 
     Args:
         launch: An implementation or the reference.
@@ -161,7 +163,8 @@ def evaluate(
         IncorrectResultError: what came back are no tensors, or autograd cannot differentiate them.
         Exception: whatever the call raises.
     """
-    outputs = outputs_by_name(launch(**inputs))
+    with nullcontext() if case.is_backward else torch.no_grad():
+        outputs = outputs_by_name(launch(**inputs))
     names = differentiated_names(spec, case, inputs)
     if not names:
         return outputs

@@ -25,6 +25,9 @@ FAULTS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown",
 its power limit is where a busy GPU works, and a kernel that needs less of it is the faster for that.
 """
 
+THERMAL = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown"})
+"""Those faults that pass by themselves if one waits."""
+
 
 def reason_names(bits: int) -> tuple[str, ...]:
     """The names of all set bits, the lowest first; a bit of a newer driver as its number."""

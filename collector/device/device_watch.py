@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from collector.device.clock_lock import BASE, Clock, ClockLock, held_clock, is_asleep, not_held
+from collector.device.fitness import LONGEST_WAIT_S, UnfitDevice, has_recovered, is_held_by_heat, unfit_because
 from collector.device.join import Window, device_state
 from collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
 from collector.device.processes import OwnProcesses
@@ -21,6 +22,7 @@ from collector.machine import Environment
 from collector.record import utc_now
 
 _LOCK_TIMEOUT_S = 3.0
+_LOOK_AGAIN_S = 1.0
 
 
 @dataclass
@@ -33,6 +35,23 @@ class _Watched:
     """Readings that were given away by `take_new`."""
 
 
+@dataclass
+class _Cooling:
+    """What was waited for a device to cool."""
+
+    pause_count: int = 0
+    waited_s: float = 0.0
+    was_in_vain: bool = False
+
+    @property
+    def in_words(self) -> str | None:
+        if not self.pause_count:
+            return None
+        how_often = "once" if self.pause_count == 1 else f"{self.pause_count} times"
+        outcome = ", in vain" if self.was_in_vain else ""
+        return f"waited {how_often} for it to cool, {self.waited_s:.0f} s in all{outcome}"
+
+
 class DeviceWatch:
     """Watches one device; used as a context, at whose end its clock is free and nobody watches. Two runs that are
     measured against each other share one.
@@ -43,6 +62,8 @@ class DeviceWatch:
         lock: What to hold the SM clock at; None leaves it free.
         earlier: What processes of the same run saw before this one.
         nvml: Answers in NVML's place.
+        unfit: What to do where the device is not fit to confirm anything on: refuse to measure, or warn; None leaves it
+            to the blocks to tell.
         wait: Waits so many seconds.
     """
 
@@ -52,17 +73,22 @@ class DeviceWatch:
         *,
         earlier: Sequence[Telemetry] = (),
         nvml: NvmlBinding | None = None,
+        unfit: UnfitDevice | None = None,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._to_lock = lock
         self._earlier = tuple(earlier)
         self._nvml = nvml
+        self._unfit = unfit
         self._wait = wait
         self._watched: _Watched | None = None
         self._lock: ClockLock | None = None
         self._held_mhz: float | None = None
         self._refusal: Telemetry | None = None
         self._complaint: str | None = None
+        self._cooling = _Cooling()
+        self.warning: str | None = None
+        """Why the device is not fit, where it is measured on all the same."""
 
     def __enter__(self) -> Self:
         return self
@@ -83,13 +109,15 @@ class DeviceWatch:
             The environment with the clock at which the device is held.
 
         Raises:
-            CollectorError: the clock is to be locked and cannot be, or is not held.
+            CollectorError: the clock is to be locked and cannot be, or is not held; or the device is not fit, and is
+                then to be refused.
         """
         if self._watched is None and self._refusal is None and environment.device_kind != "cpu":
             try:
                 self._watched = self._watch(uuid)
             except NvmlError as error:
                 self._refusal = no_telemetry(error.status, str(error))
+            self._see_whether_fit(environment)
         if self._to_lock is None:
             return environment
         if self._lock is None:
@@ -98,6 +126,45 @@ class DeviceWatch:
                 raise CollectorError(f"--lock-clocks: {why}; leave it out")
             self._held_mhz = self._hold(self._watched, self._to_lock)
         return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": self._held_mhz})
+
+    @property
+    def is_too_hot(self) -> bool:
+        """Whether heat holds the device back, and it is worth waiting for."""
+        latest = None if self._watched is None or self._cooling.was_in_vain else self._watched.sampler.latest
+        return latest is not None and is_held_by_heat(latest)
+
+    def cool_down(self, on_wait: Callable[[str], None]) -> None:
+        """Before something is measured: where heat holds the device back, wait until it has recovered, 3 minutes at
+        the most. One that has not recovered by then is not waited for again; its blocks tell that they are degraded.
+
+        Args:
+            on_wait: Told why, before the waiting begins.
+        """
+        hot = None if self._watched is None else self._watched.sampler.latest
+        if self._watched is None or hot is None or not self.is_too_hot:
+            return
+        sampler = self._watched.sampler
+        heat = "" if hot.temperature_c is None else f" at {hot.temperature_c:.0f} °C"
+        on_wait(f"the device is held back by heat{heat}: waiting for it to cool, {LONGEST_WAIT_S:.0f} s at the most")
+        self._cooling.pause_count += 1
+        for _ in range(int(LONGEST_WAIT_S / _LOOK_AGAIN_S)):
+            self._wait(_LOOK_AGAIN_S)
+            self._cooling.waited_s += _LOOK_AGAIN_S
+            sampler.read()
+            now = sampler.latest
+            if sampler.failure is not None or (now is not None and has_recovered(now, hot)):
+                return
+        self._cooling.was_in_vain = True
+
+    def _see_whether_fit(self, environment: Environment) -> None:
+        reading = None if self._watched is None else self._watched.sampler.latest
+        reasons = "; ".join(unfit_because(environment, reading))
+        if not reasons or self._unfit is None:
+            return
+        said = f"nothing should be confirmed on this device: {reasons}"
+        if self._unfit == "refuse":
+            raise CollectorError(f"{said}; put that right, or measure all the same with --unfit-device warn")
+        self.warning = said
 
     def state(self, window: Window, *, launch_count: int = 0) -> DeviceState | None:
         """What was seen in a window that has just ended, with so many launches in it; None where nobody watches."""
@@ -132,7 +199,7 @@ class DeviceWatch:
             return self._refusal
         sampler, device = self._watched.sampler, self._watched.device
         readings = sampler.readings
-        messages = [sampler.failure, self._complaint]
+        messages = [sampler.failure, self._complaint, self.warning, self._cooling.in_words]
         if device.refused:
             messages.append(f"not offered here: {', '.join(device.refused)}")
         if readings and all(reading.foreign_process_count is None for reading in readings):

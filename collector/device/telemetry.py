@@ -78,6 +78,11 @@ class Sampler:
         with self._lock:
             return tuple(self._readings)
 
+    @property
+    def latest(self) -> Reading | None:
+        with self._lock:
+            return self._readings[-1] if self._readings else None
+
     def beyond(self, count: int) -> Sequence[Reading]:
         """The readings after the first so many."""
         with self._lock:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -88,12 +89,15 @@ class Cluster:
             CollectorError: no machine is left.
         """
         task = self._ray.remote(measure_share)
-        running = {
-            task.options(
-                **self._needs(share), max_retries=MAX_RETRIES, retry_exceptions=False, name=f"share {share.number}"
-            ).remote(self._suite, plan, share): share
-            for share in shares
-        }
+        running = {}
+        for share in shares:
+            needs = self._needs(share)
+            options = task.options(
+                **needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=f"share {share.number}"
+            )
+            # no more processes than Ray has set cores aside for
+            there = replace(plan, checks_at_once=needs["num_cpus"])
+            running[options.remote(self._suite, there, share)] = share
         while running:
             done, _ = self._ray.wait(list(running), timeout=_LOOK_EVERY_S)
             for result in done:

@@ -12,12 +12,13 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from collector.machine_code.compiling import Compilation, compile_in_parallel
+from collector.machine_code.compiling import Compilation
 from collector.machine_code.known_facts import KnownFacts, Listing
 from collector.machine_code.static_store import StaticStore
 from collector.nursery import Nursery
 from collector.results import StaticFacts
 from collector.selection import Subject
+from collector.side_by_side import done_side_by_side
 from collector.suite_source import SuiteSource
 from collector.worker import Worker
 
@@ -103,7 +104,7 @@ class StaticCompiler:
         if not missing:
             return
         crew = self._as_many_as(min(len(missing), self._worker_count))
-        for compilation, reply in compile_in_parallel(crew, missing, timeout_s=self._timeout_s):
+        for compilation, reply, _ in done_side_by_side(crew, missing, timeout_s=self._timeout_s):
             subject = compilation.subject
             known[subject] |= self._known.learn_facts(subject, compilation.targets, reply)
             yield CompiledSubject(subject, _in_order(known[subject], targets), was_known=False)

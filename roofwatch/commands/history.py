@@ -28,6 +28,7 @@ from roofwatch.options import (
     TargetList,
     ThreadCount,
     TimerName,
+    UnfitDeviceAction,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
@@ -154,6 +155,7 @@ def backfill(
     device: DeviceName = None,
     threads: ThreadCount = 1,
     lock_clocks: LockClocks = None,
+    unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
     timer: TimerName = "auto",
     cache: CacheName = None,
@@ -190,6 +192,7 @@ def backfill(
         timer=timer,
         cache=cache,
         lock_clocks=lock_clocks,
+        unfit_device=unfit_device,
     )
     name = project or suite_at(path, None).project
     with Nursery() as nursery:

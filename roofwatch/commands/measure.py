@@ -27,6 +27,7 @@ from roofwatch.options import (
     TargetList,
     ThreadCount,
     TimerName,
+    UnfitDeviceAction,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
@@ -126,6 +127,7 @@ def run(
     device: DeviceName = None,
     threads: ThreadCount = 1,
     lock_clocks: LockClocks = None,
+    unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
     blocks: Annotated[
         int | None, typer.Option(min=1, help="Blocks of samples per measurement; the preset's if left out.")
@@ -179,6 +181,7 @@ def run(
         timer=timer,
         cache=cache,
         lock_clocks=lock_clocks,
+        unfit_device=unfit_device,
     )
     if affected != (base is not None):
         raise GitError("--affected and --base belong together: what differs from that revision is measured")

@@ -1,5 +1,6 @@
 """Runs that are cut short and gone on with: nothing is measured twice, and nothing is lost."""
 
+import os
 import shutil
 import signal
 import uuid
@@ -29,7 +30,9 @@ from collector.suite_source import SuiteSource
 from collector.workers import Workers
 from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
-from tests.roofwatch.command import SUITES, Done, roofwatch
+from tests.roofwatch.command import SUITES, Done, started_roofwatch
+
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
 
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 PLAN = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK)
@@ -152,10 +155,20 @@ def test_a_block_that_lost_its_partner_is_forgotten_for_good(good: SuiteAt, uncu
             assert run.block_count(subject) == 1
 
 
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """Cases are checked one after the other, so that it is known what was done before a run is ended."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield
+    os.sched_setaffinity(0, cores)
+
+
 def cut_run(tmp_path: Path, number: signal.Signals, *options: str, language: str = "torch") -> Done:
     if not (tmp_path / "bench_ends_run.py").exists():
         suite_in(tmp_path, "bench_ends_run.py")
-    return roofwatch(
+    # not forked: the suite ends the parent of its worker's parent
+    return started_roofwatch(
         *(
             "run",
             tmp_path / "bench_ends_run.py",
@@ -175,6 +188,7 @@ def cut_run(tmp_path: Path, number: signal.Signals, *options: str, language: str
     )
 
 
+@pytest.mark.usefixtures("one_core")
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     record_file = tmp_path / "record.json.gz"
 
@@ -201,6 +215,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert done - done_before == {"first": 1, "second": 2, "third": 2}, "first was checked before: only timed"
 
 
+@pytest.mark.usefixtures("one_core")
 @pytest.mark.parametrize(
     ("number", "status", "language"),
     [(signal.SIGTERM, 143, "torch"), (signal.SIGINT, 130, "torch"), (signal.SIGTERM, 143, "triton")],

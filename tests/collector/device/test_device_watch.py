@@ -1,4 +1,6 @@
+import os
 import time
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -6,6 +8,8 @@ import pytest
 from collector.device.clock_lock import Clock
 from collector.device.device_watch import DeviceWatch
 from collector.device.join import Window
+from collector.device.nvml import NvmlBinding
+from collector.device.telemetry import Sampler
 from collector.device.telemetry_parts import joined
 from collector.errors import CollectorError
 from collector.keeping.journal import Journal
@@ -22,6 +26,8 @@ from collector.workers import Workers
 from roofwatch.arguments import suite_at
 from tests.builders import make_environment
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed
+
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
 
 PLAN = RunPlan(targets=(), device="cpu", sampling=SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20))
 GPU = make_environment(device_kind="cuda", device_name="Example GPU")
@@ -264,6 +270,99 @@ def test_a_run_that_was_cut_short_keeps_what_each_of_its_processes_saw(
     # what was seen after the last block alone is not in the journal
     assert journalled.offset_ms == told.offset_ms[: len(journalled.offset_ms)]
     assert len(journalled.offset_ms) > own_count
+
+
+@pytest.fixture
+def reads_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread reads beside, so that each reading of a recording is there when its time has come."""
+    monkeypatch.setattr(Sampler, "start", lambda _: None)
+
+
+@pytest.mark.usefixtures("reads_when_asked")
+def test_a_device_that_heat_holds_back_is_waited_for_until_it_is_cooler_by_ten_degrees() -> None:
+    told: list[str] = []
+    with watch_of("cools_down") as watch:
+        watch.begin(GPU, UUID)
+        for _ in range(3):
+            watch.cool_down(told.append)
+    telemetry = watch.telemetry
+
+    assert told == ["the device is held back by heat at 88 °C: waiting for it to cool, 180 s at the most"]
+    assert telemetry is not None
+    assert list(telemetry.temperature_c) == [88, 86, 84, 82, 80, 78]
+    assert telemetry.message == "waited once for it to cool, 5 s in all"
+
+
+@pytest.mark.usefixtures("reads_when_asked")
+def test_a_device_that_stays_hot_is_waited_for_once_and_measured_as_degraded() -> None:
+    told: list[str] = []
+    nvml = replayed("thermal")
+    for _ in range(4):  # cool enough at first
+        nvml.nvmlDeviceGetCurrentClocksEventReasons(UUID)
+    with DeviceWatch(nvml=nvml, wait=without_waiting) as watch:
+        watch.begin(GPU, UUID)
+        for _ in range(3):
+            watch.cool_down(told.append)
+        state = watch.state(whole_run(), launch_count=10)
+
+    assert len(told) == 1
+    assert state is not None
+    assert "hw_thermal_slowdown" in state.degraded_by
+    assert watch.telemetry is not None
+    assert watch.telemetry.message == "waited once for it to cool, 180 s in all, in vain"
+
+
+@pytest.mark.usefixtures("reads_when_asked")
+def test_nobody_waits_for_a_device_that_is_at_its_power_limit() -> None:
+    told: list[str] = []
+    with watch_of("power_cap") as watch:
+        watch.cool_down(told.append)
+        watch.begin(GPU, UUID)
+        watch.cool_down(told.append)
+
+    assert told == []
+
+
+def with_a_neighbour() -> NvmlBinding:
+    nvml = replayed("foreign_process")
+    while list(map(attrgetter("pid"), nvml.nvmlDeviceGetComputeRunningProcesses(UUID))) == [os.getpid()]:
+        pass
+    return nvml
+
+
+def test_nothing_is_confirmed_beside_others_or_on_a_device_that_is_not_kept_awake() -> None:
+    asleep = GPU.model_copy(update={"is_persistence_on": False})
+    refusing = DeviceWatch(nvml=with_a_neighbour(), unfit="refuse")
+    with refusing, pytest.raises(CollectorError) as refusal:
+        refusing.begin(asleep, UUID)
+
+    assert str(refusal.value) == (
+        "nothing should be confirmed on this device: its persistence mode is off (`nvidia-smi -pm 1`, as root, "
+        "switches it on); 1 other process uses it (`nvidia-smi` lists them); put that right, or measure all the same "
+        "with --unfit-device warn"
+    )
+
+
+def test_whoever_asks_is_only_warned_and_the_record_says_so() -> None:
+    with DeviceWatch(nvml=with_a_neighbour(), unfit="warn") as watch:
+        watch.begin(GPU, UUID)
+
+    assert watch.warning == (
+        "nothing should be confirmed on this device: 1 other process uses it (`nvidia-smi` lists them)"
+    )
+    assert watch.telemetry is not None
+    assert watch.telemetry.message == watch.warning
+
+
+@pytest.mark.parametrize("recording", ["normal", "other_pid_namespace", "no_driver"])
+def test_a_device_that_is_fit_or_of_which_that_is_not_known_is_not_refused(recording: str) -> None:
+    with DeviceWatch(nvml=replayed(recording), unfit="refuse") as watch:
+        watch.begin(GPU, UUID)
+    with DeviceWatch(nvml=with_a_neighbour()) as trusting:
+        trusting.begin(GPU, UUID)
+
+    assert watch.warning is None
+    assert trusting.warning is None
 
 
 @pytest.mark.gpu

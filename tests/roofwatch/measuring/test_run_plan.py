@@ -39,3 +39,9 @@ def test_a_timer_and_a_cache_are_asked_for_by_name() -> None:
     asked = plan(timer="cuda_graph", cache="hot")
 
     assert (asked.timer, asked.cache) == (Timer.CUDA_GRAPH, CacheState.HOT)
+
+
+def test_only_what_is_to_be_confirmed_is_refused_on_an_unfit_device_unless_something_else_is_asked_for() -> None:
+    assert [plan(preset=preset).unfit_device for preset in Preset] == [None, None, "refuse"]
+    assert plan(preset=Preset.GATE, unfit_device="warn").unfit_device == "warn"
+    assert plan(unfit_device="refuse").unfit_device == "refuse"

@@ -19,15 +19,23 @@ from ray.cluster_utils import Cluster
 from collector.keeping.journal import journal_path
 from collector.record import RunRecord
 from tests.roofwatch.command import SUITES, Done
+from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 
 KERNELS = [f"waiting{number}" for number in range(5)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the kernels say that they were called, and are let go; a suite that waits there is in `repository`."""
-    (tmp_path / "repository").mkdir()
-    shutil.copy(SUITES / "bench_waiting.py", tmp_path / "repository")
+    """Where the kernels say that they were called, and are let go. The suite that waits there is new in `repository`,
+    where another one is committed.
+    """
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    (repository / "bench_untouched.py").write_text(BENCHMARK.format(module="untouched"))
+    (repository / "untouched.py").write_text("def untouched_times(x):\n    return x * 2.0\n")
+    git(repository, "init", "--quiet")
+    commit(repository)
+    shutil.copy(SUITES / "bench_waiting.py", repository)
     for name, value in (("ROOFWATCH_TEST_FOLDER", str(tmp_path)), ("RAY_USAGE_STATS_ENABLED", "0")):
         monkeypatch.setenv(name, value)
     return tmp_path
@@ -43,8 +51,8 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     made.shutdown()
 
 
-def start(cluster: Cluster, folder: Path, *options: str) -> subprocess.Popen[str]:
-    arguments = ["run", "bench_waiting.py", "--ray", cluster.address, "--output", str(folder / "run.json"), *options]
+def start(cluster: Cluster, folder: Path, *options: str, suite: str = "bench_waiting.py") -> subprocess.Popen[str]:
+    arguments = ["run", suite, "--ray", cluster.address, "--output", str(folder / "run.json"), *options]
     return subprocess.Popen(
         [sys.executable, "-c", "from roofwatch.cli import main; main()", *arguments, "--blocks", "1", "--json"],
         cwd=folder / "repository",
@@ -84,10 +92,10 @@ def wait_until(condition: Callable[[], bool], run: subprocess.Popen[str]) -> Non
         time.sleep(0.02)
 
 
-def test_what_a_lost_node_was_measuring_is_measured_elsewhere_and_everything_once(
+def test_what_a_lost_node_was_measuring_is_measured_elsewhere_and_all_that_is_affected_once(
     cluster: Cluster, folder: Path
 ) -> None:
-    run = start(cluster, folder)
+    run = start(cluster, folder, "--affected", "--base", "HEAD", suite=".")
     wait_until(lambda: len(calls(folder)) == 2, run)  # each node measures a share
     cut_power_of(cluster, next(iter(cluster.worker_nodes)))
     let_go(folder, KERNELS)
@@ -97,6 +105,7 @@ def test_what_a_lost_node_was_measuring_is_measured_elsewhere_and_everything_onc
     record = RunRecord.read(folder / "run.json")
     assert [case.kernel for case in record.cases] == KERNELS
     assert [measurement.outcome for measurement in record.measurements] == ["ok"] * len(KERNELS)
+    assert [skipped.kernel for skipped in record.skipped] == ["untouched"]
     assert sorted(set(calls(folder))) == KERNELS
     assert len(calls(folder)) > len(KERNELS), "nothing was measured again"
     assert not journal_path(folder / "run.json").exists()
