@@ -69,7 +69,8 @@ def residuals_of(settled: Values, slope: float = 0.0) -> list[float]:
         return []
     times, _ = _times(len(settled), len(settled))
     rest = settled - slope * times
-    return [float(distance) for distance in rest - median(rest)]
+    distances: list[float] = (rest - median(rest)).tolist()
+    return distances
 
 
 def _times(known: int, count: int) -> tuple[Values, float]:

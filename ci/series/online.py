@@ -248,14 +248,15 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
     if window < 2:
         return None
     settled = scaled[: count - guard]
-    known, noise, slope = _known(state, settled)
+    learnt = _learnt_of(state, settled)
+    noise, known_count = learnt.noise, len(learnt.residuals)
     tail = scaled[count - window :]
-    level = line_ahead(settled, slope, count)[count - window :]
+    level = line_ahead(settled, learnt.slope, count)[count - window :]
     # the present level is known from so many values only, which blurs a step away from it as much as the new one's do
     gains = gains_of_a_new_level(tail, level, noise) * len(settled) / (len(settled) + np.arange(1, window + 1))
     # and the noise from so many: Student's t in place of the normal
-    gains = len(known) * np.log1p(np.maximum(gains, 0.0) / len(known))
-    inflations = most_inflation(noise, len(known), window)
+    gains = known_count * np.log1p(np.maximum(gains, 0.0) / known_count)
+    inflations = most_inflation(noise, known_count, window)
     length = int((gains / inflations).argmax()) + 1
     gain, reached, left = float(gains[length - 1]), median(tail[window - length :]), float(level[-1])
     if state.earlier:
@@ -264,25 +265,40 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
             return _Step(length, is_return=True)
     is_significant = gain >= _THRESHOLD * inflations[length - 1] and count - length >= _MIN_LEVEL
     is_relevant = abs(reached - left) >= math.log1p(state.min_relative_change)
-    if not is_significant or not is_relevant or length < _values_needed(np.array(known), reached - left, noise):
+    if not is_significant or not is_relevant or length < _values_needed(learnt, reached - left):
         return None
     return _Step(length, is_return=False)
 
 
-def _known(state: OnlineState, settled: Values) -> tuple[tuple[float, ...], Noise, float]:
-    """Residuals, the noise that they teach, and the slope of the level. They stay for a block of values, so that they
-    need not be learnt anew for each.
-    """
+@dataclass(frozen=True)
+class _Learnt:
+    """What a series has shown before its newest values."""
+
+    residuals: Values
+    noise: Noise
+    slope: float
+    """Of the present level, per value."""
+
+
+def _learnt_of(state: OnlineState, settled: Values) -> _Learnt:
+    """It stays for a block of values, so that it need not be learnt anew for each."""
     if state.earlier:
-        known = (*_rest(state, _scaled(state.earlier, state.unit)), *state.residuals)
-        return known, _learn(known, _floor(state)), 0.0
+        earlier = tuple(_scaled(state.earlier, state.unit).tolist())
+        return _learnt(earlier, state.residuals, _floor(state), is_before=True)
     held = tuple(settled[: max(len(settled) - state.seen % _BLOCK, 0)].tolist())
-    slope = _slope(held, state.residuals, _floor(state))
-    known = (*state.residuals, *residuals_of(np.array(held), slope))
-    return known, _learn(known, _floor(state)), slope
+    return _learnt(held, state.residuals, _floor(state), is_before=False)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
+def _learnt(held: tuple[float, ...], residuals: tuple[float, ...], floor: float, *, is_before: bool) -> _Learnt:
+    """From a level, the present one or the one before, and what is remembered of others."""
+    slope = _slope(held, residuals, floor)
+    rest = residuals_of(np.array(held), slope)
+    known = (*rest, *residuals) if is_before else (*residuals, *rest)
+    return _Learnt(np.array(known), _learn(known, floor), 0.0 if is_before else slope)
+
+
+@lru_cache(maxsize=256)
 def _slope(held: tuple[float, ...], residuals: tuple[float, ...], floor: float) -> float:
     """How the level drifts, per value; 0 unless it must."""
     if len(held) < MIN_FOR_SLOPE:
@@ -293,13 +309,13 @@ def _slope(held: tuple[float, ...], residuals: tuple[float, ...], floor: float) 
     return slope if is_drifting(slope, np.array(left), _learn((*residuals, *left), floor)) else 0.0
 
 
-def _values_needed(known: Values, step: float, noise: Noise) -> float:
+def _values_needed(learnt: _Learnt, step: float) -> float:
     """Values of a new level that bursts explain less often than is promised. Only those bursts count which went the
     same way and at least half as far.
     """
-    reached = known * math.copysign(1.0, step)
-    bursts = Bursts.of(reached > max(OUTLIER * noise.deviation, abs(step) / 2))
-    return max(bursts.longest_at_rate(len(known), _BURST_RATE), _MIN_NEW)
+    reached = learnt.residuals * math.copysign(1.0, step)
+    bursts = Bursts.of(reached > max(OUTLIER * learnt.noise.deviation, abs(step) / 2))
+    return max(bursts.longest_at_rate(len(reached), _BURST_RATE), _MIN_NEW)
 
 
 def _with_earlier(state: OnlineState) -> tuple[float, ...]:
