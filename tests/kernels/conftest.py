@@ -14,8 +14,6 @@ import torch
 import triton
 
 from collector.checking.poison import poisoned_buffers
-from collector.machine_code import static
-from collector.machine_code.instructions import TOTAL
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
@@ -50,14 +48,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def compilers_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty caches of this test session alone: what several launches have in common is compiled once. No machine code
-    is written out as text
-    """
+    """Empty caches of this test session alone: what several launches have in common is compiled once."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
     monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(folder))
-    monkeypatch.setattr(static, "_instructions", lambda _: {TOTAL: 0})
 
 
 @pytest.fixture
