@@ -301,8 +301,8 @@ def _load_compilers(nursery: Nursery, run: SuiteRun) -> None:
 
 
 def _checks_at_once(run: SuiteRun) -> int:
-    """One for each core of a CPU, as far as each has a share of its memory that is worth something. On a GPU nothing
-    runs beside a check, in which Triton's autotuner times its candidates.
+    """One for each core of a CPU that a check's own threads leave, eight at the most: each has a share of the memory
+    alone. On a GPU nothing runs beside a check, in which Triton's autotuner times its candidates.
     """
     if not run.is_on_cpu:
         return 1
