@@ -22,7 +22,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,19 +30,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES, Generator, on_levels
-from bench.detectors import Detector, detect
+from bench.detectors import detect
 from bench.history_limits import print_steps_in_histories
+from bench.history_online import print_online_in_histories
 from bench.noise_laws import Law, evidence_of_steps, law_of
 from bench.paired_limits import print_estimators_in_hindsight, print_paired, print_paired_histories
+from bench.watches import Alarm, Watched, our_alarms, print_watches, together, watch, watch_at_rate
 from ci.series import online
 
 Floats = NDArray[np.float64]
 
 _SEED = 20_261_121
 _MARGIN = 5
-_FALSE_ALARMS = 1.5e-3
-"""Per value that is judged, as promised online."""
-_WARM_UP = 30
 _WINDOW = 40
 _LENGTH_AFTER = 50
 _ONLINE_STEPS = (2.5, 4.0, 5.0, 5.0, 10.0)
@@ -75,6 +74,7 @@ def main() -> None:
     _print_times(rng)
     if len(sys.argv) > 1:
         print_steps_in_histories(Path(sys.argv[1]), rng)
+        print_online_in_histories(Path(sys.argv[1]), rng)
 
 
 def _noise_around(kind: str, levels: Floats, rng: Generator) -> tuple[Floats, Floats]:
@@ -167,59 +167,27 @@ def _placed(law: Law, values: Floats, levels: Floats, steps: Sequence[int]) -> I
 # --- online
 
 
-@dataclass
-class _Watch:
-    """What one watcher saw over all series of a kind."""
-
-    delays: list[int] = field(default_factory=list)
-    false_alarms: int = 0
-    stable_count: int = 0
-
-    def share(self, within: int) -> float:
-        return sum(delay <= within for delay in self.delays) / len(self.delays)
-
-
 @dataclass(frozen=True)
 class _OnlineCase:
-    kind: str
-    step: int | None
-    """None: the level stays."""
-    ours: list[tuple[int, int]]
-    """Values seen at each alarm, and where it says the level begins."""
+    watched: Watched
+    ours: list[Alarm]
     of_law: Floats
     """Log likelihood ratio of a step of any size, shape [values, window]."""
     of_size: Floats
     """The same of a step of the true size."""
 
 
-_NEVER = 10**6
-
-
 def _print_online(rng: Generator) -> None:
     cases = list(_online_cases(rng))
+    series = [case.watched for case in cases]
     watchers = (
-        _watched(cases, [case.ours for case in cases]),
-        _watched_at_rate(cases, [case.of_law for case in cases]),
-        _watched_at_rate(cases, [case.of_size for case in cases]),
+        watch(series, [case.ours for case in cases]),
+        watch_at_rate(series, [case.of_law for case in cases]),
+        watch_at_rate(series, [case.of_size for case in cases]),
     )
     for kind in NOISES:
-        _print_watches(kind, [watches[kind] for watches in watchers])
-    _print_watches("all", [_together(watches.values()) for watches in watchers])
-
-
-def _print_watches(name: str, watches: Sequence[_Watch]) -> None:
-    shares = [f"{one.share(5):.2f} / {one.share(10):.2f}" for one in watches]
-    alarms = [f"{1000 * one.false_alarms / one.stable_count:.1f}" for one in watches]
-    print(f"| {name} | {' | '.join(shares)} | {', '.join(alarms)} |", flush=True)
-
-
-def _together(watches: Iterable[_Watch]) -> _Watch:
-    total = _Watch()
-    for one in watches:
-        total.delays += one.delays
-        total.false_alarms += one.false_alarms
-        total.stable_count += one.stable_count
-    return total
+        print_watches(kind, [watches[kind] for watches in watchers])
+    print_watches("all", [together(watches.values()) for watches in watchers])
 
 
 def _online_cases(rng: Generator) -> Iterator[_OnlineCase]:
@@ -236,49 +204,8 @@ def _online_cases(rng: Generator) -> Iterator[_OnlineCase]:
             distances = values - line
             evidence = evidence_of_steps(law_of(kind), distances, distances - np.array([[told], *_ANY_SIZE]), _WINDOW)
             of_law = np.logaddexp.reduce(evidence[:, 1:], axis=1) - math.log(len(_ANY_SIZE))
-            yield _OnlineCase(kind, step, _our_alarms(1_000 * np.exp(0.01 * values)), of_law, evidence[:, 0])
-
-
-def _our_alarms(values: Floats) -> list[tuple[int, int]]:
-    detector, alarms = Detector(), dict[int, int]()
-    for seen in range(_WARM_UP, len(values) + 1):
-        for place, _ in detector(values[:seen]):
-            alarms.setdefault(place, seen)
-    return [(seen, place) for place, seen in alarms.items()]
-
-
-def _watched_at_rate(cases: Sequence[_OnlineCase], evidence: Sequence[Floats]) -> dict[str, _Watch]:
-    """At the least threshold that keeps the promised rate of false alarms over all kinds."""
-    low, high = 0.0, 20.0
-    for _ in range(12):
-        middle = (low + high) / 2
-        total = _together(_watched(cases, [_oracle_alarms(one, middle) for one in evidence]).values())
-        low, high = (middle, high) if total.false_alarms > _FALSE_ALARMS * total.stable_count else (low, middle)
-    return _watched(cases, [_oracle_alarms(one, high) for one in evidence])
-
-
-def _oracle_alarms(evidence: Floats, threshold: float) -> list[tuple[int, int]]:
-    """It begins anew after each alarm."""
-    alarms: list[tuple[int, int]] = []
-    begins = 0
-    for position in range(_WARM_UP - 1, len(evidence)):
-        ratios = evidence[position, : position + 1 - begins]
-        if len(ratios) and ratios.max() >= threshold:
-            alarms.append((position + 1, position - int(ratios.argmax())))
-            begins = position + 1
-    return alarms
-
-
-def _watched(cases: Sequence[_OnlineCase], alarms: Sequence[list[tuple[int, int]]]) -> dict[str, _Watch]:
-    watches = {kind: _Watch() for kind in NOISES}
-    for case, raised in zip(cases, alarms, strict=True):
-        watch, stable = watches[case.kind], len(case.of_size) if case.step is None else case.step
-        watch.stable_count += stable - _WARM_UP + 1
-        watch.false_alarms += sum(seen <= stable for seen, _ in raised)
-        if case.step is not None:
-            near = [seen - stable for seen, place in raised if seen > stable and abs(place - stable) <= _MARGIN]
-            watch.delays.append(min(near, default=_NEVER))
-    return watches
+            watched = Watched(kind, step, len(values))
+            yield _OnlineCase(watched, our_alarms(1_000 * np.exp(0.01 * values)), of_law, evidence[:, 0])
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ Floats = NDArray[np.float64]
 
 _NEIGHBOURS = 15
 """On either side of the running median."""
-_BLOCK = 6
+BLOCK = 6
+"""Values in a row that are taken from a history together."""
 _REPEATS = 8
 """Series with steps, and without, in the noise of each history."""
 _MARGIN = 5
@@ -118,8 +119,8 @@ def around_running_median(logs: Floats) -> Floats:
 def _planted(noise: Floats, rng: Generator) -> Iterator[_Case]:
     for is_quiet in (False, True) * _REPEATS:
         count = int(rng.integers(110, 280))
-        begins = rng.integers(0, len(noise) - _BLOCK + 1, count // _BLOCK + 1)
-        logs = np.concatenate([noise[begin : begin + _BLOCK] for begin in begins])[:count]
+        begins = rng.integers(0, len(noise) - BLOCK + 1, count // BLOCK + 1)
+        logs = np.concatenate([noise[begin : begin + BLOCK] for begin in begins])[:count]
         steps = () if is_quiet else places_of_steps(count, 1 if rng.random() < 2 / 3 else 2, rng)
         sizes = tuple(_size(rng) for _ in steps or [0])
         for step, size in zip(steps, sizes, strict=False):
@@ -194,11 +195,20 @@ def _evidence_of_any(case: _Case) -> _Evidence:
     return found
 
 
+def spread_of(noise: Floats) -> float:
+    """As a normal distribution's standard deviation, by the quartiles where outliers make the other one larger."""
+    low, high = np.quantile(noise, [0.25, 0.75])
+    return min(float(noise.std()), float(high - low) / 1.34)
+
+
+def kernel_width(noise: Floats) -> float:
+    """Silverman's, of a kernel estimate of the density."""
+    return 0.9 * spread_of(noise) * float(len(noise) ** -0.2)
+
+
 def _log_density(noise: Floats) -> Callable[[Floats], Floats]:
     """By a kernel of Silverman's width."""
-    low, high = np.quantile(noise, [0.25, 0.75])
-    spread = min(float(noise.std()), float(high - low) / 1.34)
-    width = 0.9 * spread * len(noise) ** -0.2
+    spread, width = spread_of(noise), kernel_width(noise)
     grid = _GRID * spread
     known = np.log(np.exp(-0.5 * ((grid[:, None] - noise) / width) ** 2).mean(axis=1) + _LEAST_DENSITY)
     return lambda values: np.asarray(np.interp(values, grid, known))
