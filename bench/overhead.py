@@ -9,9 +9,11 @@ of itself. Kernels are patterns, such as `softmax*`. Of a second run the compile
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 
 from collector.nursery import Nursery
-from collector.run import collect_run
+from collector.run import Progress, collect_run
 from collector.run_plan import RunPlan
 from collector.sampling import EFFORTS, Preset
 from collector.spent_time import Activity
@@ -34,8 +36,14 @@ def split(preset: Preset, kernels: tuple[str, ...], targets: tuple[str, ...]) ->
         block_count=effort.block_count,
         sampling=effort.sampling,
     )
+    began_s = time.monotonic()
+
+    def tell(progress: Progress) -> None:
+        taken_s = time.monotonic() - began_s
+        print(f"{taken_s:7.0f} s  {progress.done:>4} of {progress.total}  {progress.text}", file=sys.stderr, flush=True)
+
     with Nursery() as nursery:
-        return collect_run(suite_at(None, None), plan, nursery=nursery).spent_ns
+        return collect_run(suite_at(None, None), plan, tell, nursery=nursery).spent_ns
 
 
 def main() -> None:
