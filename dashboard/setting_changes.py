@@ -1,9 +1,12 @@
-"""Where what a series was measured with changed: versions, driver, machine. Pure; nothing is judged by it here."""
+"""Where what a series was measured with changed: versions, driver, machine, timer and cache state. Pure; nothing is
+judged by it here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from db.values import CommitRef, RunSetting, Series, SeriesPoint
 
@@ -18,12 +21,23 @@ class SettingChange:
 
 
 def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
-    """Over all runs behind some series, in the order of commits; each runner class is followed by itself."""
+    """Over all runs behind some series, in the order of commits; each runner class is followed by itself, and the way
+    of timing in each series, as the cases of a run may differ in it. What several series tell alike is told once.
+    """
     by_class: dict[str, dict[str, SeriesPoint]] = {}
+    timings: list[SettingChange] = []
     for one in series:
         by_class.setdefault(one.key.runner_class, {}).update({point.run_id: point for point in one.points})
+        timings += _timing_changes(one.points)
     found = [change for points in by_class.values() for change in _changes(points.values())]
-    return sorted(found, key=lambda change: change.commit)
+    return sorted(dict.fromkeys(found + timings), key=lambda change: change.commit)
+
+
+def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SettingChange]:
+    timed = [point for point in points if point.timing]
+    for before, after in pairwise(timed):
+        if before.timing != after.timing:
+            yield SettingChange(after.commit, (f"timed by {before.timing} → {after.timing}",))
 
 
 def _changes(points: Iterable[SeriesPoint]) -> Iterator[SettingChange]:

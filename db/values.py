@@ -144,6 +144,8 @@ class SeriesPoint:
     """What held the device back, or shared it, in any block; if asked for."""
     choices: tuple[TunedChoice, ...] = ()
     """Of the autotuner, if asked for."""
+    timing: str = ""
+    """Timer and cache state, as in `cupti, cold`; empty where nothing is timed. Of two, numbers do not compare."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,9 @@ class Series:
 
 @dataclass(frozen=True)
 class TimeColumns:
-    """One series of times, in the order of the branch, then of time; shapes are [runs in which it worked]."""
+    """One series of times by one timer and cache state, in the order of the branch, then of time; shapes are [runs in
+    which it worked].
+    """
 
     key: SeriesKey
     places: NDArray[np.int64]
@@ -170,6 +174,8 @@ class TimeColumns:
     """It did not work in all runs."""
     last_commit: tuple[int, str] | None
     """First-parent count and sha of the newest commit it worked at."""
+    timing: str = ""
+    """Timer and cache state of all its runs, as in `cupti, cold`."""
 
 
 @dataclass(frozen=True)
@@ -256,6 +262,11 @@ class Regression:
         """What tells it from all others of one judgement."""
         return self.project, self.commit.sha, self.kernel, str(self.verdict)
 
+    @property
+    def place(self) -> tuple[int, str, str, str]:
+        """Where it stands in a list: the newest commit first, then by kernel and verdict."""
+        return -self.commit.first_parent_count, self.commit.sha, self.kernel, str(self.verdict)
+
 
 @dataclass(frozen=True)
 class RunSummary:
@@ -272,6 +283,8 @@ class RunSummary:
     """Measurements by outcome."""
     is_quarantined: bool = False
     """Nobody vouches for it, and nothing counts it."""
+    is_pair_side: bool = False
+    """Measured beside another commit, in one job."""
 
 
 @dataclass(frozen=True)

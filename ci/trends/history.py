@@ -2,7 +2,8 @@
 
 What is judged, and by which rule (docs/analysis.md argues each):
 
-- times: steps of the median time per commit (`ci.trends.time_steps`); the other measured metrics are the same numbers
+- times: steps of the median time per commit (`ci.trends.time_steps`), each timer and cache state for itself
+  (`ci.trends.timed_history`); the other measured metrics are the same numbers
   divided by constants and are not judged twice;
 - errors of results: steps within their tolerance (`ci.trends.error_steps`);
 - outcomes of accuracy checks and of measurements: what worked at the commit before and fails now, or the reverse
@@ -18,7 +19,7 @@ it have been measured again, base against head.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -32,11 +33,12 @@ from ci.trends.error_steps import METRIC as ERROR
 from ci.trends.error_steps import ErrorSteps
 from ci.trends.false_alarms import choose_alerts
 from ci.trends.outcome_changes import OUTCOME_METRICS, outcome_findings
+from ci.trends.points import points_by_commit
 from ci.trends.recovery import note_recoveries
 from ci.trends.runner_evidence import Calibrations
-from ci.trends.time_steps import TimeSteps
+from ci.trends.timed_history import TimedHistory
 from ci.trends.trend_finding import TrendFinding
-from db.values import CommitRef, Pair, Regression, RegressionState, Series, SeriesKey, SeriesPoint, Verdict
+from db.values import CommitRef, Pair, Regression, RegressionState, Series, SeriesKey, Verdict
 
 
 @dataclass(frozen=True, order=True)
@@ -59,7 +61,7 @@ class Gathered:
     """Series of times that were judged, moved or not."""
     series_by_night: Counter[date] = field(default_factory=Counter)
     """How many of them were measured in each night."""
-    times: list[TimeSteps] = field(default_factory=list)
+    times: list[TimedHistory] = field(default_factory=list)
     errors: list[ErrorSteps] = field(default_factory=list)
 
 
@@ -108,12 +110,12 @@ def gather(
         by_commit = points_by_commit(one.points)
         gathered.findings.extend(outcome_findings(one, by_commit))
         if one.key.metric == "median_ns":
-            steps = TimeSteps(one.key, by_commit, thresholds)
+            timed = TimedHistory.of(one, thresholds)
             gathered.time_series.append(one.key)
-            gathered.series_by_night.update(steps.nights)
+            gathered.series_by_night.update(timed.nights)
             beside = counted or CounterEvidence(), calibrations or Calibrations()
-            gathered.findings.extend(steps.findings(evidence, compiled, *beside))
-            gathered.times.append(steps)
+            gathered.findings.extend(timed.findings(evidence, compiled, *beside))
+            gathered.times.append(timed)
         elif one.key.metric == ERROR:
             errors = ErrorSteps(one.key, by_commit, thresholds)
             gathered.findings.extend(errors.findings(compiled))
@@ -156,11 +158,3 @@ def unconfirmed(regressions: Iterable[Regression]) -> list[PairRequest]:
             size = change.verdict is not Verdict.INCONCLUSIVE, abs(math.log(change.after / change.before))
             sizes[request] = max(sizes.get(request, size), size)
     return sorted(sizes, key=lambda request: sizes[request], reverse=True)
-
-
-def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[SeriesPoint]]:
-    """Points of each commit, commits in the order of the branch."""
-    grouped: dict[CommitRef, list[SeriesPoint]] = defaultdict(list)
-    for point in points:
-        grouped[point.commit].append(point)
-    return dict(sorted(grouped.items()))

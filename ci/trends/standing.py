@@ -5,8 +5,8 @@ A new run moves a standing on if there is nothing to tell: its times raise no al
 errors stay within what their level has shown, its machine code is the newest known, and all worked, now as before. In
 every other case `advanced` says None: then the whole history is read again and judged offline. So it is
 
-- if a run came late, out of order or again, as a side of a pair or with hardware counters: it changes what was judged
-  already, or what explains it;
+- if a run was timed by another timer or cache state, came late, out of order or again, as a side of a pair or with
+  hardware counters: it changes what was judged already, or what explains it;
 - while a series is too young for the online method to be as sure as the offline one; and as its newest level grows, at
   twice the values each time: then what was told of it may still move;
 - when a series has grown by a tenth. What the online method cannot see, a slow drift or a step within the noise, is
@@ -39,9 +39,11 @@ _YOUNG = 32
 
 @dataclass(frozen=True)
 class TimeStanding:
-    """One series of times."""
+    """One series of times, by the timer and cache state that were used last."""
 
     runner_class: str
+    timing: str
+    """As in `cupti, cold`."""
     last: Place
     """The newest commit with a time."""
     state: online.OnlineState
@@ -129,7 +131,7 @@ def _advanced_times(
         return None
     for commit, own in sorted(by_commit.items()):
         medians_ns = [time.median_ns for time in own if time.median_ns is not None]
-        if commit <= standing.last or len(medians_ns) < len(own):
+        if commit <= standing.last or len(medians_ns) < len(own) or any(one.timing != standing.timing for one in own):
             return None
         state, alarm = online.update(state, statistics.median(medians_ns))
         if alarm is not None:

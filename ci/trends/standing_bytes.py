@@ -26,7 +26,15 @@ def to_bytes(standing: Standing) -> bytes:
     """Pack a standing: words as JSON, then each state of a series of times."""
     words = {
         "times": [
-            [one.runner_class, *one.last, one.looked_at, one.level_count, one.nights.first, f"{one.nights.bits:x}"]
+            [
+                one.runner_class,
+                one.timing,
+                *one.last,
+                one.looked_at,
+                one.level_count,
+                one.nights.first,
+                f"{one.nights.bits:x}",
+            ]
             for one in standing.times
         ],
         "errors": [astuple(one) for one in standing.errors],
@@ -49,13 +57,14 @@ def from_bytes(packed: bytes) -> Standing:
         times=tuple(
             TimeStanding(
                 runner_class=runner_class,
+                timing=timing,
                 last=(place, sha),
                 state=state_bytes.from_bytes(state),
                 looked_at=looked_at,
                 level_count=level_count,
                 nights=Nights(first_night, int(nights, 16)),
             )
-            for (runner_class, place, sha, looked_at, level_count, first_night, nights), state in zip(
+            for (runner_class, timing, place, sha, looked_at, level_count, first_night, nights), state in zip(
                 words["times"], states, strict=True
             )
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from ci.trends.outcome_changes import OUTCOME_METRICS
 from ci.trends.runner_evidence import Calibrations
 from ci.trends.screen import has_changed_error, has_moved, medians_of, nights_of
 from ci.trends.standing import ErrorStanding, Standing, TimeStanding
-from ci.trends.time_steps import TimeSteps
+from ci.trends.timed_history import TimedHistory
 from ci.trends.trend_finding import TrendFinding
 from collector.part import Outcome
 from db.values import ErrorColumns, Series, SeriesKey, TimeColumns
@@ -56,7 +57,7 @@ def look_at_series(
     """
     gathered = gather(series, evidence, thresholds, counted, calibrations)
     standing = Standing(
-        times=tuple(_time_standing(steps, thresholds) for steps in gathered.times if steps.values),
+        times=tuple(_time_standing(timed, thresholds) for timed in gathered.times if timed.by_timing),
         errors=tuple(_error_standing(errors) for errors in gathered.errors if errors.values),
         code=code,
         is_failing=any(_is_failing(one) for one in series),
@@ -72,37 +73,45 @@ def look_at_columns(
     """
     if any(has_moved(one, thresholds) for one in times) or any(has_changed_error(one, thresholds) for one in errors):
         return None
+    by_class: dict[str, list[TimeColumns]] = defaultdict(list)
+    for time in times:
+        by_class[time.key.runner_class].append(time)
     standing = Standing(
-        times=tuple(_quiet_standing(one, thresholds) for one in times),
+        times=tuple(_quiet_standing(own, thresholds) for own in by_class.values()),
         errors=tuple(_shown(one.key, one.rmse_ratios, len(one.rmse_ratios)) for one in errors if len(one.rmse_ratios)),
         code=code,
     )
-    return WholeLook(standing, runner_classes=tuple(one.key.runner_class for one in times))
+    return WholeLook(standing, runner_classes=tuple(by_class))
 
 
-def _time_standing(steps: TimeSteps, thresholds: Thresholds) -> TimeStanding:
+def _time_standing(timed: TimedHistory, thresholds: Thresholds) -> TimeStanding:
+    timing, steps = next(iter(timed.by_timing.items()))
     starts = [step.index for step in steps.steps]
     newest = steps.commits[-1]
     return TimeStanding(
         runner_class=steps.key.runner_class,
+        timing=timing,
         last=(newest.first_parent_count, newest.sha),
         state=online.resume(steps.values, starts, min_relative_change=thresholds.trend_relative_change),
         looked_at=len(steps.values),
         level_count=len(steps.values) - (starts[-1] if starts else 0),
-        nights=Nights.of(steps.nights),
+        nights=Nights.of(timed.nights),
     )
 
 
-def _quiet_standing(columns: TimeColumns, thresholds: Thresholds) -> TimeStanding:
+def _quiet_standing(by_timing: Sequence[TimeColumns], thresholds: Thresholds) -> TimeStanding:
+    """Of one runner class: the newest way of timing is what the next time is held against."""
+    columns = max(by_timing, key=lambda one: one.last_commit or (-1, ""))
     values = medians_of(columns)
     assert columns.last_commit is not None
     return TimeStanding(
         runner_class=columns.key.runner_class,
+        timing=columns.timing,
         last=columns.last_commit,
         state=online.resume(values, [], min_relative_change=thresholds.trend_relative_change),
         looked_at=len(values),
         level_count=len(values),
-        nights=Nights.of(nights_of(columns).tolist()),
+        nights=Nights.of({night for one in by_timing for night in nights_of(one).tolist()}),
     )
 
 

@@ -12,7 +12,7 @@ from collector.metrics import Layer
 from collector.part import Outcome
 from db.reading.conditions import Conditions, conditions_of
 from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, metric_keys, subject_columns
-from db.reading.series_runs import SeriesRun
+from db.reading.series_runs import SeriesRun, timing_of
 from db.storing.samples import unpack
 from db.tables.records import (
     CaseRow,
@@ -48,16 +48,18 @@ def measured_points(
         for series_id, row in series.items()
         for metric in metrics
     }
+    timings = {series_id: timing_of(row.timer, row.cache) for series_id, row in series.items()}
     for row in session.execute(_measurements(list(series), wanted)):
         run = runs.get(row.run_number)
         if run is None:
             continue
+        timing = timings[row.series_id]
         if row.outcome != Outcome.OK:
             for metric in metrics:
-                yield keys[row.series_id, metric], run.point(row.outcome, row.message, None)
+                yield keys[row.series_id, metric], run.point(row.outcome, row.message, None, timing=timing)
             continue
         for metric in metrics:
-            point = _point(run, row, series[row.series_id], metric, wanted)
+            point = _point(run, row, series[row.series_id], metric, wanted, timing)
             if point is not None:
                 yield keys[row.series_id, metric], point
 
@@ -97,6 +99,8 @@ def _series(wanted: SeriesFilter) -> Select[*tuple[Any, ...]]:
             CaseRow.name,
             SeriesRow.implementation,
             SeriesRow.runner_class,
+            SeriesRow.timer,
+            SeriesRow.cache,
             *(cost.label(f"{metric}_cost") for metric, cost in COSTS.items()),
         )
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
@@ -134,7 +138,9 @@ def _measurements(series_ids: list[int], wanted: SeriesFilter) -> Select[*tuple[
     return query
 
 
-def _point(run: SeriesRun, row: Row[Any], series: Row[Any], metric: str, wanted: SeriesFilter) -> SeriesPoint | None:
+def _point(
+    run: SeriesRun, row: Row[Any], series: Row[Any], metric: str, wanted: SeriesFilter, timing: str
+) -> SeriesPoint | None:
     """None where the measurement has no such value."""
     if metric == "median_ns":
         seen: Conditions | Mapping[str, Any] = {}
@@ -148,12 +154,13 @@ def _point(run: SeriesRun, row: Row[Any], series: Row[Any], metric: str, wanted:
             low=row.low_ns,
             high=row.high_ns,
             block_count=row.block_count,
+            timing=timing,
             **seen,
         )
     if metric == "joules_per_launch":
         # counted over whole blocks: no quartiles
         value = row.joules_per_launch
-        return None if value is None else run.point(row.outcome, row.message, value)
+        return None if value is None else run.point(row.outcome, row.message, value, timing=timing)
     value = row.utilisation
     if metric in COSTS:
         cost = getattr(series, f"{metric}_cost")
@@ -162,7 +169,7 @@ def _point(run: SeriesRun, row: Row[Any], series: Row[Any], metric: str, wanted:
         return None
     # a constant over the time, so its quartiles are those of the time upside down
     low, high = value * row.median_ns / row.high_ns, value * row.median_ns / row.low_ns
-    return run.point(row.outcome, row.message, value, low=low, high=high)
+    return run.point(row.outcome, row.message, value, low=low, high=high, timing=timing)
 
 
 def _has_measurement(wanted: SeriesFilter, condition: ColumnElement[bool]) -> ColumnElement[bool]:

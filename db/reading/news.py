@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from collector.part import Outcome
 from db.reading.codes import read_codes
 from db.reading.news_values import JudgedRun, NewError, News, NewTime
-from db.reading.series_runs import of_series
+from db.reading.series_runs import of_series, timing_of
 from db.tables.records import (
     AccuracyRow,
     CaseRow,
@@ -54,8 +54,11 @@ def read_news(session: Session, project: str, runs: Sequence[JudgedRun], row_ids
     numbers = [run.number for run in runs]
     days = {run.measured_on for run in runs}
     news: dict[tuple[str, str], News] = {}
-    for name, row_id, implementation, *time in session.execute(_times(numbers, days, row_ids)):
-        news.setdefault((name, implementation), News(row_id)).times.append(NewTime(*time))
+    for name, row_id, implementation, number, runner_class, timer, cache, median_ns in session.execute(
+        _times(numbers, days, row_ids)
+    ):
+        new_time = NewTime(number, runner_class, timing_of(timer, cache), median_ns)
+        news.setdefault((name, implementation), News(row_id)).times.append(new_time)
     for name, row_id, implementation, number, tensor, ratio, outcome in session.execute(
         _errors(numbers, days, row_ids)
     ):
@@ -79,6 +82,8 @@ def _times(numbers: Collection[int], days: Collection[date], row_ids: range) -> 
             SeriesRow.implementation,
             table.run_number,
             SeriesRow.runner_class,
+            SeriesRow.timer,
+            SeriesRow.cache,
             table.median_ns,
         )
         .select_from(table)

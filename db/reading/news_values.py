@@ -25,6 +25,8 @@ class JudgedRun:
 class NewTime:
     run_number: int
     runner_class: str
+    timing: str
+    """Timer and cache state, as in `cupti, cold`."""
     median_ns: float | None
     """None where it failed."""
 

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
-from db.reading.series_runs import of_series
+from db.reading.series_runs import of_series, timing_of
 from db.tables.records import CaseRow, CaseVersionRow, CommitRow, MeasurementRow, ProjectRow, RunRow, SeriesRow
 from db.values import SeriesKey, TimeColumns
 
@@ -36,7 +36,7 @@ def list_case_row_ids(session: Session, project: str) -> list[int]:
 def read_time_columns(
     session: Session, project: str, row_ids: Sequence[int], *, include_pairs: bool = False
 ) -> Iterator[TimeColumns]:
-    """The times of some cases, a series at a time.
+    """The times of some cases, a series at a time, and of that what was measured by one timer and cache state.
 
     Args:
         session: Of the store.
@@ -60,6 +60,7 @@ def read_time_columns(
             block_counts=np.frombuffer(row.blocks or b"", dtype=">i4").astype(np.int64)[order],
             days=days[numbers],
             has_failures=row.failure_count > 0,
+            timing=timing_of(row.timer, row.cache),
             last_commit=None if not len(numbers) else (known[numbers[-1]].first_parent_count, known[numbers[-1]].sha),
         )
 
@@ -97,6 +98,8 @@ def _columns(runs: CTE, row_ids: Sequence[int]) -> Select[Any]:
             CaseRow.name,
             SeriesRow.implementation,
             SeriesRow.runner_class,
+            SeriesRow.timer,
+            SeriesRow.cache,
             joined(func.int4send(runs.c.number), "numbers"),
             joined(func.float8send(table.median_ns), "medians"),
             joined(func.float8send((table.q3_ns - table.q1_ns) / table.median_ns), "spreads"),
@@ -109,7 +112,7 @@ def _columns(runs: CTE, row_ids: Sequence[int]) -> Select[Any]:
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(CaseVersionRow.case_id.in_(row_ids))
-        .group_by(CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class)
+        .group_by(CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class, SeriesRow.timer, SeriesRow.cache)
     )
 
 

@@ -17,10 +17,10 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from db.reading.series_runs import SeriesRun, of_series, setting_of
+from db.reading.series_runs import SeriesRun, of_series, setting_of, timing_of
 from db.reading.trend_points import points_of
 from db.reading.trend_values import Trend, WindowEnd
-from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
 from db.values import CommitRef, Series, SeriesKey, SeriesPoint
 
 MOST_POINTS = 600
@@ -57,11 +57,12 @@ def read_trend(session: Session, question: TrendQuestion) -> Trend:
     kept = _kept(_within_window(points, question), question)
     query = (
         select(
-            *(kept, RunRow.run_id, RunRow.started_at, EnvironmentRow),
+            *(kept, RunRow.run_id, RunRow.started_at, SeriesRow.timer, SeriesRow.cache, EnvironmentRow),
             *(getattr(CommitRow, name) for name in _COMMIT_FIELDS),
         )
         .join(RunRow, RunRow.number == kept.c.run_number)
         .join(CommitRow, CommitRow.id == kept.c.commit_id)
+        .outerjoin(SeriesRow, SeriesRow.id == kept.c.series_id)
         .outerjoin(EnvironmentRow, and_(kept.c.is_other_setting, EnvironmentRow.id == kept.c.environment_id))
         .order_by(kept.c.number, kept.c.at)
     )
@@ -167,6 +168,10 @@ def _kept(points: CTE, question: TrendQuestion) -> Subquery:
     numbered = select(
         points,
         or_(*changes).label("is_other_setting"),
+        func.lag(one.series_id)
+        .over(partition_by=one.number, order_by=one.rank)
+        .is_distinct_from(one.series_id)
+        .label("is_otherwise_timed"),
         (func.row_number().over(partition_by=one.number, order_by=one.rank) - 1).label("at"),
         func.lead(one.commit_id).over(partition_by=one.number, order_by=one.rank).label("next_commit_id"),
         func.count().over(partition_by=one.number).label("run_count"),
@@ -183,6 +188,7 @@ def _kept(points: CTE, question: TrendQuestion) -> Subquery:
         or_(
             one.run_count <= most,
             one.is_other_setting,
+            one.is_otherwise_timed,
             one.commit_id.in_(asked_for),
             one.next_commit_id.in_(asked_for),
             one.at == func.min(one.at).over(partition_by=own),
@@ -208,7 +214,13 @@ def _trend(question: TrendQuestion, rows: Sequence[Any]) -> Trend:
         setting = settings[row.environment_id, row.harness_version]
         run = SeriesRun(str(row.run_id), commits[row.commit_id], row.started_at, row.runner_class, setting)
         points[row.number].append(
-            run.point(row.outcome, row.message, row.value, low=row.low, high=row.high, code_hash=row.code_hash)
+            run.point(
+                *(row.outcome, row.message, row.value),
+                low=row.low,
+                high=row.high,
+                code_hash=row.code_hash,
+                timing="" if row.series_id is None else timing_of(row.timer, row.cache),
+            )
         )
     return Trend(
         series=tuple(Series(question.keys[number], tuple(points[number])) for number in sorted(points)),

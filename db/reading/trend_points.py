@@ -50,7 +50,8 @@ _PARTS = ("case_id", "implementation", "metric", "runner_class", "function", "ta
 def points_of(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
     """Rows of `number`, the place of a series among the keys; `runner_class`, on which alone its runs count, or empty;
     `run_number`; `value`, NULL where the run failed; `low` and `high`, the quartiles where there are some; `outcome`,
-    `message` and `code_hash`. None where there are no keys.
+    `message` and `code_hash`; `series_id`, which changes with the timer and the cache state of what is timed. None
+    where there are no keys.
     """
     by_layer: dict[Layer, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
@@ -93,6 +94,7 @@ def _measured(project: str, wanted: FromClause) -> Select[Any]:
             array(list(words))[type_coerce(table.outcome, SmallInteger) + 1],
             table.message,
             cast(null(), Text),
+            SeriesRow.id,
         )
         .join(CaseVersionRow, CaseVersionRow.case_id == CaseRow.id)
         .join(
@@ -117,7 +119,7 @@ def _accuracy(project: str, wanted: FromClause) -> Select[Any]:
             table.run_number,
             case((is_ok, value)),
             *(cast(null(), Double), cast(null(), Double)),
-            *(table.outcome, table.message, cast(null(), Text)),
+            *(table.outcome, table.message, cast(null(), Text), cast(null(), Integer)),
         )
         .join(table, (table.case_id == CaseRow.id) & (table.implementation == wanted.c.implementation))
         .outerjoin(
@@ -141,7 +143,7 @@ def _static(project: str, wanted: FromClause) -> Select[Any]:
             CompilationRow.run_number,
             case((table.outcome == Outcome.OK.value, _by_metric(wanted, facts))),
             *(cast(null(), Double), cast(null(), Double)),
-            *(table.outcome, table.message, table.code_hash),
+            *(table.outcome, table.message, table.code_hash, cast(null(), Integer)),
         )
         .join(
             table,
@@ -159,7 +161,7 @@ def _by_metric(wanted: FromClause, columns: dict[str, Any]) -> ColumnElement[flo
 
 
 def _of_cases(project: str, wanted: FromClause, run_number: Any, *columns: Any) -> Select[Any]:
-    names = ("value", "low", "high", "outcome", "message", "code_hash")
+    names = ("value", "low", "high", "outcome", "message", "code_hash", "series_id")
     labelled = [each.label(name) for name, each in zip(names, columns, strict=True)]
     return (
         select(wanted.c.number, wanted.c.runner_class, run_number.label("run_number"), *labelled)

@@ -65,4 +65,4 @@ def _brought(number: int, value: float) -> tuple[News, dict[int, JudgedRun]]:
         is_pair=False,
         series_count=1,
     )
-    return News(1, times=[NewTime(number, RUNNER_CLASS, value)]), {number: run}
+    return News(1, times=[NewTime(number, RUNNER_CLASS, "", value)]), {number: run}

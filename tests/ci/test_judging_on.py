@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from ci import judge
 from ci.judge import judge_project
 from ci.thresholds import Thresholds
+from collector.measurement import CacheState
 from collector.part import Outcome
 from collector.record import RunRecord
 from db.judged.standings import begin_judgement, read_judged_history
@@ -112,6 +113,18 @@ def test_histories_are_read_only_where_what_is_known_does_not_say_enough(
     ingest_record(settled, again, on_conflict=OnConflict.REPLACE)
     judge_project(settled, PROJECT, Thresholds(trend_relative_change=0.1))
     assert len(cases) == 3 * CASES + 2
+
+
+def test_what_is_timed_otherwise_from_a_run_on_is_held_against_its_own_kind(settled: Engine) -> None:
+    """The same kernels at the same commits, half as slow again by a cold cache: nothing became slower."""
+    for number in range(SETTLED, SETTLED + 8):
+        cold = [
+            make_measurement(case_id, median_ns=1.5e6 * noise_of(number, seed), cache=CacheState.COLD)
+            for seed, case_id in enumerate((QUIET, SOFTMAX), 1)
+        ]
+        ingest_record(settled, make_run(number, measurements=cold))
+        assert judge_project(settled, PROJECT) == []
+    assert judge_project(settled, PROJECT, is_whole=True) == []
 
 
 def test_judging_run_by_run_ends_where_judging_at_once_does(settled: Engine) -> None:

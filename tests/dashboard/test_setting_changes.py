@@ -42,3 +42,20 @@ def test_runners_are_followed_each_by_itself() -> None:
 
 def test_runs_of_which_nothing_is_known_change_nothing() -> None:
     assert setting_changes([measured_with(OLD, None, OLD)]) == []
+
+
+def timed_by(*timings: str, case_id: str = "softmax/n=1/float32/fwd") -> Series:
+    series = make_series([10_000.0] * len(timings), key=make_series_key(case_id=case_id))
+    points = zip(series.points, timings, strict=True)
+    return replace(series, points=tuple(replace(point, timing=timing) for point, timing in points))
+
+
+def test_another_timer_or_cache_state_is_told_once_for_all_series_of_which_it_is_true() -> None:
+    changed = timed_by("host, hot", "host, hot", "host, cold")
+    likewise = timed_by("host, hot", "host, hot", "host, cold", case_id="swiglu/n=1/float32/fwd")
+    untimed = timed_by("", "", "", case_id="rope/n=1/float32/fwd")
+
+    (change,) = setting_changes([changed, likewise, untimed])
+
+    assert change.commit.sha == sha_of(2)
+    assert change.words == ("timed by host, hot → host, cold",)

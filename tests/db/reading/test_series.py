@@ -79,6 +79,7 @@ def test_a_point_tells_the_commit_the_run_the_value_and_the_quartiles(store: Eng
             low=9_925,
             high=10_075,
             block_count=2,
+            timing="perf_counter, hot",
             setting=RunSetting(
                 harness_version="1",
                 toolchain=(

@@ -10,8 +10,10 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill
+from collector.measurement import CacheState
 from collector.part import Outcome
 from db.queries import list_series_keys, list_window_ends, read_series, read_trend
+from db.reading import trend
 from db.reading.trend import MOST_POINTS, TrendQuestion
 from db.reading.trend_values import Trend
 from db.storing.ingest import ingest_record
@@ -182,6 +184,23 @@ def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
 
     assert [*trend_of(store, question).places] == [sha_of(0)]
     assert [*trend_of(store, replace(question, branches=("faster",))).places] == [make_commit(1, branch="faster").sha]
+
+
+def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trend, "MOST_POINTS", 4)
+    monkeypatch.setattr(trend, "_LEAST_POINTS", 4)
+    for number in range(60):
+        cache = CacheState.HOT if number < 41 else CacheState.COLD
+        ingest_record(store, make_record(number, measurements=[make_measurement(cache=cache)]))
+
+    (series,) = trend_of(store, TrendQuestion(PROJECT, (make_series_key(),))).series
+
+    timings = {point.commit.sha: point.timing for point in series.points}
+    assert len(timings) < 60
+    assert timings[sha_of(0)] == "perf_counter, hot"
+    assert timings[sha_of(41)] == "perf_counter, cold"
 
 
 def test_no_series_have_no_trend(store: Engine) -> None:

@@ -1,0 +1,57 @@
+"""A series of times, each timer and cache state for itself: what two of them say does not compare. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+from ci.pairs.pair_evidence import PairEvidence
+from ci.thresholds import Thresholds
+from ci.trends.compiled_changes import CompiledHistory
+from ci.trends.counter_evidence import CounterEvidence
+from ci.trends.points import points_by_commit
+from ci.trends.runner_evidence import Calibrations
+from ci.trends.time_steps import TimeSteps
+from ci.trends.trend_finding import TrendFinding
+from db.values import CommitRef, Series, SeriesPoint
+
+
+@dataclass(frozen=True)
+class TimedHistory:
+    """One series of times, by all the ways in which it was timed."""
+
+    by_timing: dict[str, TimeSteps]
+    """By timer and cache state; what gave the newest time comes first, and what gave none is not there."""
+
+    @classmethod
+    def of(cls, series: Series, thresholds: Thresholds) -> TimedHistory:
+        """Take a series of times apart."""
+        points: dict[str, list[SeriesPoint]] = defaultdict(list)
+        newest: dict[str, int] = {}
+        for place, point in enumerate(series.points):
+            if point.value is not None:
+                points[point.timing].append(point)
+                newest[point.timing] = place
+        return cls(
+            {
+                timing: TimeSteps(series.key, points_by_commit(points[timing]), thresholds)
+                for timing in sorted(newest, key=lambda timing: newest[timing], reverse=True)
+            }
+        )
+
+    @property
+    def nights(self) -> set[date]:
+        """When a commit was first measured, in UTC."""
+        return set[date]().union(*(steps.nights for steps in self.by_timing.values()))
+
+    def findings(
+        self, evidence: PairEvidence, compiled: CompiledHistory, counted: CounterEvidence, calibrations: Calibrations
+    ) -> Iterator[TrendFinding]:
+        """Every step and drift. What two ways of timing show at one commit is told once, by the newer one."""
+        told: set[CommitRef] = set()
+        for steps in self.by_timing.values():
+            findings = list(steps.findings(evidence, compiled, counted, calibrations))
+            yield from (finding for finding in findings if finding.change.commit not in told)
+            told.update(finding.change.commit for finding in findings)
