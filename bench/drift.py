@@ -70,12 +70,15 @@ def _bounds(values: Sequence[float], written: str) -> str:
 
 
 def is_told(kind: str, seed: int, step: float, *, in_history: bool = False) -> bool:
-    """Whether a drift is told in noise of a kind, with a step or without; a history looks for none where it steps."""
+    """Whether a drift is told in noise of a kind, with a step or without; a history looks for steps first, and then for
+    a drift since the last of them.
+    """
     logs: NDArray[np.float64] = _NOISE * NOISES[kind](_VALUES, np.random.default_rng(seed))
     logs[_STEP_AT:] += math.log1p(step)
     values = 1_000 * np.exp(logs)
-    if in_history and find_change_points(values, min_relative_change=_LIMITS.trend_relative_change):
-        return False
+    if in_history:
+        steps = find_change_points(values, min_relative_change=_LIMITS.trend_relative_change)
+        values = values[steps[-1].index if steps else 0 :]
     return find_drift(values) is not None
 
 

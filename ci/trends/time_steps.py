@@ -52,8 +52,9 @@ class TimeSteps:
         self._nights = [_night(points) for points in self._points.values()]
         self.steps = find_steps(self.values, relative_errors(self._points), thresholds)
         self._min_relative_change = thresholds.trend_relative_change
-        # a drift has no steps once it is taken off; where there are any, they are the plainer explanation
-        self._drift = None if self.steps else find_slow_drift(self.values, self._nights, thresholds)
+        # steps are the plainer explanation, and a drift goes on until now: it is looked for since the last of them
+        self._newest = self.steps[-1].index if self.steps else 0
+        self._drift = find_slow_drift(self.values[self._newest :], self._nights[self._newest :], thresholds)
         self._ratchets = {
             ratchet.worse_at: ratchet
             for ratchet in find_ratchets(self.steps, min_relative_change=thresholds.drift_relative_change)
@@ -71,9 +72,10 @@ class TimeSteps:
         for step, chance in zip(self.steps, chances_of_steps(self.values, self.steps), strict=True):
             yield self._finding(step, chance, evidence, compiled, counted, calibrations)
         if self._drift is not None:
-            points = list(self._points.values())
+            since = slice(self._newest, None)
             yield drift_finding(
-                *(self.key, self._drift, self.values, self.commits, points, self._nights),
+                *(self.key, self._drift, self.values[since], self.commits[since]),
+                *(list(self._points.values())[since], self._nights[since]),
                 min_relative_change=self._min_relative_change,
             )
 

@@ -40,6 +40,18 @@ def test_half_a_percent_a_week_is_found_with_its_start_and_its_rate() -> None:
     assert unconfirmed([found]) == []  # two neighbours hardly differ
 
 
+def test_a_drift_that_begins_after_a_step_is_told_beside_it() -> None:
+    days = np.arange(130)
+    values = np.array(stepped(count=130, at=60, factor=0.8)) * np.exp(0.005 * np.maximum(days - 60, 0) / 7)
+
+    slower, faster = sorted(judge_history([daily(values)]), key=lambda one: one.verdict is Verdict.IMPROVED)
+
+    assert (slower.verdict, slower.change_points[0].is_gradual) == (Verdict.REGRESSED, True)
+    assert slower.change_points[0].relative_change == pytest.approx(0.05, abs=0.02)
+    assert slower.commit.first_parent_count > make_commit_ref(60).first_parent_count
+    assert (faster.verdict, faster.commit) == (Verdict.IMPROVED, make_commit_ref(60))
+
+
 def test_a_level_that_a_fix_brought_back_in_part_is_named() -> None:
     values = np.array(stepped(count=60, factor=1.0))
     values[20:] *= 1.4
