@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from bench.detector_series import PlantedSeries, planted_series
 from bench.detectors import detect
+from bench.plain_rules import fixed_change, t_test
 
 Values = NDArray[np.float64]
 Detector = Callable[[Values], Sequence[Any]]
@@ -67,6 +68,8 @@ DETECTORS: dict[str, Detector] = {
     "MongoDB E-Divisive": _e_divisive,
     "asv step_detect": _asv,
     "Apache Otava, p = 1e-5": _otava,
+    "Perfherder's t-test": t_test,
+    "fixed 5 % against the last 10": fixed_change,
 }
 
 
