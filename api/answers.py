@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 
+from api.examples import OTHER_RUN_ID, RUN_ID, SHA256
 from db.access.values import Triage, TriageState
 from db.values import Regression
 
-_RUN_ID = "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11"
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 
 PROJECT_PATTERN = r"^[\w.][\w./-]*$"
@@ -39,8 +39,8 @@ class Stored(BaseModel):
         "json_schema_extra": {
             "examples": [
                 {
-                    "run_id": _RUN_ID,
-                    "content_hash": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "run_id": RUN_ID,
+                    "content_hash": SHA256,
                     "project": "owner/kernels",
                     "was_new": True,
                     "is_quarantined": False,
@@ -63,8 +63,8 @@ class HeldArtefact(BaseModel):
         "json_schema_extra": {
             "examples": [
                 {
-                    "run_id": _RUN_ID,
-                    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+                    "run_id": RUN_ID,
+                    "sha256": SHA256,
                     "size_bytes": 4,
                     "was_new": True,
                 }
@@ -129,5 +129,14 @@ class Comparison(BaseModel):
     judgement: dict[str, Any] = Field(description="As `roofwatch compare --json` prints it.")
 
 
+class ComparedRuns(BaseModel):
+    """What two sides of a comparison stand for."""
+
+    base_run_id: str
+    head_run_id: str
+
+    model_config = {"json_schema_extra": {"examples": [{"base_run_id": RUN_ID, "head_run_id": OTHER_RUN_ID}]}}
+
+
 class Health(BaseModel):
-    status: str = Field(examples=["ok"])
+    status: str

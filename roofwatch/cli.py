@@ -26,6 +26,7 @@ from roofwatch.commands import (
     profile,
     records,
     service,
+    show,
     store,
     token,
 )
@@ -46,6 +47,7 @@ for commands in (
     profile,
     machine_code,
     records,
+    show,
     artefact,
     post,
     alert,

@@ -77,6 +77,15 @@ PresetName = Annotated[
     Literal["survey", "quick", "gate"],
     typer.Option("--preset", help="How long to measure: a whole suite, what a change touches, or what must be sure."),
 ]
+LaunchTimeout = Annotated[
+    float,
+    typer.Option(
+        "--launch-timeout",
+        min=0.001,
+        metavar="SECONDS",
+        help="The longest that one launch of a kernel may take; one that takes much longer is told as hanging.",
+    ),
+]
 TargetList = Annotated[
     str | None, typer.Option(help="GPU targets to compile for, separated by commas, for example sm_90,gfx942.")
 ]
@@ -94,7 +103,42 @@ NoiseFloorFile = Annotated[
         show_default=False,
     ),
 ]
-RecordFile = Annotated[Path, typer.Argument(help="Record file.", show_default=False)]
+ServerUrl = Annotated[
+    str | None,
+    typer.Option("--url", help="The server, https://host. Left out: the setting server_url.", show_default=False),
+]
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        help="Read through this server, https://host, with the token in ROOFWATCH_TOKEN. Left out: the database "
+        "that is configured; where none is, the server of the setting server_url; else the embedded database.",
+        show_default=False,
+    ),
+]
+StoredProject = Annotated[str, typer.Option("--project", "-p", help="The project that is meant.", show_default=False)]
+ComparedProject = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        "-p",
+        help="Of what is stored: a side that is no file is then a commit of it, or a run.",
+        show_default=False,
+    ),
+]
+RunnerClass = Annotated[
+    str | None,
+    typer.Option(
+        help="Of what is stored, only runs on this one. Left out: on that of a side that is a file.", show_default=False
+    ),
+]
+ComparedSide = Annotated[
+    Path,
+    typer.Argument(
+        help="Record file; or with --project the sha of a commit, its beginning, or the id of a run.",
+        show_default=False,
+    ),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default=False)]
 Keep = Annotated[
     list[str] | None,

@@ -64,7 +64,7 @@ class Settings(BaseModel):
     """The most that one process has to the database at once."""
     data_dir: Path = _default_data_dir()
     server_url: str | None = None
-    """To which `roofwatch push` sends records."""
+    """To which `roofwatch push` sends records, and through which is read where no database is named."""
     oidc_audience: str | None = None
     """What tokens of GitHub Actions must be made for, to send records to `roofwatch api`; unset, none is let in."""
     oidc_issuer: str = "https://token.actions.githubusercontent.com"

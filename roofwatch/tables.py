@@ -141,9 +141,11 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
     return table
 
 
-def regressions(found: Iterable[Regression]) -> Table:
-    table = _table("commit", "kernel", "verdict", "cause", "what", "state", title="changes found")
-    for regression in found:
+def regressions(found: Sequence[Regression], decided: Sequence[str] | None = None) -> Table:
+    """A row for each; with what people decided about them, if that is known."""
+    columns = ("commit", "kernel", "verdict", "cause", "what", "state", *([] if decided is None else ["decided"]))
+    table = _table(*columns, title="changes found")
+    for place, regression in enumerate(found):
         certainty = "confirmed" if regression.is_confirmed else "not confirmed"
         table.add_row(
             _text(f"{regression.commit.short_sha} {regression.commit.subject}"),
@@ -152,6 +154,7 @@ def regressions(found: Iterable[Regression]) -> Table:
             str(regression.cause),
             _text(regression.summary),
             f"{regression.state}, {certainty}",
+            *([] if decided is None else [_text(decided[place])]),
         )
     return table
 

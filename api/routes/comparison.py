@@ -11,28 +11,29 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from api.access import Principal, Reader
-from api.answers import Comparison, Project, Word
+from api import examples
+from api.access import Reader
+from api.answers import ComparedRuns, Comparison, Project, Word
 from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS
-from api.problems import not_found
+from api.documents import NOT_MODIFIED, PROBLEMS, shown
+from api.problems import ProblemError
 from api.state import state_of
 from ci.gate import exit_code
 from ci.pull_request import judge_pull_request
 from ci.report.comment import to_markdown
-from db.judged.judging import read_run_state
 from db.queries import load_record
-from db.reading.comparing import find_runs_to_compare
+from db.reading.sides import SIDE_PATTERN, NoSideError, find_sides
 
 router = APIRouter(tags=["comparison"])
 
 Side = Annotated[
     str,
     Query(
-        pattern=r"^([0-9a-f]{40}([0-9a-f]{24})?|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$",
-        description="A commit's whole sha, or the id of a run, which may be one in quarantine.",
+        pattern=SIDE_PATTERN,
+        description="A commit's sha or its beginning, or the id of a run, which may be one in quarantine.",
     ),
 ]
+RunnerClass = Annotated[Word | None, Query(description="Only of runs on this one.")]
 
 
 @router.get(
@@ -40,7 +41,12 @@ Side = Annotated[
     summary="Compare two commits",
     response_model=Comparison,
     responses={
-        200: {"content": {"text/markdown": {"schema": {"type": "string"}}}},
+        200: {
+            "content": {
+                **shown(examples.COMPARISON)["content"],
+                "text/markdown": {"schema": {"type": "string"}},
+            }
+        },
         **NOT_MODIFIED,
         **PROBLEMS,
     },
@@ -52,7 +58,7 @@ def get_comparison(
     base: Side,
     head: Side,
     *,
-    runner_class: Annotated[Word | None, Query(description="Only of runs on this one.")] = None,
+    runner_class: RunnerClass = None,
     format: Annotated[Literal["json", "markdown"], Query(description="markdown: the comment.")] = "json",
 ) -> Response:
     """Judge head against base from their stored records: those of the newest pair that measured just these two, else
@@ -60,7 +66,7 @@ def get_comparison(
     """
     reader.check_project(project)
     with state_of(request).reading() as session:
-        base_id, head_id = _runs(session, reader, project, base, head, runner_class)
+        base_id, head_id = _sides(session, project, base, head, runner_class)
         judgement = judge_pull_request(load_record(session, base_id), load_record(session, head_id))
     if format == "markdown":
         return respond(request, to_markdown(judgement).encode(), media_type="text/markdown")
@@ -73,22 +79,28 @@ def get_comparison(
     return respond(request, orjson.dumps(document, default=_plain, option=orjson.OPT_NON_STR_KEYS))
 
 
-def _runs(
-    session: Session, reader: Principal, project: str, base: str, head: str, runner_class: str | None
-) -> tuple[UUID, UUID]:
-    by_commit = find_runs_to_compare(session, project, base, head, runner_class=runner_class)
-    found = []
-    for side, run_id in zip((base, head), by_commit, strict=True):
-        if "-" in side:
-            known = read_run_state(session, UUID(side))
-            is_there = known is not None and known.project == project and reader.may_see(project)
-            chosen = UUID(side) if is_there else None
-        else:
-            chosen = run_id
-        if chosen is None:
-            raise not_found(f"a run of {side}", "GET /v1/runs lists those of a project")
-        found.append(chosen)
-    return found[0], found[1]
+@router.get(
+    "/v1/comparison/runs",
+    summary="Which runs to compare",
+    response_model=ComparedRuns,
+    responses={**NOT_MODIFIED, **PROBLEMS},
+)
+def get_compared_runs(
+    request: Request, reader: Reader, project: Project, base: Side, head: Side, *, runner_class: RunnerClass = None
+) -> Response:
+    """The two runs that `/v1/comparison` would judge, for who judges their records by itself."""
+    reader.check_project(project)
+    with state_of(request).reading() as session:
+        base_id, head_id = _sides(session, project, base, head, runner_class)
+    compared = ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id))
+    return respond(request, compared.model_dump_json().encode())
+
+
+def _sides(session: Session, project: str, base: str, head: str, runner_class: str | None) -> tuple[UUID, UUID]:
+    try:
+        return find_sides(session, project, base, head, runner_class=runner_class)
+    except NoSideError as error:
+        raise ProblemError(404, "not-found", f"{error}; GET /v1/runs lists those of a project") from None
 
 
 def _plain(value: Any) -> Any:

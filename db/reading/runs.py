@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
@@ -14,6 +15,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 from collector.part import Outcome
 from db.projects import is_quarantine, quarantine_name, record_name
 from db.reading.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases
+from db.reading.narrowing import Narrowing, project_id
 from db.reading.stacked import Stacked
 from db.tables.records import (
     CaseRow,
@@ -33,7 +35,7 @@ BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
 which measures fewer cases; then the newest."""
 _OF_SUMMARY = (
     *(RunRow.run_id, RunRow.started_at, RunRow.finished_at),
-    *(RunRow.harness_version, RunRow.is_dirty, RunRow.outcome_counts),
+    *(RunRow.harness_version, RunRow.is_dirty, RunRow.pair_id, RunRow.outcome_counts),
 )
 
 
@@ -43,16 +45,24 @@ def list_projects(session: Session) -> list[str]:
     return [name for name in names if not is_quarantine(name)]
 
 
-def list_commits(session: Session, project: str) -> list[CommitRef]:
-    """The commits that have runs, in the order of the branch."""
+def list_commits(session: Session, project: str, *, runner_classes: Collection[str] = ()) -> list[CommitRef]:
+    """The commits that have runs, in the order of the branch; on some runner classes alone where these are named."""
     query = select(CommitRow).join(ProjectRow).where(ProjectRow.name == project)
+    if runner_classes:
+        narrowing = Narrowing(project, runner_classes)
+        measured_there = (
+            select(RunRow.commit_id)
+            .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+            .where(RunRow.project_id == project_id(project), narrowing.admits(RunRow, EnvironmentRow))
+        )
+        query = query.where(CommitRow.id.in_(measured_there))
     return sorted(commit.to_ref() for commit in session.scalars(query))
 
 
 def list_runs(
     session: Session,
     project: str,
-    limit: int = 50,
+    limit: int | None = 50,
     *,
     after: tuple[datetime, UUID] | None = None,
     is_quarantined: bool = False,
@@ -62,7 +72,7 @@ def list_runs(
     Args:
         session: Of the store.
         project: Its name.
-        limit: So many.
+        limit: So many; None for all.
         after: When the last run that is known already started, and its id.
         is_quarantined: Those in the project's quarantine instead.
     """
@@ -145,6 +155,7 @@ def _summary(run: RunRow, commit: CommitRow, name: str, runner_class: str, devic
         harness_version=run.harness_version,
         is_dirty=run.is_dirty,
         outcome_counts=run.outcome_counts,
+        is_pair_side=run.pair_id is not None,
     )
 
 

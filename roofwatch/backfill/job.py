@@ -9,7 +9,6 @@ from pathlib import Path
 from collector.errors import SuiteError
 from collector.nursery import Nursery
 from collector.run_plan import RunPlan
-from roofwatch.arguments import open_configured_store
 from roofwatch.backfill.measuring import (
     Backfill,
     Filled,
@@ -17,13 +16,14 @@ from roofwatch.backfill.measuring import (
     fill,
     find_useless,
     known_to_records,
-    known_to_store,
+    known_to_source,
     plan_backfill,
 )
 from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
 from roofwatch.measuring.this_machine import describe_machine, own_target
 from roofwatch.settings import load_settings
 from roofwatch.store.pushing import sender_and_spool, summary
+from roofwatch.store.source import open_source
 from roofwatch.terminal import print_error, progress
 
 
@@ -37,8 +37,9 @@ class BackfillJob:
         commits: `A..B`, the commits after A up to B.
         plan: What to measure, and how.
         output: Folder of the records.
-        records: Folder that says what was measured; None asks the store.
+        records: Folder that says what was measured; None asks what is stored.
         nursery: Forks the workers.
+        url: Of the server to ask that through; left out as `open_source` says.
     """
 
     path: Path | None
@@ -48,6 +49,7 @@ class BackfillJob:
     output: Path
     records: Path | None
     nursery: Nursery
+    url: str | None = None
 
     def plan_it(self, *, skips_same: bool) -> Backfill:
         """What there is to do, the most informative first.
@@ -56,6 +58,7 @@ class BackfillJob:
             SuiteError: the range is none.
             GitError: there is no such commit.
             StoreError: the store cannot be read.
+            SpoolError: the server cannot be asked.
         """
         first, dots, last = self.commits.partition("..")
         if not (first and dots and last) or last.startswith("."):
@@ -98,8 +101,8 @@ class BackfillJob:
         if self.records is not None:
             there = known_to_records([self.records], self.project, runner_class)
         else:
-            with open_configured_store() as engine:
-                there = known_to_store(engine, self.project, runner_class)
+            with open_source(self.url) as source:
+                there = known_to_source(source, self.project, runner_class)
         return Known(own.measured | there.measured, there.changes)
 
 

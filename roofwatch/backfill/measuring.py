@@ -8,9 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sqlalchemy import Engine
-from sqlalchemy.orm import Session
-
 from ci.bisection.backfill import Choice, KnownChange, choose_order
 from ci.bisection.weights import SAME_CODE, SAME_SOURCES
 from collector.errors import SuiteError
@@ -19,13 +16,12 @@ from collector.nursery import Nursery
 from collector.record import RunRecord
 from collector.run import OnProgress, collect_run
 from collector.run_plan import RunPlan
-from db.queries import list_regressions
-from db.reading.series_runs import of_series, read_runs
 from db.values import CommitRef
 from roofwatch.measuring.suite_history import suite_then
 from roofwatch.measuring.surveying import Surveyed, machine_code_digest, survey
 from roofwatch.measuring.unfinished import kept
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
+from roofwatch.store.source import Source
 
 
 @dataclass(frozen=True)
@@ -80,17 +76,15 @@ class Filled:
         return self.record is None or bool(self.failures)
 
 
-def known_to_store(engine: Engine, project: str, runner_class: str) -> Known:
-    """What a store has of a project on a runner class."""
-    with Session(engine) as session:
-        condition = of_series(project, include_dirty=False, include_pairs=False, include_branches=True)
-        runs = read_runs(session, condition).values()
-        regressions = list_regressions(session, project)
+def known_to_source(source: Source, project: str, runner_class: str) -> Known:
+    """What is stored of a project on a runner class."""
+    runs = [run for run in source.list_runs(project, None) if not run.is_dirty and not run.is_pair_side]
+    found = [one.regression for one in source.list_regressions(project)]
     return Known(
         frozenset(run.commit.sha for run in runs if run.runner_class == runner_class),
         tuple(
             (point.previous_commit.sha, point.commit.sha, regression.summary)
-            for regression in regressions
+            for regression in found
             for point in regression.change_points[:1]
         ),
     )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from roofwatch.options import AsJson, Keep
+from roofwatch.options import AsJson, Keep, StoreUrl
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -18,12 +18,6 @@ artefact_app = typer.Typer(
 app.add_typer(artefact_app, name="artefact")
 
 RunId = Annotated[UUID, typer.Argument(metavar="RUN", help="A run's id.", show_default=False)]
-ServerUrl = Annotated[
-    str | None,
-    typer.Option(
-        help="The server, https://host, with the token in ROOFWATCH_TOKEN. Left out: the store.", show_default=False
-    ),
-]
 
 
 @artefact_app.command("add")
@@ -64,7 +58,7 @@ def add(
 
 
 @artefact_app.command("list")
-def list_(run: RunId, *, url: ServerUrl = None, as_json: AsJson = False) -> None:
+def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the files that a run's record names."""
     from roofwatch import tables
     from roofwatch.store.artefacts import source_of_artefacts
@@ -88,7 +82,7 @@ def get(
     ] = None,
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder that they go into.")] = Path(),
-    url: ServerUrl = None,
+    url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the files of a run into a folder, each checked against the record's sha256; no other is replaced."""

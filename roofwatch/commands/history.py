@@ -18,11 +18,13 @@ from roofwatch.options import (
     ImplementationPattern,
     IsStatic,
     KernelPattern,
+    LaunchTimeout,
     LockClocks,
     PresetName,
     ProjectName,
     RecordFolder,
     Resume,
+    StoreUrl,
     SuitePath,
     Tags,
     TargetList,
@@ -144,8 +146,11 @@ def backfill(
     commits: Annotated[str, typer.Option("--range", metavar="A..B", help="Commits after A, up to B.")],
     records: Annotated[
         Path | None,
-        typer.Option(help="Folder of records that says what was measured; the store if left out.", show_default=False),
+        typer.Option(
+            help="Folder of records that says what was measured; what is stored if left out.", show_default=False
+        ),
     ] = None,
+    url: StoreUrl = None,
     output: RecordFolder = Path("roofwatch-records"),
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
@@ -157,6 +162,7 @@ def backfill(
     lock_clocks: LockClocks = None,
     unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
+    launch_timeout: LaunchTimeout = 10.0,
     timer: TimerName = "auto",
     cache: CacheName = None,
     max_runs: Annotated[int | None, typer.Option(min=1, help="No more runs than these.", show_default=False)] = None,
@@ -193,10 +199,11 @@ def backfill(
         cache=cache,
         lock_clocks=lock_clocks,
         unfit_device=unfit_device,
+        launch_timeout_s=launch_timeout,
     )
     name = project or suite_at(path, None).project
     with Nursery() as nursery:
-        job = BackfillJob(path, name, commits, plan, output, records, nursery)
+        job = BackfillJob(path, name, commits, plan, output, records, nursery, url)
         backfilled = job.plan_it(skips_same=not everything)
         if not as_json:
             print_table(order_table(backfilled))

@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from roofwatch.commands.judgement import print_judgement
-from roofwatch.options import AsJson, BaselineFile, NoiseFloorFile, Output, RecordFile
+from roofwatch.options import (
+    AsJson,
+    BaselineFile,
+    ComparedProject,
+    ComparedSide,
+    NoiseFloorFile,
+    Output,
+    RunnerClass,
+    ServerUrl,
+    StoreUrl,
+)
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -83,9 +93,7 @@ def push(
         typer.Argument(help="Record files; a folder stands for those in it. Left out: what waits to be sent."),
     ] = None,
     *,
-    url: Annotated[
-        str | None, typer.Option(help="The server, https://host. Left out: the setting server_url.", show_default=False)
-    ] = None,
+    url: ServerUrl = None,
     spool: Annotated[
         Path | None,
         typer.Option(help="Folder of what waits to be sent. Left out: spool in data_dir.", show_default=False),
@@ -124,9 +132,7 @@ def fetch(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder that the records go into.")] = Path(
         "roofwatch-records"
     ),
-    url: Annotated[
-        str | None, typer.Option(help="The server, https://host. Left out: the setting server_url.", show_default=False)
-    ] = None,
+    url: ServerUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Get the newest record of each commit from a server, to compare with, without a database.
@@ -147,29 +153,34 @@ def fetch(
 
 @app.command()
 def compare(
-    base: RecordFile,
-    head: RecordFile,
+    base: ComparedSide,
+    head: ComparedSide,
     *,
     baseline: BaselineFile = None,
     noise_floor: NoiseFloorFile = None,
+    project: ComparedProject = None,
+    runner_class: RunnerClass = None,
+    url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two records: base, then head. Exit status 1 means a regression, 2 that it cannot be told."""
+    """Compare two records: base, then head. Exit status 1 means a regression, 2 that it cannot be told.
+
+    A side is a file, or with --project a commit or run that is stored, from the database or through a server.
+    """
     from ci.gate import exit_code
     from ci.pull_request import judge_pull_request
-    from collector.record import RunRecord
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
+    from roofwatch.store.sides import read_sides
     from roofwatch.terminal import print_json
 
-    judgement = judge_pull_request(
-        RunRecord.read(base),
-        RunRecord.read(head),
-        baseline=baseline_for_records(baseline),
-        noise_floor=read_noise_floor(noise_floor),
-    )
+    accepted = baseline_for_records(baseline)
+    floor = read_noise_floor(noise_floor)
+    records = read_sides(base, head, project=project, url=url, runner_class=runner_class)
+    judgement = judge_pull_request(*records, baseline=accepted, noise_floor=floor)
     if as_json:
-        print_json({"judgement": judgement, "exit_code": exit_code(judgement)})
+        runs = [record.run_id for record in records]
+        print_json({"runs": runs, "judgement": judgement, "exit_code": exit_code(judgement)})
     else:
         print_judgement(judgement)
     raise typer.Exit(exit_code(judgement))
@@ -177,8 +188,8 @@ def compare(
 
 @app.command()
 def report(
-    base: RecordFile,
-    head: RecordFile,
+    base: ComparedSide,
+    head: ComparedSide,
     *,
     output: Output = None,
     junit: Annotated[
@@ -189,22 +200,26 @@ def report(
     ] = None,
     baseline: BaselineFile = None,
     noise_floor: NoiseFloorFile = None,
+    project: ComparedProject = None,
+    runner_class: RunnerClass = None,
+    url: StoreUrl = None,
 ) -> None:
-    """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
+    """Write the pull-request comment for two records as Markdown. Sides and exit status are as for compare."""
     from ci.gate import exit_code
     from ci.pull_request import judge_pull_request
     from ci.report.comment import to_markdown
     from ci.report.junit import to_junit
     from ci.report.sarif import to_sarif
-    from collector.record import RunRecord
     from roofwatch import __version__
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
+    from roofwatch.store.sides import read_sides
     from roofwatch.terminal import print_note, write_text
 
     accepted = baseline_for_records(baseline)
     floor = read_noise_floor(noise_floor)
-    judgement = judge_pull_request(RunRecord.read(base), RunRecord.read(head), baseline=accepted, noise_floor=floor)
+    records = read_sides(base, head, project=project, url=url, runner_class=runner_class)
+    judgement = judge_pull_request(*records, baseline=accepted, noise_floor=floor)
     if junit is not None:
         write_text(junit, to_junit(judgement))
     if sarif is not None:

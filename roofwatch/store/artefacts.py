@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from uuid import UUID
 from collector.artefact import Artefact
 from collector.errors import RecordError
 from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.http_line import TOKEN_VARIABLE, HttpLine
 from collector.keeping.redaction import Redaction
 from collector.keeping.whole_file import reason_of
 from collector.record import RunRecord
 from roofwatch.store.downloading import OfferedArtefact, download, list_offered
+from roofwatch.store.server import Server, server_to_read
 
 if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
     from sqlalchemy import Engine
@@ -35,9 +34,10 @@ class ArtefactSource(Protocol):
 
 @contextmanager
 def source_of_artefacts(url: str | None) -> Iterator[ArtefactSource]:
-    """The server of a URL; the store that the settings name where there is none."""
-    if url is not None:
-        yield _Server(HttpLine(url, os.environ.get(TOKEN_VARIABLE) or None))
+    """The server of a URL, or of the settings; else the store that these name (`server_to_read`)."""
+    server = server_to_read(url)
+    if server is not None:
+        yield _Server(server)
         return
     from roofwatch.arguments import open_configured_store
 
@@ -139,13 +139,13 @@ def _choose(offered: Sequence[OfferedArtefact], names: Sequence[str], run_id: UU
 
 @dataclass(frozen=True)
 class _Server:
-    line: HttpLine
+    server: Server
 
     def list(self, run_id: UUID) -> Sequence[OfferedArtefact]:
-        return list_offered(self.line, run_id)
+        return list_offered(self.server, run_id)
 
     def fetch(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
-        download(self.line, run_id, artefact, path)
+        download(self.server, run_id, artefact, path)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from collector.errors import SpoolError
 from collector.keeping.sending import TOKEN_VARIABLE, HttpSender
 from collector.keeping.spool import Delivery, Spool
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
+from roofwatch.settings import load_settings
+from roofwatch.store.server import server_url
 
 
 def sender_and_spool(url: str | None, folder: Path | None) -> tuple[HttpSender, Spool]:
@@ -17,15 +18,8 @@ def sender_and_spool(url: str | None, folder: Path | None) -> tuple[HttpSender, 
     Raises:
         SpoolError: no server is named, or its URL cannot be used.
     """
-    if url is None or folder is None:
-        from roofwatch.settings import load_settings
-
-        settings = load_settings()
-        url = url or settings.server_url
-        folder = folder or settings.data_dir / "spool"
-    if url is None:
-        raise SpoolError("which server? Name it with --url, or by the setting server_url")
-    return HttpSender(url, os.environ.get(TOKEN_VARIABLE) or None), Spool(folder)
+    spool = Spool(folder or load_settings().data_dir / "spool")
+    return HttpSender(server_url(url), os.environ.get(TOKEN_VARIABLE) or None), spool
 
 
 def summary(delivery: Delivery, spool: Spool) -> list[str]:

@@ -63,6 +63,7 @@ ROUTES = [
     Route("get", "/v1/series", Scope.READ, OF_PROJECT),
     Route("get", "/v1/series/points", Scope.READ, OF_PROJECT),
     Route("get", "/v1/comparison", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
+    Route("get", "/v1/comparison/runs", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
     Route("get", "/v1/regressions", Scope.READ, OF_PROJECT),
     Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, SAID | {"state": "expected"}),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),

@@ -1,0 +1,72 @@
+"""What is stored, as the database has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from collector.record import RunRecord
+from db import queries
+from db.access.values import TriageState
+from db.reading.sides import find_sides
+from db.values import RegressionState, RunSummary, Series
+from roofwatch.store.source import SeriesQuestion, TriagedRegression
+
+
+@dataclass(frozen=True)
+class DatabaseSource:
+    """A `Source`."""
+
+    engine: Engine
+
+    def list_projects(self) -> Sequence[str]:
+        with Session(self.engine) as session:
+            return sorted(queries.list_projects(session))  # by code point, whatever the database's language says
+
+    def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
+        with Session(self.engine) as session:
+            return queries.list_runs(session, project, limit, is_quarantined=is_quarantined)
+
+    def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
+        pairs, dirty = question.include_pairs, question.include_dirty
+        with Session(self.engine) as session:
+            keys = queries.list_series_keys(
+                session,
+                question.project,
+                kernel=question.kernel,
+                metric=question.metric,
+                include_pairs=pairs,
+                include_dirty=dirty,
+            )
+            wanted = [key for key in keys if question.case_id in (None, key.case_id)]
+            return queries.read_series(
+                session,
+                question.project,
+                keys=wanted,
+                kernel=question.kernel,
+                include_pairs=pairs,
+                include_dirty=dirty,
+            )
+
+    def list_regressions(
+        self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
+    ) -> Sequence[TriagedRegression]:
+        with Session(self.engine) as session:
+            found = queries.list_triaged(session, project, None if state is None else {state})
+        wanted = [(one, decided) for one, decided in found if triage in (None, decided.state)]
+        return [
+            TriagedRegression(str(decided.regression_id), one, decided)
+            for one, decided in sorted(wanted, key=lambda each: each[0].place)
+        ]
+
+    def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
+        with Session(self.engine) as session:
+            return find_sides(session, project, base, head, runner_class=runner_class)
+
+    def load_record(self, run_id: UUID) -> RunRecord:
+        with Session(self.engine) as session:
+            return queries.load_record(session, run_id)

@@ -1,0 +1,80 @@
+"""What is stored, as a server answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from uuid import UUID
+
+from pydantic import BaseModel, TypeAdapter
+
+from collector.record import RunRecord
+from db.access.values import TriageState
+from db.values import RegressionState, RunSummary, Series
+from roofwatch.store.fetching import fetch_record
+from roofwatch.store.server import Server
+from roofwatch.store.source import SeriesQuestion, TriagedRegression
+
+_MOST_AT_ONCE = 1_000
+_SERIES_AT_ONCE = 20
+"""Each with all of its points: twenty of a few thousand are some tens of megabytes."""
+
+
+class _Sides(BaseModel):
+    base_run_id: UUID
+    head_run_id: UUID
+
+
+_SIDES = TypeAdapter(_Sides)
+_NAMES = TypeAdapter(list[str])
+_RUNS = TypeAdapter(list[RunSummary])
+_SERIES = TypeAdapter(list[Series])
+_REGRESSIONS = TypeAdapter(list[TriagedRegression])
+
+
+@dataclass(frozen=True)
+class ServerSource:
+    """A `Source`."""
+
+    server: Server
+
+    def list_projects(self) -> Sequence[str]:
+        return list(self.server.pages("/v1/projects", {}, _NAMES, size=_MOST_AT_ONCE))
+
+    def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
+        query = {"project": project, "quarantined": _word(is_quarantined)}
+        size = _MOST_AT_ONCE if limit is None else min(limit, _MOST_AT_ONCE)
+        return list(islice(self.server.pages("/v1/runs", query, _RUNS, size=size), limit))
+
+    def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
+        wanted = {"kernel": question.kernel, "metric": question.metric, "case": question.case_id}
+        query = {
+            "project": question.project,
+            **_said(wanted),
+            "include_pairs": _word(question.include_pairs),
+            "include_dirty": _word(question.include_dirty),
+        }
+        return list(self.server.pages("/v1/series/points", query, _SERIES, size=_SERIES_AT_ONCE))
+
+    def list_regressions(
+        self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
+    ) -> Sequence[TriagedRegression]:
+        query = {"project": project, **_said({"state": state, "triage": triage})}
+        return list(self.server.pages("/v1/regressions", query, _REGRESSIONS, size=_MOST_AT_ONCE))
+
+    def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
+        query = {"project": project, "base": base, "head": head, **_said({"runner_class": runner_class})}
+        sides = self.server.read("/v1/comparison/runs", query, _SIDES)
+        return sides.base_run_id, sides.head_run_id
+
+    def load_record(self, run_id: UUID) -> RunRecord:
+        return fetch_record(self.server, run_id)
+
+
+def _said(query: dict[str, str | None]) -> dict[str, str]:
+    return {name: str(value) for name, value in query.items() if value is not None}
+
+
+def _word(is_so: bool) -> str:
+    return str(is_so).lower()

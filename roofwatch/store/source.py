@@ -1,0 +1,95 @@
+"""Where what is stored is read from: the database, or a server in front of one. Both answer the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from collector.record import RunRecord
+from db.access.values import Triage, TriageState
+from db.errors import StoreError
+from db.values import Regression, RegressionState, RunSummary, Series
+from roofwatch.store.server import server_to_read
+
+
+@dataclass(frozen=True)
+class TriagedRegression:
+    """A regression, and what people decided about it."""
+
+    regression_id: str
+    """The same in every judgement."""
+    regression: Regression
+    triage: Triage
+
+
+@dataclass(frozen=True)
+class SeriesQuestion:
+    """Which series of a project; None means whatever it is."""
+
+    project: str
+    kernel: str | None = None
+    metric: str | None = None
+    case_id: str | None = None
+    include_pairs: bool = False
+    """Also runs that are one side of a pair."""
+    include_dirty: bool = False
+    """Also runs of work trees that differed from their commits."""
+
+
+class Source(Protocol):
+    """Every question raises StoreError or SpoolError where it cannot be answered."""
+
+    def list_projects(self) -> Sequence[str]:
+        """Those that may be read, by name."""
+
+    def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
+        """So many at most, or all; the last one to start first."""
+
+    def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
+        """With their points, in the order of their keys."""
+
+    def list_regressions(
+        self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
+    ) -> Sequence[TriagedRegression]:
+        """Of the newest commit first, then by kernel and verdict; only of some state where one is given."""
+
+    def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
+        """The runs to compare for two sides: the sha of a commit, its beginning, or a run's id."""
+
+    def load_record(self, run_id: UUID) -> RunRecord:
+        """What was sent; refused once its samples are gone."""
+
+
+@contextmanager
+def open_source(url: str | None) -> Iterator[Source]:
+    """The server of a URL, or of the settings; else the store that these name (`server_to_read`).
+
+    Raises:
+        SpoolError: the server's URL cannot be used.
+        StoreError: the store cannot be opened.
+    """
+    server = server_to_read(url)
+    if server is not None:
+        from roofwatch.store.server_source import ServerSource
+
+        yield ServerSource(server)
+        return
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.store.database_source import DatabaseSource
+
+    with open_configured_store() as engine:
+        yield DatabaseSource(engine)
+
+
+def check_project(source: Source, project: str) -> None:
+    """Tell a project that has nothing of what was asked for from one that there is not.
+
+    Raises:
+        StoreError: there is none of this name.
+    """
+    known = source.list_projects()
+    if project not in known:
+        raise StoreError(f"project {project}: nothing is stored of it; there is {', '.join(known) or 'no project yet'}")

@@ -1,0 +1,62 @@
+"""Which runs two sides name: `GET /v1/comparison/runs`, and the comparison itself."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+from db.storing.ingest import ingest_record
+from tests.builders import PROJECT, make_commit, make_environment, make_pair_of_records, make_record, sha_of
+
+LIKE_A = "beef" + "a" * 36
+LIKE_B = "beef" + "b" * 36
+
+
+@pytest.fixture
+def chosen(client: TestClient) -> Any:
+    def choose(base: str, head: str, **query: str) -> Any:
+        asked = {"project": PROJECT, "base": base, "head": head, **query}
+        return client.get("/v1/comparison/runs", params=asked)
+
+    return choose
+
+
+def test_a_side_is_a_sha_its_beginning_or_a_run_and_both_routes_choose_the_same(
+    client: TestClient, store: Engine, chosen: Any
+) -> None:
+    pair = make_pair_of_records(0, 1)
+    alone, aside = make_record(1), make_record(2)
+    for record in (alone, *pair):
+        ingest_record(store, record)
+    ingest_record(store, aside, is_quarantined=True)
+    ids = {"base_run_id": str(pair[0].run_id), "head_run_id": str(pair[1].run_id)}
+
+    assert chosen(sha_of(0), sha_of(1)).json() == ids
+    assert chosen(sha_of(0)[:7], sha_of(1)[:4]).json() == ids
+    assert chosen(sha_of(0), str(aside.run_id)).json()["head_run_id"] == str(aside.run_id)
+    assert chosen(sha_of(1), sha_of(1)).json()["base_run_id"] == str(alone.run_id)
+    query = {"project": PROJECT, "base": sha_of(0)[:7], "head": sha_of(1)[:7]}
+    judged = client.get("/v1/comparison", params=query).json()
+    assert {name: judged[name] for name in ids} == ids
+
+
+def test_a_side_that_cannot_be_told_is_refused_with_the_reason(store: Engine, chosen: Any) -> None:
+    for number, sha in enumerate((LIKE_A, LIKE_B)):
+        ingest_record(store, make_record(commit=make_commit(number, sha=sha, parents=())))
+    elsewhere = make_record(3, project="other/project")
+    ingest_record(store, elsewhere)
+    here = make_environment().runner_class
+
+    assert chosen(LIKE_A, "beefb").status_code == 200
+    for side, query, reason in (
+        ("beef", {}, f"several commits of project {PROJECT} begin so: {LIKE_A[:16]}, {LIKE_B[:16]}; write more of it"),
+        ("0000", {}, "a run of 0000: there is none"),
+        (str(elsewhere.run_id), {}, f"a run of {elsewhere.run_id}: there is none"),
+        (LIKE_B, {"runner_class": f"not {here}"}, f"on not {here}: there is none"),
+    ):
+        refused = chosen(LIKE_A, side, **query)
+        assert refused.status_code == 404
+        assert reason in refused.json()["detail"]
+    for side in ("bee", "main", "BEEF", "beef" * 17):
+        assert chosen(LIKE_A, side).status_code == 422

@@ -1,0 +1,209 @@
+"""What is stored reads the same from the database and through the HTTP API in front of it, by a real server."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+from sqlalchemy import URL, Engine
+from typer.main import get_command
+
+from collector.errors import RecordError, SpoolError
+from collector.keeping.http_line import HttpLine
+from collector.part import Outcome
+from collector.record import RunRecord
+from db.access.tokens import create_token
+from db.access.values import Scope, TriageState
+from db.errors import StoreError
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id, set_triage
+from db.storing.ingest import ingest_record
+from db.values import RegressionState
+from roofwatch.backfill.measuring import known_to_source
+from roofwatch.cli import app
+from roofwatch.commands import show
+from roofwatch.store import server_source
+from roofwatch.store.database_source import DatabaseSource
+from roofwatch.store.server import Server
+from roofwatch.store.server_source import ServerSource
+from roofwatch.store.sides import read_sides
+from roofwatch.store.source import SeriesQuestion, Source, check_project
+from tests.api.serving import served
+from tests.builders import (
+    CASE_ID,
+    PROJECT,
+    make_accuracy,
+    make_environment,
+    make_measurement,
+    make_pair_of_records,
+    make_record,
+    make_regression,
+    make_static_facts,
+    sha_of,
+)
+
+OTHER = "other/project"
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A store of two projects, and a token that reads one of them."""
+
+    engine: Engine
+    token: str
+    pair: tuple[RunRecord, RunRecord]
+    aside: RunRecord
+
+
+@pytest.fixture
+def filled(store: Engine) -> Filled:
+    pair = make_pair_of_records(1, 2, head_median_ns=12_000.0, block_count=5)
+    for number in range(4):
+        outcome = Outcome.CRASHED if number == 1 else Outcome.OK
+        record = make_record(
+            number,
+            measurements=[make_measurement(outcome=outcome), make_measurement(CASE_ID.replace("64", "65"))],
+            accuracies=[make_accuracy()],
+            static_facts=[make_static_facts(code=f"version {number // 2}")],
+        )
+        ingest_record(store, record)
+    aside = make_record(3)
+    for record in (*pair, make_record(0, project=OTHER)):
+        ingest_record(store, record)
+    ingest_record(store, aside, is_quarantined=True)
+    replace_regressions(store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)])
+    decided = regression_id(make_regression(2))
+    set_triage(store, PROJECT, decided, TriageState.EXPECTED, person="Example Engineer", reason="agreed", actor="test")
+    token = create_token(
+        store,
+        name="of a job",
+        project=PROJECT,
+        scopes=(Scope.READ,),
+        now=datetime.now(UTC),
+        validity=timedelta(days=1),
+        actor="test",
+    )
+    return Filled(store, token.text, pair, aside)
+
+
+QUESTIONS: dict[str, Callable[[Source], object]] = {
+    "runs": lambda source: source.list_runs(PROJECT, 50),
+    "some runs": lambda source: source.list_runs(PROJECT, 3),
+    "runs in quarantine": lambda source: source.list_runs(PROJECT, 50, is_quarantined=True),
+    "series": lambda source: source.read_series(SeriesQuestion(PROJECT)),
+    "series of pairs": lambda source: source.read_series(
+        SeriesQuestion(PROJECT, metric="median_ns", include_pairs=True)
+    ),
+    "series of one case": lambda source: source.read_series(SeriesQuestion(PROJECT, "rms_norm", case_id=CASE_ID)),
+    "no series": lambda source: source.read_series(SeriesQuestion(PROJECT, "no such kernel", include_dirty=True)),
+    "regressions": lambda source: source.list_regressions(PROJECT),
+    "open regressions": lambda source: source.list_regressions(PROJECT, RegressionState.OPEN),
+    "decided regressions": lambda source: source.list_regressions(PROJECT, triage=TriageState.EXPECTED),
+    "sides of a pair": lambda source: source.find_sides(PROJECT, sha_of(1), sha_of(2)[:8]),
+    "sides alone": lambda source: source.find_sides(PROJECT, sha_of(0), sha_of(3)),
+    "what a backfill leaves out": lambda source: known_to_source(source, PROJECT, make_environment().runner_class),
+    "records": lambda source: [
+        source.load_record(run_id) for run_id in source.find_sides(PROJECT, sha_of(1), sha_of(2))
+    ],
+}
+
+
+def test_every_question_has_the_same_answer_from_the_database_and_through_the_server(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_source, "_SERIES_AT_ONCE", 2)
+    monkeypatch.setattr(server_source, "_MOST_AT_ONCE", 2)
+    database = DatabaseSource(filled.engine)
+    with served(filled.engine) as (host, port):
+        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", filled.token)))
+        for name, ask in QUESTIONS.items():
+            answered = ask(database)
+            assert answered or name == "no series", name
+            assert ask(server) == answered, name
+        assert (server.list_projects(), database.list_projects()) == ([PROJECT], [PROJECT, OTHER])
+        for source in (server, database):
+            with pytest.raises((SpoolError, StoreError), match="a run of 0000: there is none"):
+                source.find_sides(PROJECT, sha_of(0), "0000")
+            with pytest.raises(
+                StoreError, match="project of/nobody: nothing is stored of it; there is example/project"
+            ):
+                check_project(source, "of/nobody")
+        with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
+            server.list_runs(OTHER, 1)
+
+
+@dataclass(frozen=True)
+class Ran:
+    status: int
+    output: str
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """A command in this process, which has everything loaded."""
+    command = get_command(app)
+
+    def run(*arguments: str) -> Ran:
+        status = command.main([*arguments], standalone_mode=False)
+        return Ran(status or 0, capsys.readouterr().out)
+
+    return run
+
+
+def test_commands_print_the_same_from_the_database_and_through_the_server(
+    filled: Filled, database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]
+) -> None:
+    filled.pair[1].write(tmp_path / "head.json")
+    commits = ("compare", sha_of(1), sha_of(2)[:7], "--project", PROJECT, "--json")
+    decided = ("show", "regressions", "--project", PROJECT)
+    commands = {
+        commits: 1,
+        ("compare", sha_of(3), "head.json", "--project", PROJECT): 2,
+        ("report", *commits[1:-1]): 1,
+        ("show", "runs", "--project", PROJECT): 0,
+        ("show", "series", "--project", PROJECT): 0,
+        decided: 0,
+        (*decided, "--state", "open", "--triage", "expected", "--json"): 0,
+    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROOFWATCH_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
+    from_database = {command: run(*command) for command in commands}
+    monkeypatch.delenv("ROOFWATCH_DATABASE_URL")
+    monkeypatch.setenv("ROOFWATCH_TOKEN", filled.token)
+    with served(filled.engine) as (host, port):
+        monkeypatch.setenv("ROOFWATCH_SERVER_URL", f"http://{host}:{port}")
+        through_server = {command: run(*command) for command in commands}
+        again = run(*commits)
+        projects = run("show", "projects", "--json")
+
+    assert {command: done.status for command, done in from_database.items()} == commands
+    assert through_server == from_database
+    assert again == from_database[commits]
+    assert json.loads(again.output)["runs"] == [str(record.run_id) for record in filled.pair]
+    assert "expected by Example Engineer" in from_database[decided].output
+    assert json.loads(projects.output) == {"projects": [PROJECT]}
+
+
+def test_every_state_can_be_asked_for() -> None:
+    asked = get_type_hints(show.regressions)
+
+    assert set(get_args(get_args(asked["state"])[0])) == set(RegressionState)
+    assert set(get_args(get_args(asked["triage"])[0])) == set(TriageState)
+
+
+def test_a_side_that_is_no_file_needs_a_project_and_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    make_record().write(tmp_path / "head.json")
+    sides = (Path(sha_of(0)), tmp_path / "head.json")
+
+    with pytest.raises(SpoolError, match=r"http://127\.0\.0\.1:9: no connection.*see whether roofwatch api runs there"):
+        read_sides(*sides, project=PROJECT, url="http://127.0.0.1:9")
+    with pytest.raises(RecordError, match="of which project"):
+        read_sides(*sides, project=None, url="http://127.0.0.1:9")
+    with pytest.raises(RecordError, match="no such file; if it is a stored commit"):
+        read_sides(*sides, project=None, url=None)
+    with pytest.raises(RecordError, match="are files: leave --project out"):
+        read_sides(sides[1], sides[1], project=PROJECT, url=None)
