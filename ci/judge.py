@@ -18,7 +18,7 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
-from sqlalchemy import URL, Engine, create_engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
 from ci.pairs.pair_evidence import PairEvidence
@@ -53,6 +53,7 @@ from db.reading.error_columns import read_error_columns
 from db.reading.news import list_judged_runs, read_news
 from db.reading.news_values import JudgedRun
 from db.reading.time_columns import list_case_row_ids, read_time_columns
+from db.server.session import open_again
 from db.values import ErrorColumns, Regression, Series, SeriesKey, TimeColumns
 
 _Share = TypeVar("_Share")
@@ -179,10 +180,8 @@ def _spread(
 def _elsewhere(
     url: URL, work: _Work, task: Callable[[Engine, _Work, _Share], Counter[date]], share: _Share
 ) -> Counter[date]:
-    engine = create_engine(url)
-    nights = task(engine, work, share)
-    engine.dispose()
-    return nights
+    with open_again(url) as engine:
+        return task(engine, work, share)
 
 
 # --- what a few runs brought

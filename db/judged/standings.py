@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from sqlalchemy import Engine, NullPool, create_engine, delete, select, text
+from sqlalchemy import Engine, NullPool, delete, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
+from db.server.session import make_engine
 from db.tables.judgements import JudgedHistoryRow, StandingRow
 from db.tables.records import CaseRow, ProjectRow
 
@@ -76,7 +77,7 @@ class JudgedHistory:
 def judging_alone(engine: Engine, project: str) -> Iterator[None]:
     """Keep other judgements of a project waiting for the time of a `with` block, whatever process they are in."""
     # a connection beside the pool: who has but one in it can judge too
-    lone = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    lone = make_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
     with lone.connect() as holder:
         key = {"lock": _LOCK, "project": project}
         holder.execute(text("SELECT pg_advisory_lock(:lock, hashtext(:project))"), key)

@@ -82,6 +82,18 @@ def open_sibling(engine: Engine, database: str) -> Iterator[Engine]:
         yield other
 
 
+@contextmanager
+def open_again(url: URL) -> Iterator[Engine]:
+    """Open a database by the URL of an engine that another process of ours has, for work that asks one question at a
+    time.
+
+    Raises:
+        StoreError: as `open_server`.
+    """
+    with _connected(url, 1) as engine:
+        yield engine
+
+
 def make_engine(url: URL, **options: Any) -> Engine:
     """An engine as all of ours are, for who has the URL of one that is open; `options` are `create_engine`'s."""
     engine = create_engine(url, **options)
