@@ -174,13 +174,16 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close it. What holds no result is not worth going on from, and removed."""
-        if self._fd >= 0 and not self._entries:
+        if self._fd >= 0 and not self.result_count:
             self.remove()
         self.close()
 
     @property
     def result_count(self) -> int:
-        return len(self._entries)
+        """So many are on the disk; 0 once it is closed."""
+        with self._lock:
+            # not what this process remembers: an interrupt may come when a result was written and not yet noted
+            return 0 if self._fd < 0 else max(0, sum(1 for _ in _sound_lines(self._fd)) - 1)
 
     def log(self, side: str = "run") -> SuiteLog:
         """The part of one side."""
@@ -224,16 +227,16 @@ class Journal:
         document = line.model_dump_json(exclude_defaults=True).encode()
         left = memoryview(_checksum(document) + b" " + document + b"\n")
         size_bytes = self._size_bytes + len(left)
+        self._is_sound = False  # until it is whole: a line after half of one would be lost with it
         try:
             while left:
                 left = left[os.write(self._fd, left) :]
             os.fsync(self._fd)
         except OSError as error:
-            self._is_sound = False  # a line after half of one would be lost with it
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._size_bytes)
             raise JournalError(f"{self.path}: cannot be written: {reason_of(error)}") from None
-        self._size_bytes = size_bytes
+        self._size_bytes, self._is_sound = size_bytes, True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,148 @@
+"""A run that is stopped while checks go side by side: what was checked is kept, and no process is left over."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.keeping.journal import Journal
+from collector.keeping.journal_header import ALONE, header_of
+from collector.nursery import Nursery
+from collector.revision import SuiteAt
+from collector.run_plan import RunPlan
+from collector.suite_run import SuiteRun
+from collector.suite_source import SuiteSource
+from collector.workers import Workers
+from roofwatch.terminal import stop_on_sigterm
+from tests.builders import make_commit
+
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
+PLAN = RunPlan(device="cpu", targets=(), block_count=1)
+SUITE = """
+import os
+import time
+from pathlib import Path
+
+from roofwatch import KernelSpec, cases
+
+FOLDER = Path(__file__).parent
+
+
+def wait_until_the_run_is_stopped():
+    while "first/" not in (FOLDER / "journal").read_text():
+        time.sleep(0.001)
+    number, pid = map(int, (FOLDER / "stop").read_text().split())
+    try:
+        os.close(os.open(FOLDER / "stopped", os.O_CREAT | os.O_EXCL))
+        if number:
+            os.kill(pid, number)
+    except FileExistsError:
+        pass
+    time.sleep(60)  # the run ends this process
+
+
+def declare(name):
+    def inputs(case, make):
+        with (FOLDER / "checked").open("a") as checked:
+            checked.write(f"{name}\\n")
+        if name != "first" and (FOLDER / "stop").exists():
+            wait_until_the_run_is_stopped()
+        return {"x": make.normal(case["n"])}
+
+    spec = KernelSpec(
+        name=name,
+        inputs=inputs,
+        reference=lambda x: x + 1,
+        cases=cases(shapes=[{"n": 64}], directions=["fwd"]),
+        flop_count=lambda case: case["n"],
+        memory_bytes=lambda case: 8 * case["n"],
+    )
+    spec.implementation("torch")(lambda x: x + 1)
+    return spec
+
+
+first = declare("first")
+second = declare("second")
+third = declare("third")
+"""
+
+
+class CancelledError(Exception):
+    """Whoever asked for the run no longer wants it."""
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Iterator[SuiteAt]:
+    (tmp_path / "bench_waiting.py").write_text(SUITE)
+    handler = signal.getsignal(signal.SIGTERM)
+    stop_on_sigterm()
+    yield SuiteAt(SuiteSource(tmp_path / "bench_waiting.py"), make_commit(), "example")
+    signal.signal(signal.SIGTERM, handler)
+
+
+def check(
+    suite: SuiteAt, nursery: Nursery, journal: Journal, pids: set[int | None], *, is_cancelled: bool = False
+) -> int:
+    """Have all cases checked by two workers, and note these; how many steps were said to be done."""
+    steps: list[str] = []
+
+    def on_step(text: str) -> None:
+        steps.append(text)
+        if is_cancelled:
+            raise CancelledError
+
+    run = SuiteRun(suite.source, PLAN, journal.log())
+    with Workers(nursery, suite.source, device="cpu", thread_count=1) as workers:
+        run.select(workers.start())
+        try:
+            run.check(workers, on_step, worker_count=2)
+        finally:
+            pids.update(worker._pid for worker in workers._crew)
+    return len(steps)
+
+
+def checked_in(folder: Path) -> Counter[str]:
+    return Counter((folder / "checked").read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit), (0, CancelledError)],
+    ids=["Ctrl-C", "SIGTERM", "the caller cancels"],
+)
+def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left(
+    suite: SuiteAt, nursery: Nursery, tmp_path: Path, number: int, error: type[BaseException]
+) -> None:
+    path = tmp_path / "journal"
+    header = header_of({ALONE: suite}, PLAN)
+    (tmp_path / "stop").write_text(f"{int(number)} {os.getpid()}")
+    pids: set[int | None] = set()
+
+    with Journal.begin(path, header) as journal, pytest.raises(error):
+        check(suite, nursery, journal, pids, is_cancelled=number == 0)
+
+    begun = checked_in(tmp_path)
+    assert len(pids - {None}) == 2
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert begun["first"] == 1
+    assert b"crashed" not in path.read_bytes(), "that a process was ended says nothing about its kernel"
+
+    (tmp_path / "stop").unlink()
+    with Journal.resume(path, header) as journal:
+        kept = [entry.accuracy.case_id for entry in journal.log().past if entry.accuracy is not None]
+        step_count = check(suite, nursery, journal, set())
+        known = [entry.accuracy for entry in journal.log().past if entry.accuracy is not None]
+    assert kept == ["first/n=64/float32/fwd"]
+    assert step_count == 3
+    assert checked_in(tmp_path) - begun == {"second": 1, "third": 1}, "first was checked before"
+    assert {str(accuracy.outcome) for accuracy in known} == {"ok"}
