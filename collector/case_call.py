@@ -31,6 +31,9 @@ def compiled(implementation: Implementation, device: str) -> Callable[..., Any]:
     functorch_config.donated_buffer = False
     # beyond its limit, 8 for one function, torch runs what was to be compiled as it is, and only warns
     dynamo_config.recompile_limit = dynamo_config.accumulated_recompile_limit = _MOST_SHAPES
+    # what cannot be compiled fails: as it is it would be timed under the wrong name
+    dynamo_config.fail_on_recompile_limit_hit = True
+    dynamo_config.suppress_errors = False
     if device == "cpu":
         # else a pool of processes that each load torch is started beside what is timed; C++ is compiled without it
         inductor_config.compile_threads = 1

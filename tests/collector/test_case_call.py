@@ -1,0 +1,62 @@
+"""Launchers through torch.compile, as the collector has them compiled."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+import torch._dynamo
+import torch._dynamo.config as dynamo_config
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch._dynamo.exc import FailOnRecompileLimitHit
+
+from collector import case_call
+from collector.case_call import compiled
+from roofwatch.spec import Direction, Implementation, Language
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
+    """Of the graphs that were compiled; what a compiler makes of them takes seconds and does not matter here."""
+    seen: list[tuple[int, ...]] = []
+
+    def note(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        seen.append(tuple(inputs[0].shape))
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=note))
+    torch._dynamo.reset()
+    with (  # settings are of the process: afterwards they are what they were
+        dynamo_config.patch(recompile_limit=8, accumulated_recompile_limit=256, suppress_errors=True),
+        dynamo_config.patch(fail_on_recompile_limit_hit=False),
+        functorch_config.patch(donated_buffer=True),
+        inductor_config.patch(compile_threads=1),
+    ):
+        yield seen
+
+
+def implementation() -> Implementation:
+    return Implementation("compile", Language.TORCH, lambda x: x + 1, frozenset({Direction.FWD}), is_compiled=True)
+
+
+def test_each_of_many_shapes_of_one_kernel_is_compiled(shapes: list[tuple[int, ...]]) -> None:
+    launch = compiled(implementation(), "cpu")
+    wanted = [(count,) for count in range(2, 14)]
+
+    for shape in wanted * 2:
+        assert torch.equal(launch(torch.zeros(shape)), torch.ones(shape))
+
+    assert shapes == wanted
+
+
+def test_what_torch_would_run_uncompiled_fails(shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case_call, "_MOST_SHAPES", 3)
+    launch = compiled(implementation(), "cpu")
+
+    for count in (2, 3, 4):
+        launch(torch.zeros(count))
+    with pytest.raises(FailOnRecompileLimitHit):
+        launch(torch.zeros(5))
+
+    assert shapes == [(2,), (3,), (4,)]
