@@ -8,17 +8,16 @@ Source: Trace Event Format; the document is an object with `traceEvents`, or the
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import orjson
 
+from collector.garbage import garbage_left_alone
 from collector.profiles.source import ProfileError
 
 Visit = Callable[[dict[str, Any]], None]
@@ -58,21 +57,10 @@ def scan_trace(content: bytes, name: str, visit: Visit) -> dict[str, Any] | None
         ProfileError: it is a trace, and cut short or corrupt.
     """
     header: dict[str, Any] = {}
-    with _garbage_left_alone():
+    # events are many, hold no circles and are kept: looking through them takes a tenth of the time
+    with garbage_left_alone():
         fields = _scan_document(content.decode("utf-8", errors="replace").lstrip("\ufeff"), name, visit, header)
     return None if fields is None else header
-
-
-@contextmanager
-def _garbage_left_alone() -> Iterator[None]:
-    """Events are many, hold no circles and are kept: looking through them for garbage takes a tenth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def find_fields(text: str, name: str) -> list[Field] | None:
