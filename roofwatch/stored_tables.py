@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from ci.detect import NoiseFloor
 from collector.metrics import METRICS
 from db.access.values import Triage, TriageState
 from db.values import RunSummary, Series
@@ -29,10 +30,10 @@ def runs_table(runs: Sequence[RunSummary]) -> Table:
     return table
 
 
-def series_table(series: Sequence[Series]) -> Table:
-    """A row for each, with the newest value it has."""
-    table = Table("series", "metric", "runner class", "points", "failed", "newest", "at commit")
-    for one in series:
+def series_table(series: Sequence[Series], noise_floors: Sequence[NoiseFloor | None]) -> Table:
+    """A row for each, with the newest value it has; of times, how noisy they are and which step is found in them."""
+    table = Table("series", "metric", "runner class", "points", "failed", "newest", "at commit", "noise", "detectable")
+    for one, floor in zip(series, noise_floors, strict=True):
         values = [point for point in one.points if point.value is not None]
         newest = values[-1] if values else None
         table.add_row(
@@ -43,6 +44,8 @@ def series_table(series: Sequence[Series]) -> Table:
             str(len(one.points) - len(values) or ""),
             "" if newest is None or newest.value is None else _value(one.key.metric, newest.value),
             "" if newest is None else printable(newest.commit.short_sha),
+            "" if floor is None else f"±{floor.deviation:.1%}",
+            "" if floor is None else f"{floor.minimum_detectable_change:.1%}",
         )
     return table
 

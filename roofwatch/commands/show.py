@@ -71,7 +71,12 @@ def series(
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show series over the commits of a project: how many points, and the newest value; with --json all points."""
+    """Show series over the commits of a project: how many points, and the newest value; with --json all points.
+
+    Of times also the noise, a standard deviation around the level, and the smallest step that is found nine times in
+    ten with ten commits on either side.
+    """
+    from ci.trends.series_noise import series_noise
     from roofwatch.store.source import SeriesQuestion, check_project, open_source
     from roofwatch.stored_tables import series_table
     from roofwatch.terminal import print_json, print_note, print_table
@@ -81,10 +86,11 @@ def series(
         found = source.read_series(question)
         if not found:
             check_project(source, project)
+    noise_floors = [series_noise(one) for one in found]
     if as_json:
-        print_json({"series": found})
+        print_json({"series": found, "noise_floors": noise_floors})
     elif found:
-        print_table(series_table(found))
+        print_table(series_table(found, noise_floors))
     else:
         print_note(f"project {project} has no such series")
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from ci.detect import NoiseFloor
 from collector.part import Outcome
 from db.values import RunSummary, Series, SeriesPoint
 from roofwatch.stored_tables import runs_table, series_table
@@ -43,9 +44,14 @@ def test_a_metric_that_is_not_known_here_is_shown_as_a_number_and_a_failure_is_c
         SeriesPoint(make_commit_ref(1), "b", NOON, Outcome.CRASHED, None),
     )
 
-    print_table(series_table([Series(make_series_key("of_tomorrow"), points), Series(make_series_key(), points[1:])]))
+    floors = [None, NoiseFloor(0.0123, 0.0567, 10)]
+    both = [Series(make_series_key("of_tomorrow"), points), Series(make_series_key(), points[1:])]
+    print_table(series_table(both, floors))
 
     rows = [line for line in capsys.readouterr().out.splitlines() if "rms_norm" in line]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
     assert [row[1] for row in cells] == ["of_tomorrow", "median_ns"]
-    assert [row[3:] for row in cells] == [["2", "1", "1.25", make_commit_ref(0).short_sha], ["1", "1", "", ""]]
+    assert [row[3:] for row in cells] == [
+        ["2", "1", "1.25", make_commit_ref(0).short_sha, "", ""],
+        ["1", "1", "", "", "±1.2%", "5.7%"],
+    ]
