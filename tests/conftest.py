@@ -4,14 +4,17 @@ fresh and migrated database per test, copied from a template.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.memory_folder import memory_folder
 
 # A machine that only measures has no database: whoever asks for one brings it along.
 if TYPE_CHECKING:
@@ -19,13 +22,34 @@ if TYPE_CHECKING:
 
     from tests.databases import Databases
 
+STORE = "ROOFWATCH_TEST_STORE"
+"""The folder of the embedded server in the environment, where it is not among the tests' own."""
+_session = contextlib.ExitStack()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # a shell has what it starts in the background ignore SIGINT, and so would what tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line("markers", "long: takes so long that it is begun before all others")
     if config.getoption("numprocesses", None):
         # the workers have the cores already: more threads of torch's or NumPy's would only wait for each other
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        if not hasattr(config, "workerinput"):  # this process starts the workers
+            from tests.preloaded.client import share_servers
+
+            share_servers()
+    if not hasattr(config, "workerinput"):
+        folder = _session.enter_context(memory_folder())
+        os.environ.pop(STORE, None)
+        if folder is not None:
+            os.environ[STORE] = str(folder)
+
+
+def pytest_unconfigure() -> None:
+    from tests.preloaded.client import stop_servers
+
+    stop_servers()
+    _session.close()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -55,8 +79,28 @@ def _may_need_a_gpu(text: str) -> bool:
     return "mark.gpu" in text or "device: str" in text
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; torch is asked only if such a test was collected."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _skip_what_needs_a_gpu(items)
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            if _shares_what_its_file_makes(item) and item.get_closest_marker("xdist_group") is None:
+                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    # what takes long comes first, so that no worker is left alone with it at the end
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def _shares_what_its_file_makes(item: pytest.Item) -> bool:
+    """If something is made once for the file, one worker has all its tests: each would make its own."""
+    made: dict[str, Any] = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return any(
+        fixture[-1].scope == "module" and fixture[-1].baseid == item.nodeid.partition("::")[0]
+        for fixture in made.values()
+    )
+
+
+def _skip_what_needs_a_gpu(items: list[pytest.Item]) -> None:
+    """Where there is none; torch is asked only if such a test was collected."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not _has_gpu():
         for item in needing:
@@ -67,15 +111,6 @@ def _has_gpu() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def preloaded() -> Iterator[None]:
-    """Processes that have loaded torch and Triton, from which others are forked: they start when one is asked for."""
-    from tests.preloaded.client import stop_servers
-
-    yield
-    stop_servers()
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +130,8 @@ def databases(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Itera
     from tests.databases import Databases
 
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "store"
-    with embedded.start(folder) as server:
+    shared = os.environ.get(STORE, base if worker_id == "master" else base.parent)
+    with embedded.start(Path(shared) / "store") as server:
         databases = Databases(server.url)
         databases.make_template()
         yield databases

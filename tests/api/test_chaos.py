@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import pytest
 from sqlalchemy import Engine, delete
 
 from bench.chaos import VICTIMS, run_chaos
@@ -13,6 +14,7 @@ from db.tables.records import RunRow
 from tests.builders import make_artefact, make_measurement, make_record
 
 
+@pytest.mark.long
 def test_a_kill_of_client_server_or_database_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     real = make_record(measurements=[make_measurement()])
 

@@ -12,6 +12,7 @@ from tests.kernels.conftest import SHARE
 SHARES = 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", range(SHARES))
 def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter(share: int):
     folder = Path(__file__).parent

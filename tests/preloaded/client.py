@@ -18,12 +18,23 @@ from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 _COMMAND, _COMPILING, _INTERPRETING = "command", "compiling", "interpreting"
+_SHARED = "ROOFWATCH_TEST_PRELOADED"
 _running = contextlib.ExitStack()
+
+
+def share_servers() -> None:
+    """Start them for the processes that this one starts, so that everything is loaded once for all of pytest's workers;
+    what is loaded is so at the first request.
+    """
+    os.environ[_SHARED] = str(servers())
+    _running.callback(os.environ.pop, _SHARED)
 
 
 @cache
 def servers() -> Path:
-    """The folder of their sockets; they run until they are stopped, or this process is gone."""
+    """The folder of their sockets; they run until whoever started them stops them or is gone."""
+    if _SHARED in os.environ:
+        return Path(os.environ[_SHARED])
     folder = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix="preloaded-")))
     theirs, ours = os.pipe()
     for kind in (_COMMAND, _COMPILING, _INTERPRETING):

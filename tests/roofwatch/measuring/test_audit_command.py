@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from tests.roofwatch.command import SUITES, roofwatch
 OTHER_TRITON = "3.6.0" if version("triton") != "3.6.0" else "3.7.1"
 
 
+@cache
 def is_known_to_pip(triton: str) -> bool:
     asked = [sys.executable, "-m", "pip", "index", "versions", "triton", "--disable-pip-version-check"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     return triton in done.stdout
 
 
+@pytest.mark.long
 def test_two_versions_compile_a_suite_and_their_facts_say_which_compiled_them(tmp_path: Path) -> None:
     if not is_known_to_pip(OTHER_TRITON):
         pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")
