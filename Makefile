@@ -6,6 +6,11 @@ BIN := $(VENV)/bin
 SERVE ?= 1
 EXTRAS ?= server,dev,cuda
 STAMP := $(VENV)/.set-up
+# most of twenty thousand modules are never loaded: one is compiled when it is, but those of the demo's workers, which
+# write none, right away
+PIP_OPTIONS = --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+# of pytest, for two cores: while one waits for what it started, another works
+WORKERS ?= 3
 # a machine that only measures may have a build of torch that no set-up of ours should replace
 GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 # without them each of the tests' hundreds of processes would compile everything anew
@@ -24,16 +29,16 @@ $(STAMP): pyproject.toml constraints.txt
 	  { echo "roofwatch needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "venv is missing; install it (Debian: apt install python3-venv)"; exit 2; }
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools wheel
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation \
-	  --editable '.[$(EXTRAS)]'
+	$(BIN)/pip install $(PIP_OPTIONS) setuptools wheel
+	$(BIN)/pip install $(PIP_OPTIONS) --no-build-isolation --editable '.[$(EXTRAS)]'
+	@$(BIN)/python -c 'import collector.nursery_main'
 	@touch $@
 
 demo: $(STAMP) ## Measure sixteen commits, find the four that changed something, serve the dashboard (SERVE=0: do not serve)
 	@$(BIN)/roofwatch demo $(if $(filter 0,$(SERVE)),--no-serve)
 
-test: $(STAMP) ## Run every test that needs no GPU
-	@$(BIN)/python -m pytest
+test: $(STAMP) ## Run every test that needs no GPU (WORKERS: so many at once)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with pytest alone
 	@$(GPU_PYTHON) -c 'import pytest' 2>/dev/null || $(GPU_PYTHON) -m pip install --quiet pytest
