@@ -1,6 +1,7 @@
 """What holds of every kernel of the suite."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,12 +109,17 @@ DIFFERENTIABLE = [spec for spec in suite() if any(case.is_backward for case in s
 @pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=lambda spec: spec.name)
 def test_a_differentiable_kernel_is_an_operator_that_torch_can_trace(spec: KernelSpec, device: str):
     with CallsOfOurs() as noted:
-        check(spec, smallest(spec), device=device)
+        check(spec, with_few_tokens(smallest(spec)), device=device)
     assert len(noted.calls) >= 2  # forward and backward
     for name, (operator, arguments, keywords) in noted.calls.items():
         # gradients of gradients are not offered
         is_forward = not name.endswith("_backward")
         torch.library.opcheck(operator, tuple(as_leaves(arguments, is_forward)), keywords)
+
+
+def with_few_tokens(case: Case) -> Case:
+    """In attention one tile of queries and keys: of their number a tracer keeps a symbol."""
+    return replace(case, shape=tuple((name, min(length, 20) if name == "T" else length) for name, length in case.shape))
 
 
 def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
@@ -124,6 +130,7 @@ def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
             yield argument
 
 
+@pytest.mark.usefixtures("read_together", "compilers_cache")
 @pytest.mark.parametrize(
     ("spec", "implementation", "case"),
     [
@@ -136,7 +143,7 @@ def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
     ],
 )
 def test_every_launch_compiles_for_every_target_without_spilling(
-    spec: KernelSpec, implementation: Implementation, case: Case, compilers_cache: None
+    spec: KernelSpec, implementation: Implementation, case: Case
 ):
     facts = compile_case(spec, implementation, case)
     assert {fact.target for fact in facts} == set(DEFAULT_TARGETS)

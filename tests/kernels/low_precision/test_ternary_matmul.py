@@ -55,8 +55,9 @@ def test_rows_of_wider_matrices_are_read_where_they_lie(device: str):
     assert torch.equal(ternary_matmul(**given), whole)
 
 
+@pytest.mark.usefixtures("read_together", "compilers_cache")
 @pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
-def test_more_rows_compile_for_every_target_without_spilling(M: int, compilers_cache: None):
+def test_more_rows_compile_for_every_target_without_spilling(M: int):
     case = make_case("ternary_matmul", "int8", M=M, N=1024, K=256)
     for fact in compile_case(ternary_matmul_spec, ternary_matmul_spec.implementations["triton"], case):
         assert fact.outcome is Outcome.OK, fact.message

@@ -71,8 +71,9 @@ def test_a_long_k_is_split_until_there_are_four_programs_for_each_multiprocessor
     assert tiling.groups_per_split == 32  # 2048 tiles: no split
 
 
+@pytest.mark.usefixtures("read_together", "compilers_cache")
 @pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
-def test_more_rows_compile_for_every_target_without_spilling(M: int, compilers_cache: None):
+def test_more_rows_compile_for_every_target_without_spilling(M: int):
     case = make_case("w4a16_matmul", "bfloat16", M=M, N=1024, K=256)
     for fact in compile_case(w4a16_matmul_spec, w4a16_matmul_spec.implementations["triton"], case):
         assert fact.outcome is Outcome.OK, fact.message
