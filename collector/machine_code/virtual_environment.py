@@ -2,7 +2,8 @@
 
 Each holds Triton and nothing else; all other packages, torch and roofwatch among them, are those of the running
 environment and come after it on the import path. So an environment takes the time and space of one wheel, and what
-differs between two of them is Triton's doing. They are kept in the cache folder for the next time.
+differs between two of them is Triton's doing. That of the version which runs holds nothing: it imports that one too.
+They are kept in the cache folder for the next time.
 
 A build of torch for a GPU asks for one version of Triton, which binds pip and not Python: compiling kernels needs only
 that the two can be loaded together.
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from collector.errors import ToolchainError
@@ -55,10 +57,12 @@ def environment_with_triton(version: str, folder: Path | None = None) -> Virtual
     """
     if not _VERSION.fullmatch(version):
         raise ToolchainError(f"triton {version}: not the version of a release; use for example 3.7.1")
-    root = (folder or cache_dir() / "environments") / f"triton-{version}-{_running_environment()[:12]}"
-    if not root.exists():
-        _make(root, version)
-    return VirtualEnvironment(_python_of(root), _versions_in(root, version))
+    is_running = version == _running_triton()
+    # whatever runs then is what the environment without a Triton of its own imports
+    name = "running" if is_running else f"triton-{version}"
+    root = (folder or cache_dir() / "environments") / f"{name}-{_running_environment()[:12]}"
+    versions = _versions_in(root, version) if root.exists() else _make(root, version, is_running=is_running)
+    return VirtualEnvironment(_python_of(root), versions)
 
 
 def refuse_other_triton(wanted: str, imported: str) -> None:
@@ -72,6 +76,13 @@ def refuse_other_triton(wanted: str, imported: str) -> None:
         )
 
 
+def _running_triton() -> str | None:
+    try:
+        return metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def _running_environment() -> str:
     return digest_of(sys.version, sys.prefix, *map(str, _shared_folders()))
 
@@ -82,7 +93,7 @@ def _shared_folders() -> list[Path]:
     return [_INSTALL_ROOT, *map(Path, folders)]
 
 
-def _make(root: Path, version: str) -> None:
+def _make(root: Path, version: str, *, is_running: bool) -> dict[str, str]:
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         # whole or not at all: two audits may make it at once, and either may be stopped
@@ -92,16 +103,18 @@ def _make(root: Path, version: str) -> None:
     try:
         python = _python_of(unfinished)
         _run([sys.executable, "-m", "venv", "--without-pip", str(unfinished)], "no virtual environment can be made")
-        _run(
-            [
-                *(sys.executable, "-m", "pip", "--python", str(python), "install"),
-                *("--no-deps", "--no-input", "--disable-pip-version-check", f"triton=={version}"),
-            ],
-            f"triton {version}: pip cannot install it",
-        )
+        if not is_running:
+            _run(
+                [
+                    *(sys.executable, "-m", "pip", "--python", str(python), "install"),
+                    *("--no-deps", "--no-input", "--disable-pip-version-check", f"triton=={version}"),
+                ],
+                f"triton {version}: pip cannot install it",
+            )
         _share_packages(python)
-        _versions_in(unfinished, version)  # what does not work is not kept
+        versions = _versions_in(unfinished, version)  # what does not work is not kept
         put_in_place(unfinished, root)
+        return versions
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
