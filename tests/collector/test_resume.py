@@ -5,7 +5,7 @@ import shutil
 import signal
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from collector.suite_source import SuiteSource
 from collector.workers import Workers
 from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
-from tests.roofwatch.command import SUITES, Done, started_roofwatch
+from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
 
@@ -88,10 +88,10 @@ def test_a_run_that_was_killed_at_any_point_measures_what_is_missing_and_nothing
     path.write_bytes(b"".join([*lines[:line_count], *(line[:50] for line in lines[line_count or len(lines) :][:1])]))
 
     with Journal.resume(path, header_of({ALONE: good}, PLAN)) as journal:
-        assert journal.result_count == len(lines[:line_count]) - 1
+        assert journal.result_count == len(lines[:line_count]) - 2, "the header and the machine are no results"
         before = {(step.case_id, step.implementation, step.blocks_before): step.block for step in _steps(journal)}
         resumed = collect_run(good, PLAN, nursery=nursery, journal=journal)
-        assert journal.result_count == len(lines) - 1
+        assert journal.result_count == len(lines) - 2
 
     assert without_times(resumed) == without_times(record)
     assert line_count == 2 or resumed.ceilings == record.ceilings
@@ -164,11 +164,17 @@ def one_core() -> Iterator[None]:
     os.sched_setaffinity(0, cores)
 
 
-def cut_run(tmp_path: Path, number: signal.Signals, *options: str, language: str = "torch") -> Done:
+def cut_run(
+    tmp_path: Path,
+    number: signal.Signals,
+    *options: str,
+    language: str = "torch",
+    run: Callable[..., Done] = started_roofwatch,
+) -> Done:
+    """Not forked where anything is measured: the suite ends the parent of its worker's parent."""
     if not (tmp_path / "bench_ends_run.py").exists():
         suite_in(tmp_path, "bench_ends_run.py")
-    # not forked: the suite ends the parent of its worker's parent
-    return started_roofwatch(
+    return run(
         *(
             "run",
             tmp_path / "bench_ends_run.py",
@@ -197,16 +203,16 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not record_file.exists()
     done_before = Counter((tmp_path / "done").read_text().split())
 
-    refused = cut_run(tmp_path, signal.SIGKILL)
+    refused = cut_run(tmp_path, signal.SIGKILL, run=roofwatch)
     assert refused.status == 2
-    assert "an unfinished run with 3 results is there: --resume goes on from there, --discard" in refused.error
-    other = cut_run(tmp_path, signal.SIGKILL, "--resume", "--threads", "2")
+    assert "an unfinished run with 2 results is there: --resume goes on from there, --discard" in refused.error
+    other = cut_run(tmp_path, signal.SIGKILL, "--resume", "--threads", "2", run=roofwatch)
     assert other.status == 2
     assert "thread_count was 1 then and is 2 now" in other.error
 
     resumed = cut_run(tmp_path, signal.SIGKILL, "--resume")
     assert resumed.status == 0, resumed.error
-    assert "going on with the 3 results" in resumed.error
+    assert "going on with the 2 results" in resumed.error
     record = RunRecord.read(record_file)
     assert [str(m.outcome) for m in record.measurements] == ["ok"] * 3
     assert not journal_path(record_file).exists()
@@ -227,7 +233,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on_and_leaves_no_process(
     stopped = cut_run(tmp_path, number, language=language)
     journal = journal_path(tmp_path / "record.json.gz")
     assert stopped.status == status, stopped.error
-    assert f"3 results are kept in {journal}: the same command with --resume goes on from there" in stopped.error
+    assert f"2 results are kept in {journal}: the same command with --resume goes on from there" in stopped.error
     assert b"crashed" not in journal.read_bytes(), "that a process was ended says nothing about its kernel"
     marked = f"ENDS_RUN_DONE={tmp_path / 'done'}".encode()
     assert [process for process in Path("/proc").glob("[0-9]*") if marked in _environment_of(process)] == []
@@ -256,7 +262,7 @@ def test_a_run_that_ended_between_its_record_and_its_journal_is_finished(good: S
 
 def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(nursery: Nursery) -> None:
     suite = SuiteAt(SuiteSource(SUITES / "bench_faults.py"), make_commit(), "example")
-    plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, block_timeout_s=3)
+    plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, preparation_timeout_s=3, launch_timeout_s=0)
 
     record = collect_run(suite, plan, nursery=nursery)
 
@@ -273,7 +279,8 @@ def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(nursery: Nur
     messages = {m.case_id.split("/")[0]: m.message or "" for m in record.measurements}
     assert "killed by SIGKILL" in messages["is_killed"]
     assert "AssertionError" in messages["asserts"]
-    assert "not done after 3 s" in messages["hangs"]
+    assert "not done after 3.003 s: a block has 3 s to prepare" in messages["hangs"]
+    assert "--launch-timeout" in messages["hangs"]
     assert "killed by SIGABRT" in messages["aborts"]
     assert {len(m.blocks) for m in record.measurements if m.outcome is Outcome.OK} == {2}
     assert {accuracy.outcome for accuracy in record.accuracies} == {Outcome.OK}

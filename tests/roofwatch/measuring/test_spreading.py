@@ -24,31 +24,48 @@ from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 KERNELS = [f"waiting{number}" for number in range(5)]
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all who belong to the cluster know by their environment."""
+    return tmp_path_factory.mktemp("spreading")
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(place: Path) -> Iterator[Path]:
     """Where the kernels say that they were called, and are let go. The suite that waits there is new in `repository`,
     where another one is committed.
     """
-    repository = tmp_path / "repository"
+    repository = place / "repository"
     repository.mkdir()
     (repository / "bench_untouched.py").write_text(BENCHMARK.format(module="untouched"))
     (repository / "untouched.py").write_text("def untouched_times(x):\n    return x * 2.0\n")
     git(repository, "init", "--quiet")
     commit(repository)
     shutil.copy(SUITES / "bench_waiting.py", repository)
-    for name, value in (("ROOFWATCH_TEST_FOLDER", str(tmp_path)), ("RAY_USAGE_STATS_ENABLED", "0")):
-        monkeypatch.setenv(name, value)
-    return tmp_path
+    yield place
+    shutil.rmtree(place)
+    place.mkdir()
+
+
+@pytest.fixture(scope="module")
+def nodes(place: Path) -> Iterator[Cluster]:
+    """A head that measures nothing; what runs on its nodes has the environment of here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("ROOFWATCH_TEST_FOLDER", str(place)), ("RAY_USAGE_STATS_ENABLED", "0")):
+            patch.setenv(name, value)
+        head: Any = {"num_cpus": 0, "include_dashboard": False}
+        made: Any = Cluster(initialize_head=True, connect=False, head_node_args=head)
+        yield made
+        made.shutdown()
 
 
 @pytest.fixture
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """A head that measures nothing, and two nodes with one core each; what runs there has the test's environment."""
-    made: Any = Cluster(initialize_head=True, connect=False, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for _ in range(2):
+def cluster(nodes: Cluster) -> Cluster:
+    """With two nodes of one core each, of which one may be lost."""
+    made: Any = nodes
+    while len(made.worker_nodes) < 2:
         made.add_node(num_cpus=1)
-    yield made
-    made.shutdown()
+    return nodes
 
 
 def start(cluster: Cluster, folder: Path, *options: str, suite: str = "bench_waiting.py") -> subprocess.Popen[str]:
