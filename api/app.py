@@ -18,6 +18,7 @@ from api import problems
 from api.access import Gatekeeper
 from api.alerting import Alerts, AlertThread
 from api.body import Uploads
+from api.documents import unfold_examples
 from api.judging import JudgeThread
 from api.limits import Limits
 from api.oidc import GITHUB, Workflows
@@ -128,5 +129,6 @@ def create_app(
     problems.install(app)
     for routes in (records, runs, artefacts, series, comparison, regressions, projects, audit, health):
         app.include_router(routes.router)
+    unfold_examples(app)
     app.add_middleware(Watch, metrics=metrics)
     return app

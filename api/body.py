@@ -21,6 +21,7 @@ _CHUNK_BYTES = 2**20
 _ZSTD_WINDOW_BYTES = 2**27
 _ENCODINGS = ("gzip", "zstd", "identity")
 _RETRY_S = 5
+_SHORTER = "compress it, or split the run"
 
 
 class Uploads:
@@ -30,14 +31,19 @@ class Uploads:
         self._limits = limits
         self._held_bytes = 0
 
-    async def read(self, request: Request) -> bytes:
+    async def read(self, request: Request, most_bytes: int, *, way_out: str = _SHORTER) -> bytes:
         """The body as it was sent.
+
+        Args:
+            request: Of one who may send it.
+            most_bytes: Of the body.
+            way_out: For who sends more.
 
         Raises:
             ProblemError: it is too long, too slow, or too many are being read.
         """
         parts: list[bytes] = []
-        await self._receive(request, self._limits.body_bytes, parts.append)
+        await self._receive(request, most_bytes, parts.append, way_out)
         return b"".join(parts)
 
     async def save(self, request: Request, file: IO[bytes], most_bytes: int) -> None:
@@ -47,7 +53,7 @@ class Uploads:
             ProblemError: as for `read`, or there is no room for it.
         """
         try:
-            await self._receive(request, most_bytes, file.write)
+            await self._receive(request, most_bytes, file.write, _SHORTER)
             file.flush()
         except OSError:
             raise unavailable("the server has no room for this now; try again later", _RETRY_S) from None
@@ -64,10 +70,10 @@ class Uploads:
                 while size_bytes <= most_bytes and (chunk := await self._next(chunks)) is not None:
                     size_bytes += len(chunk)
 
-    async def _receive(self, request: Request, most_bytes: int, take: Callable[[bytes], object]) -> None:
+    async def _receive(self, request: Request, most_bytes: int, take: Callable[[bytes], object], way_out: str) -> None:
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > most_bytes:
-            raise _too_large(most_bytes)
+            raise _too_large(most_bytes, way_out)
         size_bytes = 0
         try:
             async with asyncio.timeout(self._limits.body_s):
@@ -77,7 +83,7 @@ class Uploads:
                     self._held_bytes += len(chunk)
                     take(chunk)
                     if size_bytes > most_bytes:
-                        raise _too_large(most_bytes)
+                        raise _too_large(most_bytes, way_out)
                     if self._held_bytes > self._limits.upload_bytes:
                         raise unavailable("too many bodies are being read at once; try again in a moment", _RETRY_S)
         except TimeoutError:
@@ -130,8 +136,8 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
     return body
 
 
-def _too_large(most_bytes: int) -> ProblemError:
-    return ProblemError(413, "too-large", f"a body has at most {most_bytes} bytes here; compress it, or split the run")
+def _too_large(most_bytes: int, way_out: str) -> ProblemError:
+    return ProblemError(413, "too-large", f"a body has at most {most_bytes} bytes here; {way_out}")
 
 
 def _read_at_most(file: IO[bytes] | gzip.GzipFile | zstandard.ZstdDecompressionReader, limit: int) -> bytes:

@@ -1,9 +1,13 @@
-"""What OpenAPI says beyond the types: problems, and the body of a record."""
+"""What OpenAPI says beyond the types: problems, examples, and the body of a record."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import orjson
+from fastapi import FastAPI
+
+from api import examples
 from api.problems import MEDIA_TYPE, Problem
 
 _SAID = {
@@ -31,13 +35,38 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, text in _SAID.items()
 }
 
+
+def shown(example: object) -> dict[str, Any]:
+    """What is answered where all went well, by an example of it: as text, until `unfold_examples`."""
+    return {"content": {"application/json": {"example": orjson.dumps(example).decode()}}}
+
+
+def unfold_examples(app: FastAPI) -> None:
+    """Have an app's description show examples as they are. FastAPI leaves out whatever is null in it, which in an
+    example is a value like others.
+    """
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        document = describe()
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                for said in operation["responses"].values():
+                    media = said.get("content", {}).get("application/json", {})
+                    if isinstance(media.get("example"), str):
+                        media["example"] = orjson.loads(media["example"])
+        return document
+
+    app.openapi = described  # type: ignore[method-assign]  # as FastAPI's own manual has it
+
+
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "As the client has it: If-None-Match."}}
 
 ARTEFACT_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "The file as it is.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}, "example": "{}"}},
     }
 }
 
@@ -56,30 +85,7 @@ RECORD_BODY: dict[str, Any] = {
                         "project": {"type": "string", "minLength": 1, "maxLength": 200},
                     },
                 },
-                "example": {
-                    "schema_version": "1.4",
-                    "run_id": "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11",
-                    "project": "owner/kernels",
-                    "commit": {
-                        "sha": "0123456789abcdef0123456789abcdef01234567",
-                        "first_parent_count": 42,
-                        "committed_at": "2026-03-01T12:00:00Z",
-                    },
-                    "started_at": "2026-03-01T13:00:00Z",
-                    "finished_at": "2026-03-01T13:05:00Z",
-                    "harness_version": "1",
-                    "environment": {
-                        "device_kind": "cpu",
-                        "device_name": "Example CPU",
-                        "device_memory_bytes": 17179869184,
-                        "cpu_name": "Example CPU",
-                        "core_count": 4,
-                        "thread_count": 4,
-                        "os": "Linux 6.1",
-                        "python_version": "3.11.7",
-                        "torch_version": "2.13.0",
-                    },
-                },
+                "example": examples.RECORD,
             }
         },
     }

@@ -15,6 +15,8 @@ class Limits:
     """Of a request as it is sent."""
     document_bytes: int = 256 * _MIB
     """Of a record once it is unpacked."""
+    decision_bytes: int = 2**15
+    """Of what a person decides, and why."""
     upload_bytes: int = 512 * _MIB
     """Of all requests that are being read at once, in this process."""
     depth: int = 32
@@ -43,6 +45,8 @@ class Limits:
     """For a whole body."""
     head_s: float = 10.0
     """For the head of a request."""
+    points: int = 50_000
+    """Of all series of a page."""
     idle_s: int = 30
     """Between two requests on a connection."""
     connections: int = 500

@@ -10,10 +10,11 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
+from api import examples
 from api.access import Principal, Reader, Sender
 from api.answers import HeldArtefact
 from api.caching import headers_of, not_modified, respond
-from api.documents import ARTEFACT_BODY, NOT_MODIFIED, PROBLEMS
+from api.documents import ARTEFACT_BODY, NOT_MODIFIED, PROBLEMS, shown
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import ProblemError, not_found
 from api.seeing import seen_run
@@ -24,25 +25,13 @@ router = APIRouter(tags=["artefacts"])
 
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as the record has it.")]
 _LARGEST = 2**31 - 1
-_EXAMPLE = {
-    "items": [
-        {
-            "name": "trace-rank0.json.gz",
-            "kind": "trace",
-            "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-            "size_bytes": 4,
-            "is_stored": True,
-        }
-    ],
-    "next": None,
-}
 
 
 @router.get(
     "/v1/runs/{run_id}/artefacts",
     summary="List the files of a run",
     response_model=Page[StoredArtefact],
-    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}, **NOT_MODIFIED, **PROBLEMS},
+    responses={200: shown(examples.ARTEFACTS), **NOT_MODIFIED, **PROBLEMS},
 )
 def get_artefacts(
     request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from api import examples
 from api.access import Administrator
 from api.answers import Project, Word
 from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS
+from api.documents import NOT_MODIFIED, PROBLEMS, shown
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.state import state_of
 from db.access.audit import list_entries
@@ -22,7 +23,10 @@ _LARGEST = 2**63 - 1
 
 
 @router.get(
-    "/v1/audit", summary="Who did what", response_model=Page[AuditEntry], responses={**NOT_MODIFIED, **PROBLEMS}
+    "/v1/audit",
+    summary="Who did what",
+    response_model=Page[AuditEntry],
+    responses={200: shown(examples.ENTRIES), **NOT_MODIFIED, **PROBLEMS},
 )
 def get_audit(
     request: Request,

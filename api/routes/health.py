@@ -10,9 +10,10 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy.exc import SQLAlchemyError
 
+from api import examples
 from api.access import Reader
 from api.answers import Health
-from api.documents import PROBLEMS
+from api.documents import PROBLEMS, shown
 from api.problems import no_room, unavailable
 from api.state import state_of
 from db.errors import StoreError
@@ -25,13 +26,18 @@ _log = logging.getLogger("roofwatch.api")
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Is it alive?", response_model=Health)
+@router.get("/healthz", summary="Is it alive?", response_model=Health, responses={200: shown(examples.HEALTH)})
 async def healthz() -> Health:
     """Answers as long as the process does, whatever the database does. Needs no token."""
     return Health(status="ok")
 
 
-@router.get("/readyz", summary="Can it work?", response_model=Health, responses={503: PROBLEMS[503]})
+@router.get(
+    "/readyz",
+    summary="Can it work?",
+    response_model=Health,
+    responses={200: shown(examples.HEALTH), 503: PROBLEMS[503]},
+)
 def readyz(request: Request) -> Health:
     """Whether the database is there, has the schema of this version, and room. Needs no token, and says no more."""
     try:

@@ -14,6 +14,7 @@ from api.answers import Stored
 from api.body import unpack
 from api.documents import PROBLEMS, RECORD_BODY
 from api.problems import ProblemError
+from api.sent import check_is_json
 from api.shape import parse_bounded
 from api.state import State, state_of
 from collector.record import RunRecord
@@ -45,12 +46,10 @@ async def post_record(
     refused with 409. Records sent with a token in quarantine, by a workflow on a pull request, or with
     `quarantine=true` are kept beside the project: to be looked at, never part of a baseline.
     """
-    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise ProblemError(415, "unsupported-media", "a record is application/json; say so in Content-Type")
+    check_is_json(request, "a record")
     encoding = request.headers.get("content-encoding", "")
     state = state_of(request)
-    body = await state.uploads.read(request)
+    body = await state.uploads.read(request, state.limits.body_bytes)
     state.metrics.record_bytes.inc(len(body))
     async with state.turn():
         stored = await run_in_threadpool(

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from sqlalchemy.orm import Session
 
+from api import examples
 from api.access import Reader, Triager
 from api.answers import Decision, Project, TriagedRegression
 from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS
+from api.documents import NOT_MODIFIED, PROBLEMS, shown
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import not_found
+from api.sent import body_of, sent
 from api.state import state_of
-from db.access.values import TriageState
-from db.judged.triage import read_triage, set_triage
-from db.queries import list_regressions
+from db.access.values import Triage, TriageState
+from db.judged.triage import set_triage
+from db.queries import list_triaged
 from db.values import Regression, RegressionState
 
 router = APIRouter(tags=["regressions"])
@@ -28,7 +29,7 @@ router = APIRouter(tags=["regressions"])
     "/v1/regressions",
     summary="List regressions",
     response_model=Page[TriagedRegression],
-    responses={**NOT_MODIFIED, **PROBLEMS},
+    responses={200: shown(examples.REGRESSIONS), **NOT_MODIFIED, **PROBLEMS},
 )
 def get_regressions(
     request: Request,
@@ -42,13 +43,11 @@ def get_regressions(
 ) -> Response:
     """What was judged of a project, of the newest commit first. Improvements too: their verdict says so."""
     reader.check_project(project)
+    after = None if cursor is None else decode(cursor, (int, str, str, str))
     with state_of(request).reading() as session:
-        found = [one for one in _triaged(session, project, state) if triage in (None, one.triage.state)]
-    if cursor is not None:
-        after = decode(cursor, (int, str, str, str))
-        found = [one for one in found if _key(one.regression) > after]
-    found.sort(key=lambda one: _key(one.regression))
-    items, following = page_of(found, limit, lambda one: list(_key(one.regression)))
+        states = None if state is None else {state}
+        found = list_triaged(session, project, states, triage=triage, after=after, limit=limit + 1)
+    items, following = page_of(_shown(found), limit, lambda one: list(one.regression.place))
     return respond(request, Page[TriagedRegression](items=items, next=following).model_dump_json().encode())
 
 
@@ -56,14 +55,21 @@ def get_regressions(
     "/v1/regressions/{regression}/triage",
     summary="Decide about a regression",
     response_model=TriagedRegression,
-    responses=PROBLEMS,
+    responses={200: shown(examples.DECIDED), **PROBLEMS},
+    openapi_extra=body_of(Decision),
 )
-def post_triage(request: Request, triager: Triager, regression: UUID, project: Project, decision: Decision) -> Response:
+def post_triage(
+    request: Request,
+    triager: Triager,
+    regression: UUID,
+    project: Project,
+    decision: Annotated[Decision, Depends(sent(Decision))],
+) -> Response:
     """Set what people think of a regression. It outlives later judgements, and the audit trail keeps every change."""
     triager.check_project(project)
     shared = state_of(request)
     with shared.reading() as session:
-        known = _triaged(session, project, None)
+        known = _shown(list_triaged(session, project))
     one = next((one for one in known if one.triage.regression_id == regression), None)
     if one is None:
         raise not_found(f"regression {regression}", "GET /v1/regressions lists those of a project")
@@ -81,15 +87,8 @@ def post_triage(request: Request, triager: Triager, regression: UUID, project: P
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-def _triaged(session: Session, project: str, state: RegressionState | None) -> list[TriagedRegression]:
-    decided = read_triage(session, project)
+def _shown(found: list[tuple[Regression, Triage]]) -> list[TriagedRegression]:
     return [
         TriagedRegression(regression_id=str(triage.regression_id), regression=one, triage=triage)
-        for one in list_regressions(session, project, None if state is None else {state})
-        for triage in (decided[one.key],)
+        for one, triage in found
     ]
-
-
-def _key(regression: Regression) -> tuple[int, str, str, str]:
-    commit = regression.commit
-    return -commit.first_parent_count, commit.sha, regression.kernel, regression.verdict.value

@@ -6,17 +6,19 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter
 
+from api import examples
 from api.access import Administrator, Reader
 from api.answers import Project, Release
 from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS
+from api.documents import NOT_MODIFIED, PROBLEMS, shown
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import ProblemError
 from api.seeing import no_run, seen_run
+from api.sent import body_of, sent
 from api.state import state_of
 from db.judged.judging import RunState, ask_for_judgement
 from db.quarantine import release_run
@@ -29,7 +31,12 @@ _DETAIL = TypeAdapter(RunDetail)
 _STATE = TypeAdapter(RunState)
 
 
-@router.get("/v1/runs", summary="List runs", response_model=Page[RunSummary], responses={**NOT_MODIFIED, **PROBLEMS})
+@router.get(
+    "/v1/runs",
+    summary="List runs",
+    response_model=Page[RunSummary],
+    responses={200: shown(examples.RUNS), **NOT_MODIFIED, **PROBLEMS},
+)
 def get_runs(
     request: Request,
     reader: Reader,
@@ -48,7 +55,12 @@ def get_runs(
     return respond(request, Page[RunSummary](items=items, next=following).model_dump_json().encode())
 
 
-@router.get("/v1/runs/{run_id}", summary="A run", response_model=RunDetail, responses={**NOT_MODIFIED, **PROBLEMS})
+@router.get(
+    "/v1/runs/{run_id}",
+    summary="A run",
+    response_model=RunDetail,
+    responses={200: shown(examples.RUN), **NOT_MODIFIED, **PROBLEMS},
+)
 def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Everything that one run found."""
     state = state_of(request)
@@ -64,7 +76,7 @@ def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     "/v1/runs/{run_id}/status",
     summary="How far a run has come",
     response_model=RunState,
-    responses={**NOT_MODIFIED, **PROBLEMS},
+    responses={200: shown(examples.STATE), **NOT_MODIFIED, **PROBLEMS},
 )
 def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Stored, and judged or not yet."""
@@ -76,7 +88,7 @@ def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     summary="A run's record",
     response_class=Response,
     responses={
-        200: {"content": {"application/json": {"schema": {"type": "object"}}}},
+        200: {"content": {"application/json": {"schema": {"type": "object"}, "example": examples.RECORD}}},
         **NOT_MODIFIED,
         **PROBLEMS,
     },
@@ -94,9 +106,12 @@ def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
     "/v1/runs/{run_id}/release",
     summary="Let a run out of quarantine",
     response_model=RunState,
-    responses=PROBLEMS,
+    responses={200: shown(examples.STATE), **PROBLEMS},
+    openapi_extra=body_of(Release),
 )
-def post_release(request: Request, administrator: Administrator, run_id: UUID, release: Release) -> Response:
+def post_release(
+    request: Request, administrator: Administrator, run_id: UUID, release: Annotated[Release, Depends(sent(Release))]
+) -> Response:
     """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why."""
     state = state_of(request)
     before = seen_run(state, administrator, run_id)

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import uuid
+from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
@@ -28,8 +29,10 @@ from starlette.testclient import TestClient
 
 from db.artefacts import store_artefact
 from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id
 from db.storing.ingest import ingest_record
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
+from tests.api.test_access import OPEN, ROUTES
 from tests.builders import (
     PROJECT,
     make_accuracy,
@@ -38,6 +41,7 @@ from tests.builders import (
     make_record,
     make_regression,
     make_static_facts,
+    sha_of,
 )
 
 
@@ -54,6 +58,7 @@ def repeatable(examples: int) -> settings:
 
 
 RUN_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a11")
+QUARANTINED_ID = uuid.UUID("5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2a12")
 RECORD: dict[str, Any] = make_record(
     artefacts=[make_artefact()],
     measurements=[make_measurement()],
@@ -95,6 +100,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 def filled(store: Engine) -> Engine:
     ingest_record(store, make_record(0, run_id=RUN_ID, artefacts=[make_artefact()]))
     ingest_record(store, make_record(1))
+    ingest_record(store, make_record(2, run_id=QUARANTINED_ID), is_quarantined=True)
     store_artefact(store, RUN_ID, make_artefact().sha256, io.BytesIO(b"a trace"))
     replace_regressions(store, PROJECT, [make_regression(1)])
     return store
@@ -131,6 +137,18 @@ def test_a_body_of_any_bytes_is_refused(client: TestClient, body: bytes, pack: A
     assert 400 <= answer.status_code < 500
 
 
+THERE = {
+    "project": PROJECT,
+    "run_id": str(RUN_ID),
+    "sha256": make_artefact().sha256,
+    "regression": str(regression_id(make_regression(1))),
+    "base": sha_of(0),
+    "head": sha_of(1),
+}
+NEEDING_MORE = {"PUT /v1/runs/{run_id}/artefacts/{sha256}"}
+"""What is sent there must have the sha256 that a record names: the tests of files send it."""
+TAKING_NOTHING = {"GET /healthz", "GET /readyz"}
+
 # what a test of the description's truth asks of an answer
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
@@ -142,25 +160,31 @@ def test_what_the_description_allows_or_forbids_is_answered_as_it_says(
     app = make_app(filled, UNHURRIED)
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)
     headers = headers_of(make_token(project=None))
-    asked = set()
+    offered: set[str] = set()
+    answered: defaultdict[str, set[int]] = defaultdict(set)
 
     for found in schema.get_all_operations():
         assert isinstance(found, Ok)
         operation = found.ok()
         cases = operation.as_strategy(generation_mode=mode)
+        offered.add(operation.label)
 
         @repeatable(12)
         @given(case=cases)
         def ask(case: Case[Any]) -> None:
-            asked.add(case.operation.label)
-            if mode.is_positive and "project" in case.query:
-                case.query["project"] = PROJECT  # one that has something to tell
-            if mode.is_positive and "/artefacts" in case.path:
-                case.path_parameters |= {"run_id": str(RUN_ID)}  # in a path that has one
+            if mode.is_positive:  # of what is there
+                known = THERE | {"run_id": str(QUARANTINED_ID)} if "/release" in case.path else THERE
+                case.path_parameters |= {name: known[name] for name in case.path_parameters}
+                case.query |= {name: known[name] for name in case.query if name in known}
             response = case.call(headers=headers)
+            answered[case.operation.label].add(response.status_code // 100)
             case.validate_response(response, checks=CHECKS)
 
         with suppress(Unsatisfiable):  # what takes nothing can be given nothing wrong
             ask()
 
-    assert len(asked) > 10
+    assert len(offered) == len(ROUTES) + len(OPEN)
+    if mode.is_positive:
+        assert {label for label in offered if 2 not in answered[label]} == NEEDING_MORE
+    else:
+        assert {label for label in offered if 4 not in answered[label]} == TAKING_NOTHING

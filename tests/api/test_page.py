@@ -28,6 +28,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert said == {
         "a body as it is sent": f"{limits.body_bytes // MIB} MiB",
         "a record once it is unpacked": f"{limits.document_bytes // MIB} MiB",
+        "a decision, or a release from quarantine": f"{limits.decision_bytes // 2**10} KiB",
         "all bodies that are being read at once": f"{limits.upload_bytes // MIB} MiB",
         "arrays and objects in each other": f"{limits.depth}",
         "arrays and objects in a record": f"{limits.containers:,}",
@@ -46,6 +47,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         ),
         "connections": f"{limits.connections}",
         "the head of a request": f"{limits.head_s:g} s",
+        "points of a page of series": f"{limits.points:,}",
         "silence within a body": f"{limits.silence_s:g} s",
         "a whole body": f"{limits.body_s:g} s",
         "one question to the database": f"{limits.query_s:g} s",

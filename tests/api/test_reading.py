@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
@@ -20,6 +21,7 @@ from db.keeping.aged_parts import Part
 from db.keeping.retention import prune
 from db.queries import list_regressions, list_series_keys, read_series
 from db.storing.ingest import ingest_record
+from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import (
     CASE_ID,
     PROJECT,
@@ -165,6 +167,30 @@ def test_series_come_in_pages_with_and_without_points(client: TestClient, store:
     ]
 
 
+def test_a_page_of_series_has_no_more_points_than_it_may(store: Engine, make_token: MakeToken) -> None:
+    records = [make_record(number, measurements=[make_measurement()]) for number in range(3)]
+    for record in records:
+        ingest_record(store, record)
+    client = TestClient(make_app(store, replace(UNHURRIED, points=7)), headers=headers_of(make_token()))
+    narrow = TestClient(make_app(store, replace(UNHURRIED, points=2)), headers=headers_of(make_token()))
+    path, query = "/v1/series/points", {"project": PROJECT}
+    times = [record.started_at.isoformat() for record in records]
+
+    found = pages(client, path, **query)
+    whole = flat(pages(client, path, **query, limit=1))
+
+    assert max(sum(len(one["points"]) for one in page) for page in found) <= 7
+    assert len(found) > 1
+    assert flat(found) == whole
+    refused = narrow.get(path, params=query)
+    assert (refused.status_code, "since and until" in refused.json()["detail"]) == (422, True)
+    within = flat(pages(narrow, path, **query, since=times[1], until=times[2]))
+    assert [[point["measured_at"] for point in one["points"]] for one in within] == [
+        [point["measured_at"] for point in one["points"][1:2]] for one in whole
+    ]
+    assert narrow.get(path, params=query | {"since": "2026-03-01T12:00:00"}).status_code == 422
+
+
 def test_series_can_be_chosen(client: TestClient, store: Engine) -> None:
     other = CASE_ID.replace("64", "65")
     ingest_record(store, make_record(measurements=[make_measurement(), make_measurement(other)]))
@@ -210,6 +236,28 @@ def judged(store: Engine) -> Engine:
         ingest_record(store, make_record(number))
     replace_regressions(store, PROJECT, [make_regression(number) for number in (1, 2, 3)])
     return store
+
+
+def test_a_page_is_cut_by_the_database(store: Engine, make_token: MakeToken, judged: Engine) -> None:
+    for name in ("a/Zwei", "a/b", "a/c", "a/ä"):
+        ingest_record(store, make_record(project=name))
+    ingest_record(store, make_record(project="a/b"), is_quarantined=True)
+    client = TestClient(make_app(store, UNHURRIED), headers=headers_of(make_token(project=None)))
+    read: list[int] = []
+    event.listen(store, "after_cursor_execute", lambda _, cursor, *__: read.append(cursor.rowcount))
+
+    names = pages(client, "/v1/projects", limit=2)
+    # one more than fits says that there are more
+    assert max(read) == 3
+    read.clear()
+    regressions = pages(client, "/v1/regressions", project=PROJECT, limit=1, triage="new", state="open")
+
+    assert names == [["a/Zwei", "a/b"], ["a/c", "a/ä"], [PROJECT]]
+    assert [[one["regression"]["commit"]["sha"] for one in page] for page in regressions] == [
+        [sha_of(number)] for number in (3, 2, 1)
+    ]
+    assert max(read) == 2
+    assert flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed")) == []
 
 
 def decide(client: TestClient, number: int, **decision: str) -> Any:

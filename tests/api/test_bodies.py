@@ -1,0 +1,139 @@
+"""Every route that takes a body reads none of it before it knows who sends it, and then never more than its limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import Engine
+from starlette.types import Message
+
+from api.limits import Limits
+from db.access.values import Scope
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id
+from db.storing.ingest import ingest_record
+from tests.api.conftest import MakeToken, headers_of, make_app
+from tests.builders import PROJECT, make_artefact, make_record, make_regression
+
+RECORD = make_record(artefacts=[make_artefact()])
+NAMED = {
+    "run_id": str(RECORD.run_id),
+    "sha256": make_artefact().sha256,
+    "regression": str(regression_id(make_regression(1))),
+}
+KIB = 2**10
+LIMITS = Limits(body_bytes=256 * KIB, silence_s=0.02)
+CHUNK = b"x" * 16 * KIB
+ENDLESS = 1_000
+"""Chunks, after which the sender gives up so that the test ends whatever is read."""
+
+
+@dataclass
+class Sent:
+    """One request, its body in chunks for as long as somebody reads them."""
+
+    chunk_count: int = ENDLESS
+    """0: the body never comes."""
+    read_bytes: int = 0
+    status: int = 0
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def receive(self) -> Message:
+        if self.chunk_count == 0:
+            await asyncio.Event().wait()
+        self.read_bytes += len(CHUNK)
+        self.chunk_count -= 1
+        return {"type": "http.request", "body": CHUNK, "more_body": self.chunk_count > 0}
+
+    async def answer(self, message: Message) -> None:
+        self.status = message.get("status", self.status)
+        self.body += message.get("body", b"")
+
+    def ask(self, app: FastAPI, method: str, path: str) -> Sent:
+        headers = {"content-type": "application/json"} if method == "POST" else {}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": f"project={PROJECT}".encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in (headers | self.headers).items()],
+        }
+
+        async def run() -> None:
+            # a sender that is waited for without end would hang the test
+            async with asyncio.timeout(10):
+                await app(scope, self.receive, self.answer)
+
+        asyncio.run(run())
+        return self
+
+
+@pytest.fixture
+def app(store: Engine) -> FastAPI:
+    ingest_record(store, RECORD, is_quarantined=True)
+    for number in (0, 1):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+    return make_app(store, LIMITS)
+
+
+def taking(app: FastAPI) -> Iterator[tuple[str, str]]:
+    """Method and path of every route that a body is sent to."""
+    for path, operations in app.openapi()["paths"].items():
+        for method in operations:
+            if method not in {"get", "head"}:
+                yield method.upper(), path.format(**NAMED)
+
+
+def test_every_route_that_changes_something_is_known(app: FastAPI) -> None:
+    assert len(list(taking(app))) == 4
+    for path, operations in app.openapi()["paths"].items():
+        assert all("requestBody" in said for method, said in operations.items() if method != "get"), path
+
+
+def test_nothing_is_read_of_a_body_from_nobody(app: FastAPI) -> None:
+    for method, path in taking(app):
+        for chunk_count in (0, ENDLESS):
+            for headers in ({}, {"content-length": str(10**12)}, headers_of("garbage")):
+                sent = Sent(chunk_count, headers=headers).ask(app, method, path)
+
+                assert (sent.status, sent.read_bytes) == (401, 0), (method, path, headers)
+
+
+def test_nothing_is_read_of_a_body_from_one_who_may_not_send(app: FastAPI, make_token: MakeToken) -> None:
+    headers = headers_of(make_token(Scope.READ))
+    for method, path in taking(app):
+        sent = Sent(headers=headers).ask(app, method, path)
+
+        assert (sent.status, sent.read_bytes) == (403, 0), (method, path)
+
+
+def test_a_body_is_read_no_further_than_its_limit(app: FastAPI, make_token: MakeToken) -> None:
+    headers = headers_of(make_token())
+    for method, path in taking(app):
+        endless = Sent(headers=headers).ask(app, method, path)
+        announced = Sent(headers=headers | {"content-length": str(10**12)}).ask(app, method, path)
+
+        most_bytes = LIMITS.body_bytes if path == "/v1/records" else LIMITS.decision_bytes
+        assert endless.status == 413, (method, path, endless.body)
+        assert endless.read_bytes <= most_bytes + len(CHUNK), (method, path)
+        assert (announced.status, announced.read_bytes) == (413, 0), (method, path)
+        assert json.loads(endless.body)["type"] == "urn:roofwatch:problem:too-large"
+
+
+def test_a_body_that_never_comes_is_waited_for_no_longer_than_its_limit(app: FastAPI, make_token: MakeToken) -> None:
+    headers = headers_of(make_token())
+    for method, path in taking(app):
+        sent = Sent(0, headers=headers).ask(app, method, path)
+
+        assert sent.status == 408, (method, path, sent.body)
