@@ -144,6 +144,12 @@ _CHECKS = (
     WHERE project.name = :project
     """,
     """
+    INSERT INTO counters (run_number, case_id, implementation, function, launch_index, measured_on, position, source,
+        values, findings)
+    SELECT run_number, case_id, implementation, 'body', 0, accuracy.measured_on, position, 'ncu', '{}', '[]'
+    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
+    """,
+    """
     INSERT INTO compilation (run_number, position, measured_on, static_fact_id, compile_ns)
     SELECT run.number, row_number() OVER (PARTITION BY run.number), run.measured_on, fact.id, '{}'
     FROM run JOIN project ON project.id = project_id
@@ -174,7 +180,7 @@ def fill(engine: Engine, shape: Shape, pair: int) -> None:
 
 
 def fill_checks(engine: Engine, shape: Shape, pair: int) -> None:
-    """Checks and machine code for all runs of a project."""
+    """Checks, machine code and counters for all runs of a project."""
     with engine.begin() as connection:
         for statement in _CHECKS:
             _execute(connection, statement, {"project": shape.project(pair)})

@@ -8,15 +8,21 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import ColumnElement, Engine, collate, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
-from db.access.values import Triage
+from db.access.values import Triage, TriageState
 from db.errors import StoreError
 from db.judged.triage import follow_regressions, regression_id, triage_of
 from db.tables.access import TriageRow
 from db.tables.records import CaseRow, ChangePointRow, CommitRow, ProjectRow, RegressionRow
 from db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
+
+_PLACE: tuple[ColumnElement[Any], ...] = (
+    -CommitRow.first_parent_count,
+    *(collate(text, "C") for text in (CommitRow.sha, RegressionRow.kernel, RegressionRow.verdict)),
+)
+"""`Regression.place`, in the order of code points as there, whatever the database's language says."""
 
 
 def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:
@@ -82,9 +88,24 @@ def list_regressions(
 
 
 def list_triaged(
-    session: Session, project: str, states: Collection[RegressionState] | None = None
+    session: Session,
+    project: str,
+    states: Collection[RegressionState] | None = None,
+    *,
+    triage: TriageState | None = None,
+    after: tuple[int, str, str, str] | None = None,
+    limit: int | None = None,
 ) -> list[tuple[Regression, Triage]]:
-    """The same, with what people decided about each, in one statement."""
+    """The same, with what people decided about each, in one statement.
+
+    Args:
+        session: Of the store.
+        project: Its name.
+        states: Only these of judgement.
+        triage: Only what people left so.
+        after: Only what comes after this `Regression.place`.
+        limit: So many at most.
+    """
     recovery, commit, previous = aliased(CommitRow), aliased(CommitRow), aliased(CommitRow)
     query = (
         select(RegressionRow, CommitRow, recovery, TriageRow, ChangePointRow, CaseRow.name, commit, previous)
@@ -104,13 +125,21 @@ def list_triaged(
         .outerjoin(commit, commit.id == ChangePointRow.commit_id)
         .outerjoin(previous, previous.id == ChangePointRow.previous_commit_id)
         .where(ProjectRow.name == project)
-        .order_by(
-            *(CommitRow.first_parent_count.desc(), CommitRow.sha, RegressionRow.kernel, RegressionRow.verdict),
-            *(RegressionRow.id, ChangePointRow.position),
-        )
+        .order_by(*_PLACE, RegressionRow.id, ChangePointRow.position)
     )
+    conditions: list[ColumnElement[bool]] = []
     if states is not None:
-        query = query.where(RegressionRow.state.in_([state.value for state in states]))
+        conditions.append(RegressionRow.state.in_([state.value for state in states]))
+    if triage is not None:
+        conditions.append(func.coalesce(TriageRow.state, TriageState.NEW.value) == triage.value)
+    if after is not None:
+        conditions.append(tuple_(*_PLACE) > tuple_(*after))
+    query = query.where(*conditions)
+    if limit is not None:
+        # of whole regressions: each has a row here for every change point
+        ids = query.with_only_columns(RegressionRow.id, *_PLACE, maintain_column_froms=True).distinct()
+        first = ids.order_by(None).order_by(*_PLACE).limit(limit).subquery()
+        query = query.where(RegressionRow.id.in_(select(first.c.id)))
     found: list[tuple[Regression, Triage]] = []
     for _, group in groupby(session.execute(query), key=lambda row: row[0].id):
         rows = list(group)

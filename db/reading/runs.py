@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Select, Text, and_, cast, or_, select
+from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from collector.part import Outcome
-from db.projects import is_quarantine, quarantine_name, record_name
+from db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
 from db.reading.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases
 from db.reading.narrowing import Narrowing, project_id
 from db.reading.stacked import Stacked
@@ -39,10 +39,22 @@ _OF_SUMMARY = (
 )
 
 
-def list_projects(session: Session) -> list[str]:
-    """Names of all projects, in alphabetical order; their quarantines are none."""
-    names = session.scalars(select(ProjectRow.name).order_by(ProjectRow.name))
-    return [name for name in names if not is_quarantine(name)]
+def list_projects(
+    session: Session, *, among: Collection[str] | None = None, after: str = "", limit: int | None = None
+) -> list[str]:
+    """Names of all projects, in the order of their code points; their quarantines are none.
+
+    Args:
+        session: Of the store.
+        among: Only of these.
+        after: Only what comes after this name.
+        limit: So many at most.
+    """
+    by_code_point = collate(ProjectRow.name, "C")
+    query = select(ProjectRow.name).where(~ProjectRow.name.endswith(QUARANTINE, autoescape=True), by_code_point > after)
+    if among is not None:
+        query = query.where(ProjectRow.name.in_(among))
+    return list(session.scalars(query.order_by(by_code_point).limit(limit)))
 
 
 def list_commits(session: Session, project: str, *, runner_classes: Collection[str] = ()) -> list[CommitRef]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import union_all
+from sqlalchemy import collate, func, select, union_all
 from sqlalchemy.orm import Session
 
 from collector.metrics import Layer
@@ -14,6 +16,7 @@ from db.reading.measured_series import measured_keys, measured_points, measured_
 from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer
 from db.reading.series_runs import read_runs
 from db.reading.static_series import static_keys, static_points, static_subjects
+from db.tables.records import CaseRow, ProjectRow, RunRow
 from db.values import Series, SeriesKey, SeriesPoint
 
 _LAYERS = {
@@ -22,6 +25,8 @@ _LAYERS = {
     Layer.STATIC: (static_subjects, static_keys),
 }
 """How the series of each layer are listed: by a query, and by keys made of its rows."""
+_CASES_AT_ONCE = 50
+"""That a page of keys is looked for in."""
 
 
 def list_series_keys(
@@ -33,15 +38,80 @@ def list_series_keys(
     include_dirty: bool = False,
     include_pairs: bool = False,
     include_branches: bool = False,
+    cases: Collection[str] | None = None,
 ) -> list[SeriesKey]:
-    """The keys of the series that `read_series` finds with the same filters, in order; in one statement."""
+    """The keys of the series that `read_series` finds with the same filters, in order; in one statement. Of some cases
+    alone where these are given.
+    """
     metrics = None if metric is None else {metric}
-    wanted = SeriesFilter(project, None, kernel, metrics, include_dirty, include_pairs, include_branches)
+    wanted = SeriesFilter(
+        *(project, None, kernel, metrics, include_dirty, include_pairs, include_branches),
+        cases=None if cases is None else frozenset(cases),
+    )
     queries = [subjects(wanted) for layer, (subjects, _) in _LAYERS.items() if wanted.metric_keys(layer)]
     found: defaultdict[str, list[Subject]] = defaultdict(list)
     for row in session.execute(union_all(*queries)) if queries else ():
         found[row.layer].append(Subject(*row))
     return sorted(key for layer, (_, keys) in _LAYERS.items() for key in keys(wanted, found[layer]))
+
+
+def list_series_page(
+    session: Session,
+    project: str,
+    *,
+    after: SeriesKey | None,
+    limit: int,
+    case: str | None = None,
+    kernel: str | None = None,
+    **filters: Any,
+) -> list[SeriesKey]:
+    """The same keys, as many at least as fit into a page if there are as many. Looks at no more cases than it needs.
+
+    Args:
+        session: Of the store.
+        project: Its name.
+        after: Only what comes after it.
+        limit: Of the page.
+        case: Only of the case with this id.
+        kernel: Only of this kernel.
+        filters: Those of `list_series_keys`.
+    """
+    by_code_point = collate(CaseRow.name, "C")
+    named = (
+        select(CaseRow.name)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .where(ProjectRow.name == project)
+        .order_by(by_code_point)
+        .limit(_CASES_AT_ONCE)
+    )
+    if case is not None:
+        named = named.where(CaseRow.name == case)
+    if kernel is not None:
+        named = named.where(CaseRow.kernel == kernel)
+    found: list[SeriesKey] = []
+    following = named if after is None else named.where(by_code_point >= after.case_id)
+    while len(found) < limit and (cases := session.scalars(following).all()):
+        keys = list_series_keys(session, project, kernel=kernel, cases=cases, **filters)
+        found += [key for key in keys if after is None or key > after]
+        following = named.where(by_code_point > cases[-1])
+    return found
+
+
+def count_series_runs(
+    session: Session,
+    project: str,
+    *,
+    include_dirty: bool = False,
+    include_pairs: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> int:
+    """How many runs `read_series` reads with the same filters: no series has more points."""
+    wanted = SeriesFilter(
+        project, None, None, None, include_dirty, include_pairs, include_branches=False, since=since, until=until
+    )
+    query = select(func.count()).select_from(RunRow).join(ProjectRow, ProjectRow.id == RunRow.project_id)
+    return session.scalar(query.where(wanted.runs())) or 0
 
 
 def read_series(
@@ -56,6 +126,8 @@ def read_series(
     include_pairs: bool = False,
     include_branches: bool = False,
     include_conditions: bool = False,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> list[Series]:
     """Series of a project, in the order of their keys.
 
@@ -76,6 +148,8 @@ def read_series(
             one with the most runs. A run whose branch is not known counts as its own.
         include_conditions: Also what was seen of the device during each time, and what the autotuner chose: much to
             read, so for few series.
+        since: Only runs that began no earlier.
+        until: Only runs that began before.
     """
     wanted = SeriesFilter(
         project,
@@ -87,6 +161,8 @@ def read_series(
         include_branches,
         include_conditions,
         None if subjects is None else frozenset(subjects),
+        since,
+        until,
     )
     runs = read_runs(session, wanted.runs())
     points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)

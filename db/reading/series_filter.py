@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, Text, and_, cast, tuple_
@@ -11,7 +12,7 @@ from sqlalchemy.dialects.postgresql import array
 
 from collector.metrics import METRICS, Layer
 from db.reading.series_runs import of_series
-from db.tables.records import CaseRow
+from db.tables.records import CaseRow, RunRow
 from db.values import SeriesKey
 
 
@@ -28,6 +29,11 @@ class SeriesFilter:
     include_branches: bool
     include_conditions: bool = False
     subjects: frozenset[tuple[str, str]] | None = None
+    since: datetime | None = None
+    """Of runs that began no earlier."""
+    until: datetime | None = None
+    """Of runs that began before."""
+    cases: frozenset[str] | None = None
 
     def metric_keys(self, layer: Layer) -> list[str]:
         """The metrics of a layer that are wanted, first one first."""
@@ -40,18 +46,27 @@ class SeriesFilter:
 
     def runs(self) -> ColumnElement[bool]:
         """Condition on runs that are joined with their commit and project."""
-        return of_series(
-            self.project,
-            include_dirty=self.include_dirty,
-            include_pairs=self.include_pairs,
-            include_branches=self.include_branches,
-        )
+        conditions = [
+            of_series(
+                self.project,
+                include_dirty=self.include_dirty,
+                include_pairs=self.include_pairs,
+                include_branches=self.include_branches,
+            )
+        ]
+        if self.since is not None:
+            conditions.append(RunRow.started_at >= self.since)
+        if self.until is not None:
+            conditions.append(RunRow.started_at < self.until)
+        return and_(*conditions)
 
     def subject(self, implementation: ColumnElement[str] | Any) -> ColumnElement[bool]:
         """Condition on what is joined with its case and has an implementation."""
         conditions = []
         if self.kernel is not None:
             conditions.append(CaseRow.kernel == self.kernel)
+        if self.cases is not None:
+            conditions.append(CaseRow.name.in_(self.cases))
         if self.subjects is not None:
             conditions.append(tuple_(CaseRow.name, implementation).in_(self.subjects))
         if self.keys is not None:
