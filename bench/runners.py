@@ -34,7 +34,16 @@ from bench.service import Service
 from collector.keeping.sending import HttpSender
 from collector.keeping.spool import Acknowledged, Unavailable
 from collector.record import RunRecord
-from db.queries import list_runs, load_record, read_series, run_detail
+from db.queries import (
+    list_fleet_runs,
+    list_runner_standings,
+    list_series_keys,
+    list_triaged,
+    load_record,
+    read_facets,
+    read_trend,
+)
+from db.reading.trend import TrendQuestion
 from db.tables.records import RunRow
 
 _PROJECTS = 5
@@ -119,22 +128,31 @@ def read_api(service: Service, kernel: str, ends_s: float) -> Seen:
 
 
 def read_store(service: Service, kernel: str, ends_s: float) -> Seen:
-    """Ask the database as the dashboard does."""
+    """Ask the database what the dashboard's pages do: the bar of every page, Overview, Fleet, Trends and Run."""
+    project = "fleet/0"
 
-    def ask(question: Callable[[Session], Any]) -> None:
-        with Session(service.engine) as session:
-            question(session)
+    def ask(question: Callable[[Session], Any]) -> Callable[[], None]:
+        def answer() -> None:
+            with Session(service.engine) as session:
+                question(session)
+
+        return answer
+
+    with Session(service.engine) as session:
+        keys = list_series_keys(session, project, kernel=kernel, metric="median_ns")
+    trend = TrendQuestion(project, tuple(keys[:1]))
 
     def newest(session: Session) -> None:
-        for run in list_runs(session, "fleet/0", 1):
-            run_detail(session, run.run_id)
+        for run in list_fleet_runs(session, project, limit=1):
+            load_record(session, uuid.UUID(run.run_id))
 
     return _read(
         {
-            "db: list_runs, run_detail": lambda: ask(newest),
-            "db: read_series": lambda: ask(
-                lambda session: read_series(session, "fleet/0", kernel=kernel, metrics={"median_ns"})
-            ),
+            "db: read_facets": ask(lambda session: read_facets(session, project)),
+            "db: list_triaged": ask(lambda session: list_triaged(session, project)),
+            "db: list_runner_standings": ask(lambda session: list_runner_standings(session, project)),
+            "db: list_fleet_runs, load_record": ask(newest),
+            "db: read_trend": ask(lambda session: read_trend(session, trend)),
         },
         ends_s,
     )
