@@ -3,10 +3,11 @@
     python bench/dashboard_views.py [MILLIONS] [--folder FOLDER] [--sessions N] [--json]
 
 An embedded database is filled with made-up measurements (`made_up_store.py`), samples of the newest runs and
-regressions (`made_up_evidence.py`), and the dashboard serves it. A wait ends when the server has finished and every
-figure of the view, or its table where it has none, is drawn. *Cold* is a project that nobody has asked about before,
-*warm* the same address again. At the end so many sessions are open at once, and the server's memory is told. With
-`--folder` the database stays there for the next time.
+regressions (`made_up_evidence.py`), and the dashboard serves it. Two waits are told of each page: until the main
+figure is drawn, which the view names (`MAIN_FIGURE` in `dashboard/frame.py`), and until the server has finished and
+every figure is. *Cold* is a project that nobody has asked about before, *warm* the same address again. At the end so
+many sessions are open at once, and the server's memory is told. With `--folder` the database stays there for the next
+time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,24 +33,26 @@ from sqlalchemy import Engine, text
 
 from bench.made_up_evidence import fill_evidence
 from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
+from dashboard.frame import MAIN_FIGURE
 from db.server.session import open_store
 
 LONG = Shape("long", run_count=50_000, series_count=4)
 """One series of it is what a trend has to stay fluid with."""
 _TARGET_COLD_S, _TARGET_WARM_S = 2.0, 1.0
 _WAIT_MS = 120_000
-_IS_DRAWN = """() => {
+_IS_DRAWN = """mainKey => {
     const one = selector => document.querySelector(selector);
     const isSeen = each => each && each.getBoundingClientRect().height > 0;
-    const shown = ".js-plotly-plot .main-svg, [data-testid=stDataFrame] canvas, [data-testid=stHtml] table, " +
-        "[data-testid=stAlert]";
+    const main = one(`[class*=st-key-${mainKey}]`);
+    const drawn = main ? main.querySelectorAll(".main-svg .trace, [data-testid=stDataFrame] canvas, table") : [];
+    if ([...drawn].some(isSeen)) globalThis.mainDrawnMs ??= performance.now();
     const figures = [...document.querySelectorAll("[data-testid=stPlotlyChart]")];
     return one("[data-testid=stApp][data-test-script-state=notRunning] h1") && !one("[data-testid=stSkeleton]")
-        && figures.every(figure => isSeen(figure.querySelector(".main-svg")))
-        && [...document.querySelectorAll(shown)].some(isSeen) && performance.now();
+        && figures.every(figure => isSeen(figure.querySelector(".main-svg"))) && globalThis.mainDrawnMs
+        && [globalThis.mainDrawnMs, performance.now()];
 }"""
-"""The server has finished, nothing is waited for, every figure is drawn, and one, a table, or why there is none, is
-seen: how long after the page was asked for, in ms. Asked at every frame, as Playwright's own waiting looks every half
+"""When the main figure was drawn, and when everything was: the server has finished, nothing is waited for, and every
+figure is drawn; in ms since the page was asked for. Asked at every frame, as Playwright's own waiting looks every half
 second only."""
 _SERVER = (
     "import sys; from dashboard.serve import serve\n"
@@ -59,13 +62,27 @@ _SERVER = (
 
 
 @dataclass(frozen=True)
+class Wait:
+    """Of one reader, from asking for the page."""
+
+    main_s: float
+    all_s: float
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    p50_s: float
+    p95_s: float
+
+
+@dataclass(frozen=True)
 class Waits:
     view: str
     count: int
-    cold_p50_s: float
-    cold_p95_s: float
-    warm_p50_s: float
-    warm_p95_s: float
+    main_cold: Percentiles
+    main_warm: Percentiles
+    all_cold: Percentiles
+    all_warm: Percentiles
 
 
 def main() -> None:
@@ -122,7 +139,8 @@ _ADDRESSES = {
     "kernel": lambda pair: f"/kernel?project={WIDE.project(pair)}",
     "run": lambda pair: f"/run?project={WIDE.project(pair)}",
     "runners": lambda pair: f"/runners?project={DEEP.project(pair)}",
-    "fleet": lambda pair: f"/fleet?project={DEEP.project(pair)}",
+    # how long a run took is not made up, but what was timed in it is
+    "fleet": lambda pair: f"/fleet?project={DEEP.project(pair)}&show=family",
 }
 
 
@@ -133,7 +151,7 @@ def _address_of(view: str, pair: int) -> str:
 
 
 def _waits(browser: Browser, address: str, view: str, pair_count: int) -> Waits:
-    cold, warm = [], []
+    cold, warm = list[Wait](), list[Wait]()
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(_WAIT_MS)
@@ -143,14 +161,19 @@ def _waits(browser: Browser, address: str, view: str, pair_count: int) -> Waits:
         cold.append(_open(page, address + _address_of(view, pair)))
         warm.append(_open(page, address + _address_of(view, pair)))
     context.close()
-    return Waits(view, pair_count, *(float(np.percentile(of, at)) for of in (cold, warm) for at in (50, 95)))
+    by_figure = [[one.main_s for one in waits] for waits in (cold, warm)]
+    by_page = [[one.all_s for one in waits] for waits in (cold, warm)]
+    return Waits(view, pair_count, *(_percentiles(waits_s) for waits_s in (*by_figure, *by_page)))
 
 
-def _open(page: Page, address: str) -> float:
-    """Seconds from asking for the page to its figure."""
+def _percentiles(waits_s: Sequence[float]) -> Percentiles:
+    return Percentiles(*(float(np.percentile(waits_s, at)) for at in (50, 95)))
+
+
+def _open(page: Page, address: str) -> Wait:
     page.goto(address, wait_until="commit")
-    waited_ms: float = page.wait_for_function(_IS_DRAWN, polling="raf").json_value()
-    return waited_ms / 1e3
+    main_ms, all_ms = page.wait_for_function(_IS_DRAWN, arg=MAIN_FIGURE, polling="raf").json_value()
+    return Wait(main_ms / 1e3, all_ms / 1e3)
 
 
 def _memory_of_sessions(browser: Browser, address: str, server: psutil.Process, count: int) -> int:
@@ -183,14 +206,16 @@ def _served(url: str) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def _show(waits: list[Waits], session_count: int, memory_bytes: int, idle_bytes: int) -> None:
-    table = Table("view", "addresses", "cold p50", "cold p95", "warm p50", "warm p95", "target")
+    kinds = ("main cold", "main warm", "all cold", "all warm")
+    table = Table("view", "addresses", *(f"{kind} {at}" for kind in kinds for at in ("p50", "p95")), "target")
     for one in waits:
-        is_met = one.cold_p95_s < _TARGET_COLD_S and one.warm_p95_s < _TARGET_WARM_S
-        times = (one.cold_p50_s, one.cold_p95_s, one.warm_p50_s, one.warm_p95_s)
-        table.add_row(one.view, str(one.count), *(f"{s:.2f} s" for s in times), "met" if is_met else "missed")
+        is_met = one.main_cold.p95_s < _TARGET_COLD_S and one.main_warm.p95_s < _TARGET_WARM_S
+        told = (one.main_cold, one.main_warm, one.all_cold, one.all_warm)
+        times = (f"{wait_s:.2f} s" for kind in told for wait_s in (kind.p50_s, kind.p95_s))
+        table.add_row(one.view, str(one.count), *times, "met" if is_met else "missed")
     console = Console()
     console.print(table)
-    console.print(f"targets at p95: cold {_TARGET_COLD_S} s, warm {_TARGET_WARM_S} s")
+    console.print(f"targets of the main figure at p95: cold {_TARGET_COLD_S} s, warm {_TARGET_WARM_S} s")
     held = f"{memory_bytes / 2**20:.0f} MiB, and {idle_bytes / 2**20:.0f} MiB before anybody came"
     console.print(f"{session_count} sessions open: the server holds {held}")
 

@@ -13,7 +13,7 @@ from ci.counters import CounterMove, rank_moves
 from ci.diagnosis.limit_moves import LimitMove, limit_moves
 from ci.error_moves import ErrorMove, find_error_moves
 from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
-from ci.pairs.comparable import are_paired, notes_on, refuse_times, refuse_whole
+from ci.pairs.comparable import Timing, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
 from ci.pairs.looks import error_rate_at
 from ci.pairs.noise_floor import NoiseFloor
 from ci.reason import Reason
@@ -278,20 +278,11 @@ def _judge_times(
     refusals: Sequence[Remark],
     threshold: float,
 ) -> CaseJudgement:
-    differing = [
-        f"{what} {there} and {here}"
-        for what, there, here in (
-            ("timer", base.timer, head.timer),
-            ("cache", base.cache, head.cache),
-            ("launches per sample", base.launches_per_sample, head.launches_per_sample),
-            ("blocks", len(base.blocks), len(head.blocks)),
-        )
-        if there != here
-    ]
     if refusals:
         return case  # said once, of all of them
-    if differing:
-        return replace(case, detail=Remark("; ".join(differing)))
+    refusal = refuse_timing(_timing(base), _timing(head))
+    if refusal is not None:
+        return replace(case, detail=refusal)
     if base.is_hidden_by_host or head.is_hidden_by_host:
         detail = Remark(
             f"{base.timer} times hold what the device waits for its host: --timer cupti counts the device alone"
@@ -316,6 +307,10 @@ def _judge_times(
         left_out=pairs.left_out,
         flips=find_flips(base, head),
     )
+
+
+def _timing(one: Measurement) -> Timing:
+    return Timing(one.timer, one.cache, one.launches_per_sample, len(one.blocks))
 
 
 def _settle_family(

@@ -12,13 +12,15 @@ from roofwatch.settings import SettingsError
 
 # Tables want the width that Streamlit leaves empty around a page. Its captions are paler than people with weak eyes can
 # read: WCAG 2.2 asks for a contrast of 4.5. Names from records stand in code spans all over the text, so they are no
-# louder than the words around them.
+# louder than the words around them. The text of figures takes the ink of the page, light or dark.
 _STYLE = """<style>
 .stMainBlockContainer {padding: 4rem 2.5rem 3rem}
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p {color: inherit; opacity: 1}
 [data-testid="stCaptionContainer"] {opacity: 0.85}
 .stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em}
 [data-testid="stMetricValue"] {font-size: 1.6rem}
+.js-plotly-plot [class*="axislayer"] text, .js-plotly-plot .infolayer text
+  {fill: currentColor !important; opacity: 0.85}
 .rw-scroll {overflow: auto; max-width: 100%; max-height: 1000px}
 .rw-table, .rw-heat {border-collapse: collapse; font-size: 0.875rem; margin: 0}
 .rw-table th, .rw-table td {border: 1px solid #8884; padding: 0.3rem 0.6rem; text-align: left; vertical-align: top;
@@ -36,6 +38,10 @@ _STYLE = """<style>
 .rw-row > div {min-width: 0; overflow-wrap: break-word}
 .rw-row strong {font-size: 1rem}
 .rw-row .rw-change {font-size: 1.4rem; font-weight: 600}
+.rw-suspects {display: grid; grid-template-columns: 1.2fr 2fr 8fr; gap: 0.5rem 1rem; align-items: center}
+.rw-suspects > div {min-width: 0; overflow-wrap: break-word}
+.rw-bar {height: 0.5rem; border-radius: 0.25rem; background: #8884; overflow: hidden}
+.rw-bar > div {height: 100%; background: #0072B2}
 .rw-badge {border: 1px solid #888; border-radius: 0.4rem; padding: 0 0.35rem; font-size: 0.85rem; white-space: nowrap}
 .rw-loud {border: 2px solid #D55E00; font-weight: 600}
 </style>"""

@@ -6,10 +6,12 @@ Plain values to plain values. A verdict is never made here: it is looked up amon
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ci.pairs.comparable import Timing, refuse_medians
 from collector.part import Outcome
 from dashboard.wording import natural_order
 from db.values import (
@@ -40,10 +42,14 @@ class ComparedCase:
     """Stored ones of any of its metrics, after the base and up to the head."""
     code_change: str
     """What became of its machine code over all targets, in words; empty where neither side compiled any."""
+    refusal: str = ""
+    """Why its times are not compared; empty where they may be, or where one side has none."""
 
     @property
     def relative_change(self) -> float | None:
-        """(head − base) / base of the shown medians; None unless both sides have one."""
+        """(head − base) / base of the shown medians; None unless both sides have one, and they compare."""
+        if self.refusal:
+            return None
         if self.base is None or self.head is None or not self.base.median_ns or not self.head.median_ns:
             return None
         return (self.head.median_ns - self.base.median_ns) / self.base.median_ns
@@ -68,6 +74,7 @@ class Shown(StrEnum):
     OTHER_OUTCOMES = "other outcomes"
     ONE_SIDE = "on one side only"
     OTHER_CODE = "other machine code"
+    REFUSED = "not comparable"
 
     def admits(self, row: ComparedCase) -> bool:
         """A row is of that kind."""
@@ -78,6 +85,7 @@ class Shown(StrEnum):
             Shown.OTHER_OUTCOMES: new_outcome,
             Shown.ONE_SIDE: one_sided,
             Shown.OTHER_CODE: row.code_change.startswith("changed"),
+            Shown.REFUSED: bool(row.refusal),
         }[self]
 
 
@@ -108,7 +116,11 @@ def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regress
     """Every case and implementation of either run, the most relevant first."""
     base_cases, head_cases = _by_key(base), _by_key(head)
     base_static, head_static = _static_by_key(base), _static_by_key(head)
-    changes = change_points_between(base.summary.commit, head.summary.commit, regressions)
+    refusal = why_not_comparable(base.summary, head.summary)
+    changes = defaultdict[tuple[str, str], list[ChangePoint]](list)
+    for change in change_points_between(base.summary.commit, head.summary.commit, regressions):
+        if change.series.runner_class in {_ANY_RUNNER, head.summary.runner_class}:
+            changes[change.series.case_id, change.series.implementation].append(change)
     rows = []
     for key in base_cases.keys() | head_cases.keys():
         either = head_cases.get(key) or base_cases[key]
@@ -119,13 +131,9 @@ def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regress
                 implementation=either.implementation,
                 base=base_cases.get(key),
                 head=head_cases.get(key),
-                change_points=tuple(
-                    change
-                    for change in changes
-                    if (change.series.case_id, change.series.implementation) == key
-                    and change.series.runner_class in {_ANY_RUNNER, head.summary.runner_class}
-                ),
+                change_points=tuple(changes.get(key, ())),
                 code_change=_code_change(base_static.get(key, {}), head_static.get(key, {})),
+                refusal=_refusal(base_cases.get(key), head_cases.get(key), refusal),
             )
         )
     return sorted(rows, key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation))
@@ -154,6 +162,20 @@ def why_not_comparable(base: RunSummary, head: RunSummary) -> str | None:
     if base.harness_version != head.harness_version:
         return f"the base was measured by harness {base.harness_version}, the head by harness {head.harness_version}"
     return None
+
+
+def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: str | None) -> str:
+    timings = _timing(base), _timing(head)
+    if timings[0] is None or timings[1] is None:
+        return ""
+    return whole or str(refuse_medians(timings[0], timings[1]) or "")
+
+
+def _timing(case: MeasuredCase | None) -> Timing | None:
+    """How it was timed; None where it was not."""
+    if case is None or case.launches_per_sample is None:
+        return None
+    return Timing(case.timer, case.cache, case.launches_per_sample, case.block_count)
 
 
 def changed_facts(before: StaticRow | None, now: StaticRow) -> str:

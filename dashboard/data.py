@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import Unpack
 from uuid import UUID
 
 import streamlit as st
@@ -33,7 +34,7 @@ from db.judged import triage
 from db.reading import comparing, contents
 from db.reading.coverage_values import RunnerStanding
 from db.reading.facet_values import Facets
-from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
+from db.reading.fleet_values import CaseCost, FleetRun, KernelCost, RunsAsked
 from db.reading.trend import TrendQuestion
 from db.reading.trend_values import Trend, WindowEnd
 from db.server.session import open_store
@@ -115,21 +116,29 @@ def owners_of(facets: Facets) -> dict[str, tuple[str, ...]]:
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
-def list_commits(project: str) -> Sequence[CommitRef]:
-    """Those that have runs, oldest first."""
+def list_commits(project: str, *, runner_classes: tuple[str, ...] = ()) -> Sequence[CommitRef]:
+    """Those that have runs, on some runner classes alone where these are named, oldest first."""
     with _session() as session:
-        return queries.list_commits(session, project)
+        return queries.list_commits(session, project, runner_classes=runner_classes)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
-def read_runs_of_commits(project: str, base_sha: str, head_sha: str) -> tuple[RunDetail, RunDetail]:
+def read_runs_of_commits(
+    project: str, base_sha: str, head_sha: str, *, runner_classes: tuple[str, ...] = ()
+) -> tuple[RunDetail, RunDetail]:
     """What the runs found that speak for two commits; of the base the one on the runner class of the head, if any.
 
+    Args:
+        project: Its name.
+        base_sha: Of the commit to compare against.
+        head_sha: Of the new commit.
+        runner_classes: Only runs on these; any where none is named.
+
     Raises:
-        StoreError: a commit has no run.
+        StoreError: a commit has no such run.
     """
     with _session() as session:
-        return comparing.read_runs_of_commits(session, project, base_sha, head_sha)
+        return comparing.read_runs_of_commits(session, project, base_sha, head_sha, runner_classes=runner_classes)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
@@ -175,10 +184,12 @@ def list_regressions(project: str) -> list[Regression]:
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
-def list_runner_standings(project: str) -> Sequence[RunnerStanding]:
-    """Every runner class with the cases of its newest run."""
+def list_runner_standings(
+    project: str, *, runner_classes: tuple[str, ...] = (), branches: tuple[str, ...] = ()
+) -> Sequence[RunnerStanding]:
+    """Every runner class with the cases of its newest run, of some branches' commits alone where these are named."""
     with _session() as session:
-        return queries.list_runner_standings(session, project)
+        return queries.list_runner_standings(session, project, runner_classes=runner_classes, branches=branches)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
@@ -231,13 +242,22 @@ def read_record(run_id: str) -> RunRecord:
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
-def read_case_history(project: str, case_id: str, *, with_every_run: bool = False) -> Sequence[Series]:
+def read_case_history(
+    project: str,
+    case_id: str,
+    *,
+    with_every_run: bool = False,
+    runner_classes: tuple[str, ...] = (),
+    branches: tuple[str, ...] = (),
+) -> Sequence[Series]:
     """The newest times of one case, a series for each implementation and runner class.
 
     Args:
         project: Its name.
         case_id: The case.
         with_every_run: Also sides of pairs, and runs of other branches: the runner is asked about, not the code.
+        runner_classes: Only on these; any where none is named.
+        branches: Only commits that were measured under the name of one of these; likewise.
     """
     with _session() as session:
         return queries.read_case_history(
@@ -247,16 +267,18 @@ def read_case_history(project: str, case_id: str, *, with_every_run: bool = Fals
             limit=_HISTORY_POINTS,
             include_pairs=with_every_run,
             include_branches=with_every_run,
+            runner_classes=runner_classes,
+            branches=branches,
         )
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
-def list_fleet_runs(
-    project: str, *, limit: int, or_run: str | None = None, or_commit: str | None = None
-) -> Sequence[FleetRun]:
-    """The newest first, and what is asked for besides, however old."""
+def list_fleet_runs(project: str, *, limit: int, **asked: Unpack[RunsAsked]) -> Sequence[FleetRun]:
+    """The newest first, so many in all or of each runner class, and what is asked for besides, however old. Narrowed
+    before they are counted: what else was measured meanwhile hides none of them.
+    """
     with _session() as session:
-        return queries.list_fleet_runs(session, project, limit=limit, or_run=or_run, or_commit=or_commit)
+        return queries.list_fleet_runs(session, project, limit=limit, **asked)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
@@ -266,16 +288,19 @@ def read_run_energies(run_ids: tuple[str, ...]) -> Mapping[str, float]:
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
-def list_kernel_costs(run_ids: tuple[str, ...]) -> Sequence[KernelCost]:
+def list_kernel_costs(run_ids: tuple[str, ...], *, case_ids: frozenset[str] | None = None) -> Sequence[KernelCost]:
+    """Of some cases alone, unless these are None."""
     with _session() as session:
-        return queries.list_kernel_costs(session, run_ids)
+        return queries.list_kernel_costs(session, run_ids, case_ids=case_ids)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
-def list_case_costs(run_ids: tuple[str, ...], *, limit: int) -> Sequence[CaseCost]:
-    """The dearest first."""
+def list_case_costs(
+    run_ids: tuple[str, ...], *, limit: int, case_ids: frozenset[str] | None = None
+) -> Sequence[CaseCost]:
+    """The dearest first; of some cases alone, unless these are None."""
     with _session() as session:
-        return queries.list_case_costs(session, run_ids, limit=limit)
+        return queries.list_case_costs(session, run_ids, limit=limit, case_ids=case_ids)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from dashboard.tag_groups import by_group
 from db.reading.facet_values import CaseFacet, Facets
-from db.values import Regression, RunSummary, SeriesKey
+from db.values import Regression, SeriesKey
 
 PARAMETERS: Mapping[str, str] = {
     "branch": "Branch",
@@ -33,9 +34,21 @@ class Filters:
     def is_narrow(self) -> bool:
         return any(self.chosen.values())
 
+    @property
+    def runner_classes(self) -> tuple[str, ...]:
+        """That were chosen; none where any will do. Runs are narrowed by them where they are read: before, not after
+        the newest of them are taken.
+        """
+        return tuple(self._of("class"))
+
+    @property
+    def branches(self) -> tuple[str, ...]:
+        """Likewise."""
+        return tuple(self._of("branch"))
+
     def admits_case(self, case_id: str) -> bool:
         """By family, dtype, tag and owner."""
-        return self._admitted_cases is None or case_id in self._admitted_cases
+        return self.case_ids is None or case_id in self.case_ids
 
     def admits_kernel(self, kernel: str) -> bool:
         """Any of its cases is admitted."""
@@ -53,9 +66,6 @@ class Filters:
     def admits_series(self, key: SeriesKey) -> bool:
         return self.admits_case(key.case_id) and self.admits_runner(key.runner_class)
 
-    def admits_run(self, run: RunSummary) -> bool:
-        return self.admits_runner(run.runner_class) and self.admits_commit(run.commit.sha)
-
     def admits_regression(self, regression: Regression) -> bool:
         """Its commit is, and any of its change points."""
         return self.admits_commit(regression.commit.sha) and any(
@@ -65,6 +75,11 @@ class Filters:
     def owners_of(self, kernels: Iterable[str]) -> list[str]:
         """Each once, in the order of the kernels."""
         return list(dict.fromkeys(owner for kernel in kernels for owner in self.owners.get(kernel, ())))
+
+    def families_of(self, kernels: Iterable[str]) -> list[str]:
+        """Each once, in the order of the kernels; of kernels that no recent run has none."""
+        found = (self._family_of.get(kernel) for kernel in kernels)
+        return list(dict.fromkeys(family for family in found if family))
 
     def in_words(self) -> Iterator[tuple[str, str]]:
         """Label and chosen values of each parameter that narrows."""
@@ -76,14 +91,19 @@ class Filters:
         return self.chosen.get(parameter, ())
 
     @cached_property
-    def _admitted_cases(self) -> frozenset[str] | None:
+    def case_ids(self) -> frozenset[str] | None:
+        """Of the admitted cases; None where no choice is about cases, and all are admitted."""
         if not any(self._of(parameter) for parameter in ("family", "dtype", "tag", "owner")):
             return None
         return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
 
     @cached_property
+    def _family_of(self) -> Mapping[str, str]:
+        return {case.kernel: case.family for case in self.facets.cases if case.family}
+
+    @cached_property
     def _admitted_kernels(self) -> frozenset[str] | None:
-        admitted = self._admitted_cases
+        admitted = self.case_ids
         return (
             None if admitted is None else frozenset(one.kernel for one in self.facets.cases if one.case_id in admitted)
         )
@@ -100,7 +120,7 @@ class Filters:
         return (
             (not families or case.family in families)
             and (not dtypes or case.dtype in dtypes)
-            and (not tags or not set(tags).isdisjoint(case.tags))
+            and all(not own.isdisjoint(case.tags) for own in by_group(tags))
             and (not owners or not set(owners).isdisjoint(self.owners.get(case.kernel, ())))
         )
 

@@ -21,6 +21,10 @@ from dashboard.zone import zone_title
 from db.reading.facet_values import Facets
 from roofwatch.settings import load_settings
 
+MAIN_FIGURE = "main-figure"
+"""The key of what a reader of a view came for, a figure or the container of a table. How long it takes is measured."""
+READING = "Reading what is stored …"
+"""What a view says of itself until all of it is there."""
 _REMEMBERED_PROJECT = "project"
 _REMEMBERED_FILTERS = "filters"
 
@@ -51,35 +55,48 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     link = Permalink(name)
     zone = reader_zone()
     heading, choices = st.columns([3, 2], vertical_alignment="bottom")
-    with heading.container(gap=None):
+    with _heading(heading, title, question, zone):
+        # one question tells of the project and of all others too
+        asked = st.query_params.get("project", st.session_state.get(_REMEMBERED_PROJECT))
+        facets = data.read_facets(asked)
+        projects = facets.projects
+        if not projects:
+            say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
+        line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
+        try:
+            panel = line.popover("Filters", icon=":material/filter_alt:")
+            project = link.choose(
+                "Project",
+                projects,
+                parameter="project",
+                default=st.session_state.get(_REMEMBERED_PROJECT),
+                place=line,
+            )
+            # an unkeyed copy, since the choice itself is forgotten when another view opens
+            st.session_state[_REMEMBERED_PROJECT] = project
+            if project != (asked or projects[0]):
+                facets = data.read_facets(project)
+            filters = _choose_filters(link, facets, panel)
+            show_sign_in(line)
+            sources = SourceLinks.of_project(load_settings().repository_url, project)
+            yield View(project, link, filters, zone, sources)
+        finally:
+            link.write()
+
+
+@contextmanager
+def _heading(place: DeltaGenerator, title: str, question: str, zone: tzinfo) -> Iterator[None]:
+    """Over everything that a view shows. It says that the view is being read until the view has ended, in a line that
+    is there anyway: nothing below moves when it goes.
+    """
+    with place.container(gap=None):
         st.title(title, anchor=False)
-        st.caption(f"{question} Times: {zone_title(zone)}.")
-    # one question tells of the project and of all others too
-    asked = st.query_params.get("project", st.session_state.get(_REMEMBERED_PROJECT))
-    facets = data.read_facets(asked)
-    projects = facets.projects
-    if not projects:
-        say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
-    line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
+        line = st.empty()
+    line.caption(f"{question} :material/hourglass_top: {READING}")
     try:
-        panel = line.popover("Filters", icon=":material/filter_alt:")
-        project = link.choose(
-            "Project",
-            projects,
-            parameter="project",
-            default=st.session_state.get(_REMEMBERED_PROJECT),
-            place=line,
-        )
-        # an unkeyed copy, since the choice itself is forgotten when another view opens
-        st.session_state[_REMEMBERED_PROJECT] = project
-        if project != (asked or projects[0]):
-            facets = data.read_facets(project)
-        filters = _choose_filters(link, facets, panel)
-        show_sign_in(line)
-        sources = SourceLinks.of_project(load_settings().repository_url, project)
-        yield View(project, link, filters, zone, sources)
+        yield
     finally:
-        link.write()
+        line.caption(f"{question} Times: {zone_title(zone)}.")
 
 
 def _choose_filters(link: Permalink, facets: Facets, panel: DeltaGenerator) -> Filters:

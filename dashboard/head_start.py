@@ -3,7 +3,8 @@
 Streamlit's page names the scripts of its frame alone: the one that draws an element is asked for when the first such
 element arrives, then those that it needs, and Plotly's takes long to compile. Here the page names at once what its view
 draws, so that the browser has it ready when the server has answered. It also says where the server is: below a view's
-own path, where Streamlit looks first, there is none.
+own path, where Streamlit looks first, there is none. And to a browser that was here before it says how to speak to the
+server, so that this begins at once and not after two questions.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 _EVERYWHERE = ("Html", "Selectbox")
 _DRAWN_BY = {
-    "regression": ("PlotlyChart", "PageLink", "Progress"),
+    "regression": ("PlotlyChart", "PageLink"),
     "trends": ("PlotlyChart", "Multiselect", "Checkbox"),
     "compare": ("Checkbox", "DownloadButton"),
     "kernel": ("PlotlyChart",),
@@ -28,6 +29,11 @@ _IMPORTED = re.compile(r'(?:from|import)"\./([\w.-]+\.js)"')
 _HEAD_CHARACTERS = 8_192
 """Of a script, in which all its imports stand."""
 _END_OF_HEAD = "</head>"
+_SERVER = """<script>window.__streamlit={BACKEND_BASE_URL:new URL(".",document.baseURI).href};
+if(/(^|; )_streamlit_xsrf=/.test(document.cookie))
+window.__streamlit.HOST_CONFIG={allowedOrigins:[location.origin],useExternalAuthToken:false};</script>"""
+"""The page's scripts are found relative to its folder too, whatever path a proxy puts in front. What the server answers
+to the two questions brings the cookie, without which it takes nobody as signed in, so the first visit asks them."""
 
 
 def elements_of(view: str) -> tuple[str, ...]:
@@ -46,9 +52,7 @@ def first_page(view: str, static: Path) -> str:
     named = set(re.findall(r"static/js/([\w.-]+\.js)", page))
     scripts = [name for name in _needed(static / "static" / "js", view) if name not in named]
     links = "".join(f'<link rel="modulepreload" crossorigin href="./static/js/{name}">' for name in scripts)
-    # the page's scripts are found relative to its folder too, whatever path a proxy puts in front
-    where = '<script>window.__streamlit={BACKEND_BASE_URL:new URL(".",document.baseURI).href}</script>'
-    return page.replace(_END_OF_HEAD, f"{where}{links}{_END_OF_HEAD}", 1)
+    return page.replace(_END_OF_HEAD, f"{_SERVER}{links}{_END_OF_HEAD}", 1)
 
 
 def _needed(folder: Path, view: str) -> list[str]:

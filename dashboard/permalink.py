@@ -103,6 +103,32 @@ class Permalink:
             self._chosen[parameter] = chosen
         return chosen
 
+    def choose_some(
+        self,
+        label: str,
+        options: Sequence[str],
+        *,
+        parameter: str,
+        default: str | None = None,
+        title: Callable[[str], str] = str,
+        place: DeltaGenerator | None = None,
+    ) -> list[str]:
+        """One of `options`, which must not be empty, or several, in their order: the default, or else the first, where
+        a reader leaves none.
+        """
+        key = self._key(parameter)
+        asked = self._asked(parameter)
+        if asked is not None:
+            for value in asked:
+                if value not in options:
+                    _notice(label, value)
+        wanted = asked if asked is not None else st.session_state.get(key, ())
+        begun = default if default in options else options[0]
+        st.session_state[key] = [value for value in wanted if value in options] or [begun]
+        chosen = (place or st).multiselect(label, options, key=key, format_func=title)
+        self._chosen[parameter] = [value for value in options if value in chosen]
+        return self._chosen[parameter]
+
     def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
         """Yes or no, no at first; `yes` and `no` in the address."""
         key = self._key(parameter)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import logging
 import os
 import signal
 import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 PARENT_VARIABLE = "ROOFWATCH_DASHBOARD_PARENT"
@@ -57,6 +61,26 @@ def _say_that_a_view_failed(error: Exception) -> bool:
     return True
 
 
+@asynccontextmanager
+async def _learning(_: object) -> AsyncIterator[None]:
+    """Beside what is served meanwhile."""
+    threading.Thread(target=_learn_views, daemon=True).start()
+    yield
+
+
+def _learn_views() -> None:
+    """Import what the views need and draw up a figure, which imports more of Plotly: else the first readers would wait
+    for it.
+    """
+    import plotly.graph_objects as go
+
+    from dashboard.navigation import VIEWS
+
+    for view in VIEWS:
+        importlib.import_module(f"dashboard.views.{view}")
+    go.Figure([go.Scatter(y=[0.0]), go.Bar(y=[0.0])]).update_layout(xaxis={"title": "x"}, legend={"x": 0})
+
+
 def run(address: str, port: int) -> None:
     """Serve until a signal ends it."""
     import streamlit as st
@@ -85,6 +109,7 @@ def run(address: str, port: int) -> None:
     served = st.App(
         _SCRIPT,
         secrets=sign_in_secrets(settings),
+        lifespan=_learning,
         routes=[Route(path, answer) for path in pages],
         middleware=[returning] if settings.sign_in_issuer is not None else [],
         on_script_error=_say_that_a_view_failed,

@@ -14,8 +14,8 @@ _TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version
 
 @dataclass(frozen=True, order=True)
 class ComparabilityClass:
-    """What two runs must share for their times to compare. Timer and state of the cache must be equal too; those are
-    of each measurement.
+    """What two runs must share for their times to compare. What is of each measurement must be equal too: its
+    `Timing`.
     """
 
     runner_class: str
@@ -74,6 +74,46 @@ def refuse_times(base: RunRecord, head: RunRecord) -> list[Remark]:
     if classes[0] == classes[1]:
         return []
     return [Remark("the base ran on {}, the head on {}: their times do not compare", classes)]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How one case was timed."""
+
+    timer: str
+    cache: str
+    """State of the cache before each sample."""
+    launches_per_sample: int
+    block_count: int
+
+
+def refuse_timing(base: Timing, head: Timing) -> Remark | None:
+    """Why the two times of one case are not compared block by block; None where they may be."""
+    return _remark_on(
+        [
+            *_ways(base, head),
+            ("launches per sample", base.launches_per_sample, head.launches_per_sample),
+            ("blocks", base.block_count, head.block_count),
+        ]
+    )
+
+
+def refuse_medians(base: Timing, head: Timing) -> Remark | None:
+    """Why the two medians of one case, of runs that are no pair, are not even set beside each other.
+
+    Each run has as many launches in a sample as its kernel is short: one that became slower has fewer, so that is no
+    reason.
+    """
+    return _remark_on(_ways(base, head))
+
+
+def _ways(base: Timing, head: Timing) -> list[tuple[str, object, object]]:
+    return [("timer", base.timer, head.timer), ("cache", base.cache, head.cache)]
+
+
+def _remark_on(facts: Sequence[tuple[str, object, object]]) -> Remark | None:
+    differing = [f"{what} {there} and {here}" for what, there, here in facts if there != here]
+    return Remark("; ".join(differing)) if differing else None
 
 
 def are_paired(base: RunRecord, head: RunRecord) -> bool:

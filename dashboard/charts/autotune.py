@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from collector.measurement import Autotuning
 from collector.metrics import format_ns
-from dashboard.charts.style import BLUE, GREEN, GREY, MARGIN, VERMILLION
+from dashboard.charts.style import BLUE, GREEN, GREY, VERMILLION, room_for
 from dashboard.wording import shortened
 
 _ROW_PX = 24
@@ -54,7 +54,7 @@ def autotune_figure(tuned: Autotuning) -> go.Figure:
         )
     figure.update_layout(
         height=120 + _ROW_PX * len(rows),
-        margin=MARGIN,
+        margin=room_for(max(map(len, rows)), is_titled=False),
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         xaxis={"title": "time of a launch (s), lower is better", "tickformat": "~s", "ticksuffix": "s"},

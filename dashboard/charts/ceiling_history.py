@@ -12,9 +12,12 @@ import plotly.graph_objects as go
 from collector.datasheets import beside_datasheet
 from collector.machine import Ceiling
 from dashboard.charts.clock_time import on_axis
-from dashboard.charts.style import GREY, MARGIN, style_of
+from dashboard.charts.style import GREY, room_for, style_of
 from dashboard.quantities import rate_text
 from db.reading.fleet_values import FleetRun
+
+_LABEL_LENGTH = 4
+"""Of a share on the axis, such as `100%`."""
 
 
 def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
@@ -52,7 +55,7 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
     figure.add_hline(y=1.0, line={"color": GREY, "dash": "dot", "width": 1})
     figure.update_layout(
         height=380,
-        margin=MARGIN,
+        margin=room_for(_LABEL_LENGTH, line_count=2),
         hovermode="closest",
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from collector.metrics import format_ns
 from collector.profiles.kineto import Activity
 from dashboard.charts.patterns import hatched, pattern_of
-from dashboard.charts.style import GREY, MARGIN, style_of
+from dashboard.charts.style import GREY, room_for, style_of
 from dashboard.wording import shortened
 
 _NAMED = 5
@@ -40,7 +40,7 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
     rows = sorted({_row_of(activity) for activity in shown})
     figure.update_layout(
         height=140 + _ROW_PX * len(rows),
-        margin=MARGIN,
+        margin=room_for(max(map(len, rows)), is_titled=False),
         barmode="overlay",
         hovermode="closest",
         showlegend=True,

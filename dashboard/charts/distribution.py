@@ -64,8 +64,9 @@ def _add_shares(figure: go.Figure, samples_ns: Sequence[float], name: str, colou
     kept = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _MOST_POINTS)).round().astype(int))
     figure.add_scatter(
         # from the floor up to the first sample
-        x=np.concatenate([ordered[:1], ordered[kept]]) * 1e-9,
-        y=np.concatenate([[0.0], shares[kept]]),
+        # as lists: a browser takes arrays that it reads twice for other ones, and draws them again
+        x=(np.concatenate([ordered[:1], ordered[kept]]) * 1e-9).tolist(),
+        y=[0.0, *shares[kept].tolist()],
         mode="lines",
         name=f"{name}, {len(ordered)} samples",
         line={"color": colour, "width": 2, "dash": dash, "shape": "hv"},

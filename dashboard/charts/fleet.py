@@ -9,13 +9,15 @@ from html import escape
 import plotly.graph_objects as go
 
 from dashboard.charts.patterns import LEFT_OVER, hatched, pattern_of
-from dashboard.charts.style import GREY, MARGIN, commit_lines, commit_ticks, style_of
+from dashboard.charts.style import GREY, commit_lines, commit_ticks, room_for, style_of
 from dashboard.wording import shortened
 from db.values import CommitRef
 
 _NAMED = 5
 _PREFIXED = {"s", "J"}
 """Units that take SI prefixes: a thousandth of an hour has no name."""
+_LABEL_LENGTH = 6
+"""Of a value on the axis."""
 OTHERS = "all others"
 
 
@@ -45,7 +47,7 @@ def spending_figure(
         _add_part(figure, commits, OTHERS, rest, GREY, pattern_of(LEFT_OVER), unit, zone)
     figure.update_layout(
         height=400,
-        margin=MARGIN,
+        margin=room_for(_LABEL_LENGTH),
         barmode="stack",
         hovermode="closest",
         showlegend=True,

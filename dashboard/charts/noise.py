@@ -8,7 +8,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from ci.pairs.noise_floor import DETECTABLE_AT, CaseNoise
-from dashboard.charts.style import GREY, MARGIN, style_of
+from dashboard.charts.style import GREY, room_for, style_of
 from dashboard.wording import shortened
 
 _ROW_PX = 26
@@ -44,7 +44,7 @@ def noise_figure(cases: Sequence[CaseNoise]) -> go.Figure:
         )
     figure.update_layout(
         height=140 + _ROW_PX * len(rows),
-        margin=MARGIN,
+        margin=room_for(max(map(len, rows)), is_titled=False),
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         xaxis={"title": "share of the time, lower is better", "tickformat": ".1%", "rangemode": "tozero"},

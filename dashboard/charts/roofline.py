@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -93,22 +94,25 @@ def roofline_figure(
             "title": "arithmetic intensity (FLOP per byte)",
             "type": "log",
             "tickformat": "~g",
-            "dtick": _ticks(one.x for one in figure.data),
+            **_ticks(one.x for one in figure.data),
         },
         yaxis={
             "title": axis_title(metric("flop_per_s")),
             "type": "log",
             "tickformat": "~s",
-            "dtick": _ticks(one.y for one in figure.data),
+            **_ticks(one.y for one in figure.data),
         },
     )
     return figure
 
 
-def _ticks(values: Iterable[Sequence[float]]) -> int | str:
-    """Plotly's word for 1, 2 and 5 in every decade; of many decades the powers of ten alone, or they would crowd."""
-    every = [value for one in values for value in one]
-    return 1 if every and max(every) / min(every) > _CROWDED else "D2"
+def _ticks(values: Iterable[Sequence[float]]) -> dict[str, object]:
+    """1, 2 and 5 in every decade; of many decades the powers of ten alone, or they would crowd."""
+    every = [value for one in values for value in one] or [1.0]
+    decades = range(math.floor(math.log10(min(every))) - 1, math.ceil(math.log10(max(every))) + 2)
+    digits = (1,) if max(every) / min(every) > _CROWDED else (1, 2, 5)
+    # written out: Plotly draws the ticks of a step twice
+    return {"tickmode": "array", "tickvals": [digit * 10.0**decade for decade in decades for digit in digits]}
 
 
 def _hover(one: Placed) -> str:

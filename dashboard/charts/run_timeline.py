@@ -264,7 +264,8 @@ def _block_hover(measurement: Measurement, number: int, block: Block) -> str:
 
 def _lay_out(figure: go.Figure, heights: Sequence[float], titles: Sequence[str]) -> None:
     """Panels as high as their rows ask for, from the top down."""
-    gap_px, edge_px = 24, 80
+    # the legend stands above, and times of day on two lines below
+    gap_px, edge_px = 24, 130
     total = sum(heights) + gap_px * max(len(heights) - 1, 0)
     top = 1.0
     for row, height in enumerate(heights, start=1):

@@ -11,10 +11,12 @@ from plotly.subplots import make_subplots
 
 from collector.metrics import format_ns
 from dashboard.charts.clock_time import on_axis
-from dashboard.charts.style import BLUE, MARGIN, ORANGE, VERMILLION, calm_range, commit_lines
+from dashboard.charts.style import BLUE, ORANGE, VERMILLION, calm_range, commit_lines, room_for
 from db.values import Series, SeriesPoint
 
 _PANEL_PX = 150
+_LABEL_LENGTH = 7
+"""Of a time on the axis, such as `20.35µs`."""
 
 
 def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
@@ -58,7 +60,7 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
     figure.update_xaxes(title="measured at", row=len(panels), col=1, type="date")
     figure.update_layout(
         height=100 + _PANEL_PX * len(panels),
-        margin=MARGIN,
+        margin=room_for(_LABEL_LENGTH, line_count=2),
         hovermode="closest",
         showlegend=True,
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from collector.metrics import format_ns
 from dashboard.charts.patterns import LEFT_OVER, hatched, pattern_of
-from dashboard.charts.style import BLUE, GREY, MARGIN
+from dashboard.charts.style import BLUE, GREY, room_for
 
 _ROW_PX = 34
 UNCOUNTED = "not counted"
@@ -41,7 +41,7 @@ def spent_time_figure(spent_ns: Mapping[str, float], wall_ns: float) -> go.Figur
     )
     figure.update_layout(
         height=90 + _ROW_PX * len(parts),
-        margin=MARGIN,
+        margin=room_for(max(map(len, parts), default=0), is_titled=False),
         showlegend=False,
         xaxis={"title": "wall time (s)", "range": [0, 1.2 * max(parts.values(), default=1.0) / 1e9]},
         yaxis={"autorange": "reversed"},

@@ -37,8 +37,8 @@ _STYLES = tuple(
     )
 )
 MARGIN = {"l": 10, "r": 10, "t": 10, "b": 10}
-_TITLE_PX, _CHARACTER_PX, _BELOW_PX = 56.0, 6.2, 66.0
-_BESIDE_PX, _LINE_PX = 28.0, 16.0
+_TITLE_PX, _UNTITLED_PX, _CHARACTER_PX, _BELOW_PX = 59.0, 20.0, 6.2, 68.0
+_BESIDE_PX, _LINE_PX = 34.0, 16.0
 _LONGEST_LABEL = 16
 _MAX_COMMIT_TICKS = 16
 _CALM = 0.05
@@ -70,7 +70,7 @@ AXES: Mapping[str, Axis] = {
 }
 
 
-def room_for(label_length: int, *, line_count: int = 1) -> dict[str, float]:
+def room_for(label_length: int, *, line_count: int = 1, is_titled: bool = True) -> dict[str, float]:
     """Margins with room for titled axes. Where the labels of ticks need more, Plotly widens a margin and draws the
     whole figure a second time: with enough of it from the start that is spared.
 
@@ -78,10 +78,11 @@ def room_for(label_length: int, *, line_count: int = 1) -> dict[str, float]:
         label_length: Of the longest label on the left, in characters. A very long one is left to Plotly, which knows
             how much a narrow screen has to give.
         line_count: Of labels below; times of day have two.
+        is_titled: The axis on the left has a title; names of rows need none.
     """
     return {
         **MARGIN,
-        "l": _TITLE_PX + _CHARACTER_PX * min(label_length, _LONGEST_LABEL),
+        "l": (_TITLE_PX if is_titled else _UNTITLED_PX) + _CHARACTER_PX * min(label_length, _LONGEST_LABEL),
         "r": _BESIDE_PX,
         "b": _BELOW_PX + _LINE_PX * (line_count - 1),
     }

@@ -17,7 +17,8 @@ from collector.metrics import Layer, format_ns
 from collector.record import RunRecord
 from dashboard import data
 from dashboard.charts.distribution import distribution_figure
-from dashboard.frame import View
+from dashboard.figure import show_figure
+from dashboard.frame import MAIN_FIGURE, View
 from dashboard.quantities import counter_text
 from dashboard.tables.code import code_table, worst_first
 from dashboard.tables.markup import NO_VALUE, Column
@@ -73,7 +74,7 @@ def _show_samples(found: SideBySide) -> None:
     if not _samples(found.base) and not _samples(found.head):
         st.markdown(f"Neither side has a time. Base: {_side_text(found.base)}. Head: {_side_text(found.head)}.")
         return
-    st.plotly_chart(distribution_figure(found.base, found.head), key="distribution")
+    show_figure(distribution_figure(found.base, found.head), key=MAIN_FIGURE)
     st.caption(
         f"Base: {_side_text(found.base)}. Head: {_side_text(found.head)}. Raw samples; a curve further left is faster."
     )

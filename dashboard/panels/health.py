@@ -14,7 +14,7 @@ from ci.trends.false_alarm_rate import count_false_alarms
 from dashboard import data
 from dashboard.frame import View
 from dashboard.tables.markup import Column
-from dashboard.tables.runner import rhythm_text
+from dashboard.tables.runner import narrowed_noise, rhythm_text
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged
 from dashboard.wording import age_text, outcome_text
@@ -24,7 +24,10 @@ from db.reading.coverage_values import RunnerStanding
 
 def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -> None:
     st.subheader("Health of the runners", anchor=False)
-    floors = {noise.runner_class: noise.median_floor for noise in data.read_runner_noise(view.project)}
+    floors = {
+        noise.runner_class: narrowed_noise(noise, view.filters).median_floor
+        for noise in data.read_runner_noise(view.project)
+    }
     show_table(
         pd.DataFrame(
             {
@@ -55,13 +58,11 @@ def _degraded_share(runner: RunnerStanding) -> float | None:
     return sum(case.degraded_count for case in runner.cases) / count if count else None
 
 
-def show_gaps(view: View, runners: Sequence[RunnerStanding]) -> None:
+def show_gaps(runners: Sequence[RunnerStanding]) -> None:
     st.subheader("Not covered", anchor=False)
     gaps = coverage_gaps(
         {
-            runner.runner_class: {
-                case.case_id: case.outcomes for case in runner.cases if view.filters.admits_case(case.case_id)
-            }
+            runner.runner_class: {case.case_id: case.outcomes for case in runner.cases}
             for runner in runners
             if runner.run_id is not None
         }

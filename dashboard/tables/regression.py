@@ -25,7 +25,7 @@ from dashboard.wording import (
     transition_text,
     worst_change_point,
 )
-from db.values import ChangePoint, Regression
+from db.values import ChangePoint, Regression, Suspect
 
 _SUMMARY_LENGTH = 110
 """Of a row: the whole of it stands in the Regression view."""
@@ -44,8 +44,10 @@ def show_row(view: View, one: Triaged, now: datetime) -> None:
 def _row_html(view: View, one: Triaged, now: datetime) -> str:
     regression, worst, commit = one.regression, worst_change_point(one.regression), one.regression.commit
     kernel = "every kernel" if regression.kernel == ALL_KERNELS else f"<code>{escape(regression.kernel)}</code>"
+    families = view.filters.families_of(point.series.kernel for point in regression.change_points)
+    family = f" {escape(', '.join(families))}" if families else ""
     what = [
-        f"<strong>{kernel}</strong> {_marks_html(one)}",
+        f"<strong>{kernel}</strong>{family} {_marks_html(one)}",
         escape(shortened(_without_kernel(regression), length=_SUMMARY_LENGTH)),
         escape(_suspect_text(regression)),
     ]
@@ -107,6 +109,17 @@ def _suspect_text(regression: Regression) -> str:
         return f"Suspect: {regression.cause}"
     likeliest = regression.suspects[0]
     return f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: {shortened(likeliest.sentence, length=110)}"
+
+
+def suspects_html(suspects: Sequence[Suspect]) -> str:
+    """A line for each, with its weight as a number and as a bar."""
+    rows = "".join(
+        f"<div><strong>{escape(one.cause)}</strong> {one.weight:.0%}</div>"
+        f'<div class="rw-bar" aria-hidden="true"><div style="width:{one.weight:.0%}"></div></div>'
+        f"<div>{escape(one.sentence)}</div>"
+        for one in suspects
+    )
+    return f'<div class="rw-suspects">{rows}</div>'
 
 
 def kernel_markdown(kernel: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 
 import pandas as pd
@@ -15,6 +16,7 @@ from ci.pairs.noise_floor import DETECTABLE_AT
 from collector.datasheets import beside_datasheet
 from collector.machine import Environment
 from dashboard.charts.ceiling_history import ceiling_name
+from dashboard.filters import Filters
 from dashboard.quantities import duration_text, rate_text
 from dashboard.tables.markup import NO_VALUE
 from dashboard.wording import VERDICT_MARKS
@@ -84,6 +86,11 @@ def rhythm_text(rhythm: Rhythm, now: datetime) -> str:
 
 def _alarms_text(noise: RunnerNoise) -> str:
     return f"{noise.false_alarm_count} of {noise.comparison_count}"
+
+
+def narrowed_noise(noise: RunnerNoise, filters: Filters) -> RunnerNoise:
+    """Of the admitted cases. Its false alarms stay those of whole calibrations."""
+    return replace(noise, cases=tuple(case for case in noise.cases if filters.admits_case(case.case_id)))
 
 
 def noise_table(noise: RunnerNoise) -> pd.DataFrame:

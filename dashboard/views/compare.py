@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pandas as pd
@@ -17,7 +17,8 @@ from dashboard import data
 from dashboard.charts.distribution import distribution_figure
 from dashboard.comparison import ComparedCase, Order, Shown, compare_runs, in_order, why_not_comparable
 from dashboard.export import to_csv, to_markdown, to_parquet
-from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.figure import show_figure
+from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.sides import By, run_for, runs_by, title_of
 from dashboard.tables.markup import NO_VALUE, Column
 from dashboard.tables.table import show_table
@@ -27,7 +28,7 @@ from db.reading.fleet_values import FleetRun
 from db.values import CommitRef, MeasuredCase, RunDetail
 
 _EVERY_KERNEL = "all"
-_ROWS_AT_FIRST = 200
+_ROWS_AT_FIRST = 100
 _MOST_RUNS = 500
 """That sides other than commits are looked for among."""
 
@@ -69,7 +70,10 @@ def show() -> None:
         if not rows:
             st.info("No case is left: show everything, or widen the filters.", icon=":material/filter_alt:")
             return
-        _show_table(_first_rows(view, rows), is_comparable=refusal is None)
+        shown_rows = _first_rows(view, rows)
+        with st.container(key=MAIN_FIGURE):
+            _show_table(shown_rows, is_comparable=refusal is None)
+        _say_what_is_not_compared(rows, is_comparable=refusal is None)
         _offer_files(rows, f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
         _show_distribution(view, rows, base, head)
 
@@ -83,15 +87,31 @@ def _first_rows(view: View, rows: Sequence[ComparedCase]) -> Sequence[ComparedCa
 
 
 def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
+    runner_classes = view.filters.runner_classes
     commits = {
-        commit.sha: commit for commit in data.list_commits(view.project) if view.filters.admits_commit(commit.sha)
+        commit.sha: commit
+        for commit in data.list_commits(view.project, runner_classes=runner_classes)
+        if view.filters.admits_commit(commit.sha)
     }
     if len(commits) < 2:
-        say_how_to_begin("Comparing takes runs of two commits. Measure another commit, then store its record:")
+        _say_too_few(view, By.COMMITS, len(commits))
     oldest_first = sorted(commits, key=lambda sha: commits[sha])
     base_sha = _choose_commit(view, commits, "Base", default=oldest_first[-2], place=first)
     head_sha = _choose_commit(view, commits, "Head", default=oldest_first[-1], place=second)
-    return data.read_runs_of_commits(view.project, base_sha, head_sha)
+    return data.read_runs_of_commits(view.project, base_sha, head_sha, runner_classes=runner_classes)
+
+
+def _say_too_few(view: View, by: By, count: int) -> None:
+    """And end the view."""
+    if view.filters.is_narrow:
+        st.info(
+            f"Comparing takes two {by}, and within the filters there are runs of {count}: widen them.",
+            icon=":material/filter_alt_off:",
+        )
+        st.stop()
+    say_how_to_begin(
+        f"Comparing takes two {by}, and there are runs of {count}. Measure another, then store its record:"
+    )
 
 
 def _choose_commit(
@@ -108,9 +128,15 @@ def _choose_commit(
 
 
 def _others(view: View, by: By, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
-    choices = runs_by(by, data.list_fleet_runs(view.project, limit=_MOST_RUNS), view.filters.facets)
+    runs = data.list_fleet_runs(
+        view.project,
+        limit=_MOST_RUNS,
+        runner_classes=view.filters.runner_classes,
+        branches=view.filters.branches,
+    )
+    choices = runs_by(by, runs, view.filters.facets)
     if len(choices) < 2:
-        say_how_to_begin(f"Comparing takes two {by}, and there are runs of {len(choices)}. Measure another:")
+        _say_too_few(view, by, len(choices))
     head = run_for(choices[_choose_other(view, by, choices, "Head", default=0, place=second)])
     base_runs = choices[_choose_other(view, by, choices, "Base", default=1, place=first)]
     base = run_for(base_runs, runner_class=head.runner_class)
@@ -132,21 +158,6 @@ def _choose_other(
 
 
 def _offer_files(rows: Sequence[ComparedCase], name: str) -> None:
-    frame = pd.DataFrame(
-        {
-            "case": [row.case_id for row in rows],
-            "implementation": [row.implementation for row in rows],
-            "base median (ns)": [_median(row.base) for row in rows],
-            "head median (ns)": [_median(row.head) for row in rows],
-            "relative change": [row.relative_change for row in rows],
-            "base utilisation": [None if row.base is None else row.base.utilisation for row in rows],
-            "head utilisation": [None if row.head is None else row.head.utilisation for row in rows],
-            "stored verdict": [_verdict_text(row) for row in rows],
-            "outcome": [_outcomes_text(row) for row in rows],
-            "accuracy": [_accuracy_text(row) for row in rows],
-            "machine code": [row.code_change for row in rows],
-        }
-    )
     place = st.container(horizontal=True)
     for kind, ending, write in (
         ("CSV", "csv", to_csv),
@@ -156,12 +167,32 @@ def _offer_files(rows: Sequence[ComparedCase], name: str) -> None:
         # written when it is asked for
         place.download_button(
             kind,
-            partial(write, frame),
+            partial(_written, rows, write),
             file_name=f"roofwatch-{name}.{ending}",
             icon=":material/download:",
             on_click="ignore",
             key=f"export {ending}",
         )
+
+
+def _written(rows: Sequence[ComparedCase], write: Callable[[pd.DataFrame], bytes]) -> bytes:
+    frame = pd.DataFrame(
+        {
+            "case": [row.case_id for row in rows],
+            "implementation": [row.implementation for row in rows],
+            "base median (ns)": [_median(row.base) for row in rows],
+            "head median (ns)": [_median(row.head) for row in rows],
+            "relative change": [row.relative_change for row in rows],
+            "not compared": [row.refusal for row in rows],
+            "base utilisation": [None if row.base is None else row.base.utilisation for row in rows],
+            "head utilisation": [None if row.head is None else row.head.utilisation for row in rows],
+            "stored verdict": [_verdict_text(row) for row in rows],
+            "outcome": [_outcomes_text(row) for row in rows],
+            "accuracy": [_accuracy_text(row) for row in rows],
+            "machine code": [row.code_change for row in rows],
+        }
+    )
+    return write(frame)
 
 
 def _show_distribution(view: View, rows: Sequence[ComparedCase], base: RunDetail, head: RunDetail) -> None:
@@ -176,14 +207,25 @@ def _show_distribution(view: View, rows: Sequence[ComparedCase], base: RunDetail
     row = timed[view.link.choose("Samples of", list(timed), parameter="of")]
     records = data.read_case_of_runs(base.summary.run_id, head.summary.run_id, row.case_id)
     measured = [_measurement(record, row.implementation) for record in records]
-    st.plotly_chart(distribution_figure(*measured), key="distribution")
+    show_figure(distribution_figure(*measured), key="distribution")
 
 
 def _measurement(record: RunRecord, implementation: str) -> Measurement | None:
     return next((one for one in record.measurements if one.implementation == implementation), None)
 
 
+def _say_what_is_not_compared(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
+    count = sum(bool(row.refusal) for row in rows)
+    if is_comparable and count:
+        st.warning(
+            f"The times of {count:,} of {len(rows):,} cases are not comparable, so no change of them is shown: they "
+            "were timed in another way on each side. *Show* lists them alone, and *not compared* says what differs.",
+            icon=":material/block:",
+        )
+
+
 def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
+    refusals = [row.refusal for row in rows]
     frame = pd.DataFrame(
         {
             "stored verdict": [_verdict_text(row) for row in rows],
@@ -191,7 +233,9 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
             "implementation": [row.implementation for row in rows],
             "base time": [_median(row.base) for row in rows],
             "head time": [_median(row.head) for row in rows],
-            "change": [row.relative_change if is_comparable else None for row in rows],
+            "change": [row.relative_change for row in rows],
+            # said once where it holds for all
+            **({"not compared": refusals} if is_comparable and any(refusals) else {}),
             "utilisation": [_utilisations_text(row) for row in rows],
             "outcome": [_outcomes_text(row) for row in rows],
             "accuracy": [_accuracy_text(row) for row in rows],
@@ -213,6 +257,9 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
             "change": Column(
                 width=70,
                 help="(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
+            ),
+            "not compared": Column(
+                width=160, help="What differs between the ways in which the two sides were timed: base and head."
             ),
             "utilisation": Column(
                 width=110, help="Share of the roof that was reached: base → head. It compares across devices too."

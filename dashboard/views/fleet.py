@@ -10,7 +10,8 @@ import streamlit as st
 from collector.metrics import format_ns
 from dashboard import data
 from dashboard.charts.fleet import spending_figure
-from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.figure import show_figure
+from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.quantities import duration_text, energy_text, money_text
 from dashboard.spending import (
     NS_PER_HOUR,
@@ -44,28 +45,33 @@ class _Ways:
     axis: str
     suffix: str
     add_up: Callable[[], Spending]
+    is_of_whole_runs: bool = True
+    """What is not known of single cases, so that no choice of cases narrows it."""
 
 
 def show() -> None:
     with open_view("fleet", "Fleet economics", "What measuring costs, and what it is spent on.") as view:
         place = st.container(width=200)
         window = int(view.link.choose("Newest runs", _WINDOWS, parameter="last", default="100", place=place))
-        runs = [
-            run
-            for run in data.list_fleet_runs(view.project, limit=window)
-            if view.filters.admits_runner(run.runner_class) and view.filters.admits_commit(run.commit.sha)
-        ]
+        runs = data.list_fleet_runs(
+            view.project,
+            limit=window,
+            runner_classes=view.filters.runner_classes,
+            branches=view.filters.branches,
+        )
         if not runs:
             _say_nothing_is_there(view)
             return
         run_ids = tuple(run.run_id for run in runs)
         energies_j = data.read_run_energies(run_ids)
-        costs = [cost for cost in data.list_kernel_costs(run_ids) if view.filters.admits_kernel(cost.kernel)]
+        costs = data.list_kernel_costs(run_ids, case_ids=view.filters.case_ids)
         settings = load_settings()
         prices, currency = settings.device_hour_prices, settings.currency
         _show_sums(runs, energies_j, prices, currency)
+        _say_of_whole_runs(view)
         _show_trend(view, _ways(runs, costs, energies_j, prices, currency))
         _show_runners(runs, energies_j, prices, currency)
+        _say_of_whole_runs(view)
         _show_families(costs)
         _show_cases(view, run_ids)
 
@@ -105,6 +111,14 @@ def _show_sums(
     )
 
 
+def _say_of_whole_runs(view: View) -> None:
+    if view.filters.case_ids is not None:
+        st.caption(
+            "Of whole runs: what a run held its devices for, and the energy that they took, is not known of single "
+            "cases, so kernel family, dtype, tag and owner do not narrow it."
+        )
+
+
 def _ways(
     runs: Sequence[FleetRun],
     costs: Sequence[KernelCost],
@@ -121,6 +135,7 @@ def _ways(
             "time of timed launches (s)",
             "s",
             lambda: by_family(runs, costs, lambda cost: cost.timed_ns / 1e9),
+            is_of_whole_runs=False,
         ),
     }
     if energies_j:
@@ -136,6 +151,7 @@ def _ways(
             "energy of timed launches (J)",
             "J",
             lambda: by_family(runs, costs, lambda cost: cost.energy_j),
+            is_of_whole_runs=False,
         )
     if any(money_of(run, prices) is not None for run in runs):
         ways["runner-money"] = _Ways(
@@ -151,13 +167,15 @@ def _show_trend(view: View, ways: Mapping[str, _Ways]) -> None:
     st.subheader("Over commits", anchor=False)
     way = ways[view.link.choose("Show", list(ways), parameter="show", title=lambda name: ways[name].title)]
     spent = way.add_up()
+    if way.is_of_whole_runs:
+        _say_of_whole_runs(view)
     if not any(spent.values()):
         st.info("Nothing of it is known of these runs.", icon=":material/bar_chart:")
         return
     axis, unit = way.axis, way.suffix
     if unit == _HOURS:
         spent, axis, unit = in_readable_time(spent)
-    st.plotly_chart(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key="spending")
+    show_figure(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
     st.caption(
         "A commit's bar holds all of its runs: one that was measured again, or on more runners, costs more. *Timed* is "
         "the launches that were timed alone; checks, compiling and what is done between launches is not in it."
@@ -192,9 +210,7 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
 
 def _show_cases(view: View, run_ids: tuple[str, ...]) -> None:
     st.subheader("The dearest cases", anchor=False)
-    cases = [
-        cost for cost in data.list_case_costs(run_ids, limit=_CASES_SHOWN) if view.filters.admits_case(cost.case_id)
-    ]
+    cases = data.list_case_costs(run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
     if not cases:
         st.text("No case that was timed is among them.")
         return

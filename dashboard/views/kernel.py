@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from ci.diagnosis.finding import Diagnosis
 from collector.datasheets import datasheet_ceilings
+from collector.machine import Ceiling
 from collector.metrics import metric
 from collector.record import RunRecord
 from collector.source_line import SourceLine
 from dashboard import data
 from dashboard.charts.autotune import MAX_ROWS, autotune_figure
+from dashboard.charts.bandwidth import MAX_ROWS as MAX_CASES_DRAWN
+from dashboard.charts.bandwidth import Moved, bandwidth_figure, moved
 from dashboard.charts.roofline import place, roofline_figure
-from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.figure import show_figure
+from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.source_links import linked
 from dashboard.tables.kernel import (
     Order,
@@ -73,15 +78,16 @@ def _runs_by_commit(view: View) -> dict[str, FleetRun]:
     """Of each commit the run that speaks for it, the newest commit first: one of a clean work tree before a dirty one,
     one by itself before a side of a pair.
     """
-    runs = data.list_fleet_runs(view.project, limit=_RUNS_OFFERED, or_commit=st.query_params.get("commit"))
-    admitted = [
-        run
-        for run in runs
-        if view.filters.admits_runner(run.runner_class) and view.filters.admits_commit(run.commit.sha)
-    ]
+    runs = data.list_fleet_runs(
+        view.project,
+        limit=_RUNS_OFFERED,
+        or_commit=st.query_params.get("commit"),
+        runner_classes=view.filters.runner_classes,
+        branches=view.filters.branches,
+    )
     found: dict[str, FleetRun] = {}
     # the runs come newest first, and sorting keeps that order within a kind
-    for run in sorted(admitted, key=lambda run: (run.is_dirty, run.is_paired)):
+    for run in sorted(runs, key=lambda run: (run.is_dirty, run.is_paired)):
         found.setdefault(run.commit.sha, run)
     return dict(sorted(found.items(), key=lambda item: item[1].commit, reverse=True))
 
@@ -138,13 +144,44 @@ def _show_roofline(view: View, part: RunRecord) -> None:
     if not any(measurement.blocks for measurement in part.measurements):
         st.info("No case of this kernel was measured in this run.", icon=":material/show_chart:")
         return
-    path = _choose_path(view, part)
+    placed, moves = place(part.cases, part.measurements), moved(part.cases, part.measurements)
     dtypes = sorted({case.dtype for case in part.cases})
     published = datasheet_ceilings(part.environment.device_name, dtypes)
     own = [ceiling for ceiling in part.ceilings if ceiling.source == "measured"]
-    st.plotly_chart(
-        roofline_figure(place(part.cases, part.measurements), [*own, *published], view.zone, path), key="roofline"
-    )
+    if placed:
+        path = _choose_path(view, part)
+        show_figure(roofline_figure(placed, [*own, *published], view.zone, path), key=MAIN_FIGURE)
+        _explain_roofline()
+    if moves:
+        _show_bandwidth(moves, [*own, *published], key="bandwidth" if placed else MAIN_FIGURE)
+    if not placed and not moves:
+        st.info(
+            "By their model its cases neither compute nor move anything, so there is no roof to hold them to: what "
+            "they take stands below.",
+            icon=":material/show_chart:",
+        )
+
+
+def _show_bandwidth(moves: Sequence[Moved], ceilings: Sequence[Ceiling], *, key: str) -> None:
+    """Of what computes nothing, which has no place on a roofline."""
+    show_figure(bandwidth_figure(moves, ceilings), key=key)
+    count = len({one.case.case_id for one in moves})
+    more = f" The first {MAX_CASES_DRAWN} of {count} cases." if count > MAX_CASES_DRAWN else ""
+    if moves[0].is_over_links:
+        roofs = (
+            "It computes nothing, so its figure is of what it moves: bytes that each link between ranks must carry, "
+            "in a second. No run measures a ceiling of the links, so none is drawn."
+        )
+    else:
+        roofs = (
+            "It computes nothing, so its figure is of what it moves: bytes that the case at least reads and writes, in "
+            "a second. Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its "
+            "datasheet's, where it is known. Beyond the dram line the data stayed in the cache."
+        )
+    st.caption(roofs + more)
+
+
+def _explain_roofline() -> None:
     st.caption(
         "Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its datasheet's, where "
         "it is known. How far a point lies below its line is the factor that could be won, and above the dram line the "
@@ -171,17 +208,21 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord, kernel: str)
     if not diagnoses:
         st.text("Nothing of it was tried in this run, so there is nothing to diagnose.")
         return
-    for one in diagnoses[:_DIAGNOSES_TOLD]:
-        first = f"  \nTry: {one.findings[0].advice}" if one.findings else ""
-        st.markdown(
-            f"{code_span(one.case_id)} {code_span(one.implementation)}, limit **{one.limit}**: "
-            f"{one.headline.quoted(code_span)}{first}"
-        )
+    # in one piece, which a browser draws sooner than as many
+    st.markdown("\n\n".join(_diagnosis_text(one) for one in diagnoses[:_DIAGNOSES_TOLD]))
     table = view.link.unfold("Every diagnosis as a table", parameter="diagnoses")
     if table is not None:
         with table:
             show_table(diagnosis_table(diagnoses))
     st.caption("Every finding with its evidence: `roofwatch diagnose` with the record and the case.")
+
+
+def _diagnosis_text(one: Diagnosis) -> str:
+    first = f"  \nTry: {one.findings[0].advice}" if one.findings else ""
+    return (
+        f"{code_span(one.case_id)} {code_span(one.implementation)}, limit **{one.limit}**: "
+        f"{one.headline.quoted(code_span)}{first}"
+    )
 
 
 def _show_best(view: View, part: RunRecord) -> None:
@@ -241,7 +282,7 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
         return
     st.subheader("What the autotuner tried", anchor=False)
     chosen = view.link.choose("Choice", list(tuned), parameter="tuned")
-    st.plotly_chart(autotune_figure(tuned[chosen]), key="autotune")
+    show_figure(autotune_figure(tuned[chosen]), key="autotune")
     if len(tuned[chosen].timings) > MAX_ROWS:
         st.caption(f"The fastest {MAX_ROWS} of {len(tuned[chosen].timings)} configurations.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
@@ -11,7 +12,7 @@ import streamlit as st
 from ci.trends.movement import Movement, movements
 from dashboard import data
 from dashboard.charts.heat_map import heat_map_html
-from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.panels.health import show_false_alarms, show_gaps, show_runners
 from dashboard.reader import is_page_dark
 from dashboard.tables.markup import Column
@@ -31,18 +32,28 @@ _WINDOW_AT_FIRST = "30 days"
 def show() -> None:
     now = datetime.now(UTC)
     with open_view("overview", "Overview", "What became slower, at which commit, by how much, and why.") as view:
-        runners = data.list_runner_standings(view.project)
-        if not runners:
+        runners = data.list_runner_standings(
+            view.project, runner_classes=view.filters.runner_classes, branches=view.filters.branches
+        )
+        if not runners and not view.filters.is_narrow:
             say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
+        runners = [_narrowed(runner, view) for runner in runners]
         found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
-        runners = [runner for runner in runners if view.filters.admits_runner(runner.runner_class)]
         _show_open(view, [one for one in found if one.is_open], now)
         show_others(view, found, now)
         since = _choose_window(view, runners)
         _show_movements(view, [one.regression for one in found if not one.is_called_none], runners, since)
-        show_runners(view, runners, now)
-        show_gaps(view, runners)
+        if runners:
+            show_runners(view, runners, now)
+            show_gaps(runners)
+        else:
+            st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
         show_false_alarms(found, since)
+
+
+def _narrowed(runner: RunnerStanding, view: View) -> RunnerStanding:
+    """What the filters admit of its cases."""
+    return replace(runner, cases=tuple(case for case in runner.cases if view.filters.admits_case(case.case_id)))
 
 
 def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
@@ -84,14 +95,12 @@ def _show_movements(
         if view.filters.admits_kernel(one.kernel) and view.filters.admits_runner(one.runner_class)
     }
     measured = {
-        (_kernel_of(case.case_id), runner.runner_class)
-        for runner in runners
-        for case in runner.cases
-        if case.outcomes and view.filters.admits_case(case.case_id)
+        (_kernel_of(case.case_id), runner.runner_class) for runner in runners for case in runner.cases if case.outcomes
     }
     kernels = _most_moved_first({kernel for kernel, _ in measured | moved.keys()}, list(moved.values()))
     if not kernels:
-        st.text("No run of a clean work tree is stored yet, so there is nothing to show.")
+        where = "is within the filters" if view.filters.is_narrow else "is stored yet"
+        st.text(f"No run of a clean work tree {where}, so there is nothing to show.")
         return
     shown = kernels[:_KERNELS_SHOWN]
     runner_classes = [runner.runner_class for runner in runners]
@@ -101,7 +110,8 @@ def _show_movements(
         )
         for one in moved.values()
     }
-    st.html(heat_map_html(shown, runner_classes, moved, measured, trends=trends, is_dark=is_page_dark()))
+    place = st.container(key=MAIN_FIGURE)
+    place.html(heat_map_html(shown, runner_classes, moved, measured, trends=trends, is_dark=is_page_dark()))
     rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that moved most."
     st.caption(
         "Judged change of the time from before the window to its end, of the series that became slowest, or else "

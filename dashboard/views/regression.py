@@ -15,7 +15,7 @@ from dashboard.panels.evidence import show_evidence
 from dashboard.panels.triage import show_trail, show_triage
 from dashboard.source_links import linked
 from dashboard.tables.markup import Column
-from dashboard.tables.regression import kernel_markdown, marks_of, owners_of, trend_of, worst_caption
+from dashboard.tables.regression import kernel_markdown, marks_of, owners_of, suspects_html, trend_of, worst_caption
 from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged, most_urgent_first
 from dashboard.wording import (
@@ -34,6 +34,11 @@ from db.values import ChangePoint, Regression
 def show() -> None:
     with open_view("regression", "Regression", "What moved, which commit moved it, and why.") as view:
         found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
+        if not found and view.filters.is_narrow:
+            st.info(
+                "Nothing within the filters was judged to have moved: widen them.", icon=":material/filter_alt_off:"
+            )
+            return
         if not found:
             st.info("Nothing was judged to have moved here.", icon=":material/check:")
             st.caption("`roofwatch judge` judges what is stored; the Overview shows what it covers.")
@@ -117,12 +122,8 @@ def _show_suspects(regression: Regression) -> None:
     st.subheader("Why", anchor=False)
     if not regression.suspects:
         st.text(f"Cause: {regression.cause}. No suspects were weighed.")
-    for suspect in regression.suspects:
-        name, weight, sentence = st.columns([1.2, 2, 8], vertical_alignment="center")
-        name.markdown(f"**{suspect.cause}** {suspect.weight:.0%}")
-        weight.progress(suspect.weight)
-        sentence.text(suspect.sentence)
-    if regression.suspects:
+    else:
+        st.html(suspects_html(regression.suspects))
         st.caption("Weights are shares of all that may have done it; together they are 100 %.")
 
 

@@ -17,7 +17,8 @@ from dashboard import data
 from dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
 from dashboard.charts.run_timeline import run_timeline_figure
 from dashboard.charts.spent_time import spent_time_figure
-from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.figure import show_figure
+from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.profile_trace import activities_of
 from dashboard.quantities import duration_text, energy_text
 from dashboard.source_links import linked
@@ -41,16 +42,35 @@ def show() -> None:
         zone = view.zone
         runs = {
             run.run_id: run
-            for run in data.list_fleet_runs(view.project, limit=_RUNS_OFFERED, or_run=st.query_params.get("run"))
-            if view.filters.admits_runner(run.runner_class) and view.filters.admits_commit(run.commit.sha)
+            for run in data.list_fleet_runs(
+                view.project,
+                limit=_RUNS_OFFERED,
+                or_run=st.query_params.get("run"),
+                runner_classes=view.filters.runner_classes,
+                branches=view.filters.branches,
+                with_quarantine=True,
+            )
         }
         if not runs:
             _say_nothing_is_there(view)
             return
-        run_id = view.link.choose("Run", list(runs), parameter="run", title=lambda run_id: _title(runs[run_id], zone))
+        run_id = view.link.choose(
+            "Run",
+            list(runs),
+            parameter="run",
+            title=lambda run_id: _title(runs[run_id], zone),
+            default=next((run_id for run_id, run in runs.items() if not run.is_quarantined), None),
+        )
         record = _narrowed(data.read_record(run_id), view)
         _show_head(view, record)
-        _show_comparison(view, record, list(runs.values()))
+        if runs[run_id].is_quarantined:
+            st.warning(
+                "This run is in quarantine: nobody vouches for it. It is shown here alone, and counts for no trend, "
+                "comparison, baseline or judgement until somebody releases it.",
+                icon=":material/gpp_maybe:",
+            )
+        else:
+            _show_comparison(view, record, [run for run in runs.values() if not run.is_quarantined])
         _show_outcomes(record)
         _show_timeline(record, zone)
         _show_spent_time(record)
@@ -67,7 +87,8 @@ def _say_nothing_is_there(view: View) -> None:
 
 
 def _title(run: FleetRun, zone: tzinfo) -> str:
-    return f"{written(run.started_at, zone)}  {commit_text(run.commit)}"
+    mark = "⊘ quarantined  " if run.is_quarantined else ""
+    return f"{mark}{written(run.started_at, zone)}  {commit_text(run.commit)}"
 
 
 def _narrowed(record: RunRecord, view: View) -> RunRecord:
@@ -156,7 +177,7 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     if not has_readings and not any(measurement.blocks for measurement in record.measurements):
         st.info("There is neither a reading of the device nor a block of samples to draw.", icon=":material/timeline:")
         return
-    st.plotly_chart(run_timeline_figure(record, zone), key="timeline")
+    show_figure(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
         "Each bar is one block of samples, as long as its samples together; a crossed one says less than others, since "
         "the device was held back or shared. Of thousands of blocks the longest of each moment is drawn, crossed ones "
@@ -174,7 +195,7 @@ def _show_spent_time(record: RunRecord) -> None:
         st.text("The record does not say: its harness is older than this.")
         return
     wall_ns = (record.finished_at - record.started_at).total_seconds() * 1e9
-    st.plotly_chart(spent_time_figure(record.spent_ns, wall_ns), key="spent")
+    show_figure(spent_time_figure(record.spent_ns, wall_ns), key="spent")
 
 
 def _show_ceilings(record: RunRecord) -> None:
@@ -238,7 +259,7 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
     if not activities:
         st.info("The trace has no kernel, copy or fill on a device.", icon=":material/timeline:")
         return
-    st.plotly_chart(device_timeline_figure(activities), key="trace")
+    show_figure(device_timeline_figure(activities), key="trace")
     if len(activities) > MAX_SHOWN:
         st.caption(f"The {MAX_SHOWN:,} longest of {len(activities):,} activities; Perfetto shows all.")
 

@@ -13,7 +13,8 @@ from dashboard import data
 from dashboard.charts.ceiling_history import ceiling_history_figure
 from dashboard.charts.noise import MAX_ROWS, noise_figure
 from dashboard.charts.runner_history import runner_history_figure
-from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.figure import show_figure
+from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.tables.markup import Column
 from dashboard.tables.runner import (
     by_runner_class,
@@ -22,12 +23,14 @@ from dashboard.tables.runner import (
     differences_table,
     health_table,
     moves_table,
+    narrowed_noise,
     noise_table,
 )
 from dashboard.tables.table import show_table
 from dashboard.wording import natural_order
 from db.reading.fleet_values import FleetRun
 
+# of all runner classes together, unless they are so many that each has fewer than are counted
 _RUNS_READ = 300
 # of each runner's newest runs the measurements are counted: more says nothing of its present health
 _RUNS_COUNTED = 60
@@ -50,11 +53,7 @@ class _Fleet:
 
 def show() -> None:
     with open_view("runners", "Runners", "Whether the machines that measure are well, and what compares.") as view:
-        runs = [
-            run
-            for run in data.list_fleet_runs(view.project, limit=_RUNS_READ)
-            if view.filters.admits_runner(run.runner_class) and view.filters.admits_commit(run.commit.sha)
-        ]
+        runs = _newest_of_each_class(view)
         if not runs:
             _say_nothing_is_there(view)
             return
@@ -63,6 +62,19 @@ def show() -> None:
         part = view.link.choose("Show", list(_PARTS), parameter="show", place=choices)
         runner_class = view.link.choose("Runner class", list(by_class), parameter="runner", place=choices)
         _PARTS[part](view, _Fleet(by_class, runner_class, view.zone))
+
+
+def _newest_of_each_class(view: View) -> Sequence[FleetRun]:
+    """So that a runner that has gone silent stays in sight, whatever the others measured since."""
+    chosen = view.filters.runner_classes
+    class_count = len(chosen or view.filters.facets.runner_classes)
+    return data.list_fleet_runs(
+        view.project,
+        limit=max(_RUNS_COUNTED, _RUNS_READ // max(class_count, 1)),
+        runner_classes=chosen,
+        branches=view.filters.branches,
+        of_each_class=True,
+    )
 
 
 def _say_nothing_is_there(view: View) -> None:
@@ -74,23 +86,31 @@ def _say_nothing_is_there(view: View) -> None:
 
 def _show_health(view: View, fleet: _Fleet) -> None:
     counted = tuple(run.run_id for own in fleet.runs.values() for run in own[:_RUNS_COUNTED])
-    costs = [cost for cost in data.list_kernel_costs(counted) if view.filters.admits_kernel(cost.kernel)]
-    noise = {one.runner_class: one for one in data.read_runner_noise(view.project)}
+    costs = data.list_kernel_costs(counted, case_ids=view.filters.case_ids)
+    noise = {one.runner_class: narrowed_noise(one, view.filters) for one in data.read_runner_noise(view.project)}
     st.subheader("Every runner class", anchor=False)
-    show_table(
-        health_table(fleet.runs, costs, noise, now=datetime.now(UTC), zone=fleet.zone),
-        formats={"throttled or shared": "{:.1%}".format, "noise floor": "±{:.2%}".format},
-        columns={
-            "state": Column(help="Silent: nothing came for three times its usual longest gap."),
-            "throttled or shared": Column(
-                help="Share of measurements with a block in which a fault held the clock down, or another process ran."
-            ),
-            "noise floor": Column(help="Median over its cases of the deviation of one block."),
-            "false alarms": Column(help="Verdicts that something had changed, of a commit measured against itself."),
-        },
-    )
+    with st.container(key=MAIN_FIGURE):
+        show_table(
+            health_table(fleet.runs, costs, noise, now=datetime.now(UTC), zone=fleet.zone),
+            formats={"throttled or shared": "{:.1%}".format, "noise floor": "±{:.2%}".format},
+            columns={
+                "state": Column(help="Silent: nothing came for three times its usual longest gap."),
+                "throttled or shared": Column(
+                    help="Share of measurements with a block in which a fault held the clock down, or another process "
+                    "ran."
+                ),
+                "noise floor": Column(help="Median over its cases of the deviation of one block."),
+                "false alarms": Column(
+                    help="Verdicts that something had changed, of a commit measured against itself: of whole "
+                    "calibrations, whatever cases the filters admit."
+                ),
+            },
+        )
     st.subheader("Noise by case", anchor=False)
     own = noise.get(fleet.runner_class)
+    if own is not None and not own.cases and view.filters.case_ids is not None:
+        st.info("No case that was calibrated is within the filters: widen them.", icon=":material/filter_alt_off:")
+        return
     if own is None or not own.cases:
         st.info(
             "This runner class was never calibrated: nobody measured a commit against itself on it.",
@@ -98,7 +118,7 @@ def _show_health(view: View, fleet: _Fleet) -> None:
         )
         st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
         return
-    st.plotly_chart(noise_figure(own.cases), key="noise")
+    show_figure(noise_figure(own.cases), key="noise")
     if len(own.cases) > MAX_ROWS:
         st.caption(f"The noisiest {MAX_ROWS} of {len(own.cases)}; the table has all.")
     percents = [name for name in noise_table(own).columns if name.startswith(("noise", "found"))]
@@ -117,8 +137,14 @@ def _show_history(view: View, fleet: _Fleet) -> None:
     case_id = view.link.choose("Case", cases, parameter="case", place=choices)
     history = {
         one.key.implementation: one
-        for one in data.read_case_history(view.project, case_id, with_every_run=True)
-        if one.key.runner_class == fleet.runner_class and any(point.value is not None for point in one.points)
+        for one in data.read_case_history(
+            view.project,
+            case_id,
+            with_every_run=True,
+            runner_classes=(fleet.runner_class,),
+            branches=view.filters.branches,
+        )
+        if any(point.value is not None for point in one.points)
     }
     if not history:
         st.info("This case was never timed on this runner class: choose another.", icon=":material/timer_off:")
@@ -126,7 +152,7 @@ def _show_history(view: View, fleet: _Fleet) -> None:
     implementation = view.link.choose("Implementation", list(history), parameter="implementation", place=choices)
     series = history[implementation]
     st.subheader("Time, clock and temperature", anchor=False)
-    st.plotly_chart(runner_history_figure(series, fleet.zone), key="history")
+    show_figure(runner_history_figure(series, fleet.zone), key=MAIN_FIGURE)
     timed = [point for point in series.points if point.value is not None]
     doubtful = sum(bool(point.degraded_by) for point in timed)
     st.caption(
@@ -142,20 +168,28 @@ def _show_history(view: View, fleet: _Fleet) -> None:
         show_table(moves)
 
 
-def _show_ceilings(_view: View, fleet: _Fleet) -> None:
+def _say_of_whole_runs(view: View) -> None:
+    if view.filters.case_ids is not None:
+        st.caption("Of whole runs: kernel family, dtype, tag and owner do not narrow it.")
+
+
+def _show_ceilings(view: View, fleet: _Fleet) -> None:
     st.subheader("Measured ceilings over time", anchor=False)
+    _say_of_whole_runs(view)
     table = ceilings_table(fleet.own_runs)
     if table.empty:
         st.info("No run on this runner class measured its ceilings.", icon=":material/roofing:")
         return
-    st.plotly_chart(ceiling_history_figure(fleet.own_runs, fleet.zone), key="ceilings")
+    show_figure(ceiling_history_figure(fleet.own_runs, fleet.zone), key=MAIN_FIGURE)
     show_table(table, formats={"share of it": "{:.1%}".format})
     st.caption("Only what is measured judges; the datasheet's figures stand beside it.")
 
 
-def _show_environments(_view: View, fleet: _Fleet) -> None:
+def _show_environments(view: View, fleet: _Fleet) -> None:
     st.subheader("What compares", anchor=False)
-    show_table(classes_table([run for own in fleet.runs.values() for run in own], fleet.zone))
+    _say_of_whole_runs(view)
+    with st.container(key=MAIN_FIGURE):
+        show_table(classes_table([run for own in fleet.runs.values() for run in own], fleet.zone))
     st.caption(
         "Times compare within a row, where their timer and the state of the cache are equal too; between rows they are "
         "refused."

@@ -18,7 +18,8 @@ from collector.metrics import METRICS
 from collector.part import Outcome
 from dashboard import data
 from dashboard.charts.trend import Scale, series_names, trend_figure
-from dashboard.frame import View, open_view, say_how_to_begin
+from dashboard.figure import show_selectable_figure
+from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.panels.pinned_commit import show_pinned_commit
 from dashboard.setting_changes import setting_changes
 from dashboard.tables.markup import Column
@@ -85,12 +86,11 @@ def show() -> None:
             places=trend.places,
         )
         # a figure of other commits is another one: what was marked on the last is gone
-        key = f"trend {view.link.asked_or_chosen('window')} {view.link.asked_or_chosen('end')}"
-        drawn = st.plotly_chart(
+        key = f"{MAIN_FIGURE} {view.link.asked_or_chosen('window')} {view.link.asked_or_chosen('end')}"
+        drawn = show_selectable_figure(
             figure,
             key=key,
             on_select=partial(_zoom, view, key, trend),
-            selection_mode=("points", "box"),
             config={"modeBarButtonsToRemove": _OTHER_WAYS_TO_ZOOM},
         )
         pin = view.link.pin(parameter="commit", picked=_picked_commit(drawn, trend))
@@ -110,8 +110,9 @@ def _explain(trend: Trend) -> None:
     st.caption(
         "Whiskers reach from the first to the third quartile of the samples. A run that failed has no value and "
         "stands in a strip of its own. Vertical lines are stored change points; shaded bands begin where versions, the "
-        f"driver or the machine changed; this page judges nothing. A click on a point tells of its commit. *Box "
-        f"Select* on the figure shows the stretch that a box is drawn over, until *Commits* says all again.{thinned}"
+        "driver, the machine, the timer or the cache state changed; this page judges nothing. A click on a point tells "
+        "of its commit. *Box Select* on the figure shows the stretch that a box is drawn over, until *Commits* says "
+        f"all again.{thinned}"
     )
 
 
@@ -157,11 +158,14 @@ def _narrow(
     first: Sequence[DeltaGenerator],
     second: DeltaGenerator,
 ) -> list[SeriesKey]:
-    """The series of one kernel, of one case or several, of one metric or several; those of `start` at first."""
+    """The series of one kernel or several, of one case or several, of one metric or several, on one runner class or
+    several; those of `start` at first.
+    """
     at_kernel, at_case, at_metric = first
+    kernels = sorted({kernel_of(key) for key in keys})
     kernel = view.link.choose(
         "Kernel",
-        sorted({kernel_of(key) for key in keys}),
+        kernels,
         parameter="kernel",
         default=None if start is None else kernel_of(start),
         place=at_kernel,
@@ -183,26 +187,39 @@ def _narrow(
         "Case", cases, parameter="case", default=None if begun is None else begun.case_id, place=at_case
     )
     others = [known for known in metrics if known != chosen_metric]
-    further = beside = list[str]()
+    further = beside = further_kernels = list[str]()
     # a choice without an option is not offered, unless an address asks for one: that it is not there is said then
     if others or view.link.asked_or_chosen("further"):
         further = view.link.narrow(
             "Further metrics", others, parameter="further", title=title, placeholder="none", place=second
         )
-    other_cases = [known for known in cases if known != case]
+    other_kernels = [known for known in kernels if known != kernel]
+    if other_kernels or view.link.asked_or_chosen("kernels"):
+        further_kernels = view.link.narrow(
+            "Further kernels", other_kernels, parameter="kernels", placeholder="none", place=second
+        )
+    cases_of = {kernel: cases, **{one: _cases_of(keys, one, chosen_metric) for one in further_kernels}}
+    other_cases = [known for own in cases_of.values() for known in own if known != case]
     if other_cases or view.link.asked_or_chosen("beside"):
         beside = view.link.narrow("Beside it", other_cases, parameter="beside", placeholder="no other", place=second)
-    left = [key for key in left if key.metric in {chosen_metric, *further} and key.case_id in {case, *beside}]
+    # a kernel of which no case is named shows its first
+    first_cases = [own[0] for own in cases_of.values() if own and not {case, *beside} & set(own)]
+    shown_cases = {case, *beside, *first_cases}
+    left = [key for key in keys if key.metric in {chosen_metric, *further} and key.case_id in shown_cases]
     for label, parameter, part_of in _NARROWED_BY:
         # machine code belongs to no runner, a time to no target: what has no such part stays
         parts = sorted({part_of(key) for key in left} - {""}, key=natural_order)
         if parts:
-            chosen = view.link.choose(
+            chosen = view.link.choose_some(
                 label, parts, parameter=parameter, default=None if begun is None else part_of(begun), place=second
             )
-            left = [key for key in left if part_of(key) in {"", chosen}]
+            left = [key for key in left if part_of(key) in {"", *chosen}]
     order = {name: at for at, name in enumerate([chosen_metric, *further])}
     return sorted(left, key=lambda key: order[key.metric])
+
+
+def _cases_of(keys: Sequence[SeriesKey], kernel: str, metric: str) -> list[str]:
+    return sorted({key.case_id for key in keys if kernel_of(key) == kernel and key.metric == metric}, key=natural_order)
 
 
 def _title_of_metric(name: str) -> str:
@@ -224,7 +241,7 @@ def _question(
         view.project,
         tuple(keys),
         include_dirty=include_dirty,
-        branches=tuple(view.filters.chosen.get("branch", ())),
+        branches=view.filters.branches,
         # what the address pins is there to be told of
         kept_commits=tuple(sorted({*moved, *st.query_params.get_all("commit")})),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from db.reading.conditions import Conditions, conditions_of
+from db.reading.narrowing import Narrowing
 from db.reading.series_runs import of_series
 from db.storing.samples import unpack
 from db.tables.records import (
@@ -32,6 +34,8 @@ def read_case_history(
     limit: int,
     include_pairs: bool = False,
     include_branches: bool = False,
+    runner_classes: Collection[str] = (),
+    branches: Collection[str] = (),
 ) -> list[Series]:
     """A series of times for each implementation and runner class, in the order of their keys.
 
@@ -42,8 +46,11 @@ def read_case_history(
         limit: Points in all, the newest.
         include_pairs: Also runs that are one side of a pair.
         include_branches: Also runs of other branches than the project's own.
+        runner_classes: Only on these; any where none is named.
+        branches: Only runs of commits that were measured under the name of one of these; likewise.
     """
     of_runs = of_series(project, include_dirty=False, include_pairs=include_pairs, include_branches=include_branches)
+    narrowing = Narrowing(project, runner_classes, branches)
     table, samples = MeasurementRow, SampleSetRow
     query = (
         select(
@@ -64,7 +71,7 @@ def read_case_history(
             & (samples.run_number == table.run_number)
             & (samples.series_id == table.series_id),
         )
-        .where(of_runs, CaseRow.name == case_id)
+        .where(of_runs, CaseRow.name == case_id, narrowing.admits(RunRow, SeriesRow))
         .order_by(RunRow.started_at.desc(), RunRow.run_id)
         .limit(limit)
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ScalarSelect, Select, func, or_, select
+from sqlalchemy import ScalarSelect, Select, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from collector.record import RunRecord, Side
@@ -55,16 +55,27 @@ def read_kernel_of_run(session: Session, run_id: UUID, kernel: str) -> RunRecord
     return next(iter(load_cases(session, RunRow.run_id == run_id, CaseRow.kernel == kernel)), None)
 
 
-def read_runs_of_commits(session: Session, project: str, base_sha: str, head_sha: str) -> tuple[RunDetail, RunDetail]:
+def read_runs_of_commits(
+    session: Session, project: str, base_sha: str, head_sha: str, *, runner_classes: Collection[str] = ()
+) -> tuple[RunDetail, RunDetail]:
     """What the runs found that speak for two commits, in two statements; of the base the one on the runner class of the
     head, where there is such a run.
 
+    Args:
+        session: Of the store.
+        project: Its name.
+        base_sha: Of the commit to compare against.
+        head_sha: Of the new commit.
+        runner_classes: Only runs on these; any where none is named.
+
     Raises:
-        StoreError: a commit has no run.
+        StoreError: a commit has no run, or none on these runner classes.
     """
-    head = _speaking_run(project, head_sha).cte("head")
+    is_on_them = EnvironmentRow.runner_class.in_(runner_classes) if runner_classes else true()
+    head = _speaking_run(project, head_sha).where(is_on_them).cte("head")
     is_alike = EnvironmentRow.runner_class == select(head.c.runner_class).scalar_subquery()
-    base = _speaking_run(project, base_sha, func.coalesce(is_alike, False).desc()).cte("base")
+    alike_first = func.coalesce(is_alike, False).desc()
+    base = _speaking_run(project, base_sha, alike_first).where(is_on_them).cte("base")
     chosen = or_(*(RunRow.run_id == select(side.c.run_id).scalar_subquery() for side in (base, head)))
     found = {detail.summary.commit.sha: detail for detail in read_run_details(session, chosen)}
     for sha in (base_sha, head_sha):

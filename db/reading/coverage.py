@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from collector.part import Outcome
 from db.reading.coverage_values import CaseStanding, RunnerStanding
+from db.reading.narrowing import Narrowing
 from db.tables.records import (
     CaseRow,
     CaseVersionRow,
@@ -27,8 +28,18 @@ _TIMES_KEPT = 51
 """Of results: fifty gaps between them say what is usual."""
 
 
-def list_runner_standings(session: Session, project: str) -> list[RunnerStanding]:
-    """Every runner class that ever gave a result of the project, by name."""
+def list_runner_standings(
+    session: Session, project: str, *, runner_classes: Collection[str] = (), branches: Collection[str] = ()
+) -> list[RunnerStanding]:
+    """Every runner class that ever gave a result of the project, by name.
+
+    Args:
+        session: Of the store.
+        project: Its name.
+        runner_classes: Only these; all where none is named.
+        branches: Only by runs of commits that were measured under the name of one of these; likewise.
+    """
+    narrowing = Narrowing(project, runner_classes, branches)
     newest_first = aggregate_order_by(RunRow.run_id, RunRow.started_at.desc())
     is_whole = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
     times = func.array_agg(aggregate_order_by(RunRow.started_at, RunRow.started_at.desc()))
@@ -44,7 +55,7 @@ def list_runner_standings(session: Session, project: str) -> list[RunnerStanding
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(ProjectRow.name == project)
+        .where(ProjectRow.name == project, narrowing.admits(RunRow, EnvironmentRow))
         .group_by(EnvironmentRow.runner_class)
         .order_by(EnvironmentRow.runner_class)
         .cte("runner")

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypedDict
 
 from collector.machine import Ceiling, Environment
 from db.values import CommitRef
+
+
+class RunsAsked(TypedDict, total=False):
+    """Which runs are wanted, besides how many; as `list_fleet_runs` has it."""
+
+    or_run: str | None
+    or_commit: str | None
+    runner_classes: tuple[str, ...]
+    branches: tuple[str, ...]
+    of_each_class: bool
+    with_quarantine: bool
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,8 @@ class FleetRun:
     spent_ns: Mapping[str, int]
     """By activity; empty in a record of an older harness."""
     ceilings: tuple[Ceiling, ...]
+    is_quarantined: bool = False
+    """Nobody vouches for it: it is shown, and nothing counts it."""
 
     @property
     def runner_class(self) -> str:

@@ -42,9 +42,10 @@ _MOST_STOPS = 40
 POINTS = ".js-plotly-plot .scatterlayer .point"
 _MARGINS = """() => {
     const {layout, _fullLayout} = document.querySelector(".js-plotly-plot");
-    return ["l", "r", "b"].map(side => [_fullLayout._size[side], layout.margin[side]]);
+    return ["l", "r", "t", "b"].map(side => [_fullLayout._size[side], layout.margin[side]]);
 }"""
 """Of the first figure: those that it has, and those that it began with."""
+_INKS = "texts => texts.map(text => getComputedStyle(text).fill)"
 VIEWS = {
     "overview": "/",
     "regression": "/regression",
@@ -222,6 +223,20 @@ def test_hovering_over_a_change_point_names_the_commit(light: BrowserContext, da
     hover = watched.page.locator(".hoverlayer")
     for part in (commit.sha[:8], commit.author, commit.subject, "confirmed"):
         expect(hover).to_contain_text(part)
+    watched.close()
+
+
+def test_the_text_of_a_figure_follows_a_reader_who_turns_the_page_dark(light: BrowserContext, dashboard: str) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project(VIEWS["trends"], "example/project"))
+    inked = watched.page.locator(".js-plotly-plot").locator(".xtick text, .ytitle, .legendtext")
+    expect(inked.first).to_be_visible()
+    (light_ink,) = set(inked.evaluate_all(_INKS))
+    watched.page.emulate_media(color_scheme="dark")
+    expect(watched.page.get_by_test_id("stApp")).not_to_have_css("color", light_ink)
+    (dark_ink,) = set(inked.evaluate_all(_INKS))
+    expect(watched.page.get_by_test_id("stApp")).to_have_css("color", dark_ink)
+    assert dark_ink != light_ink
     watched.close()
 
 

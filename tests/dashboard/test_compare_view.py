@@ -90,7 +90,7 @@ def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engi
 def test_of_thousands_of_cases_the_most_relevant_are_shown_first_and_all_on_request(
     open_view: OpenView, store: Engine
 ) -> None:
-    cases = [f"softmax/n_rows={number},n_cols=8/float32/fwd" for number in range(230)]
+    cases = [f"softmax/n_rows={number},n_cols=8/float32/fwd" for number in range(130)]
     for number in (0, 1):
         ingest_record(
             store,
@@ -107,7 +107,7 @@ def test_of_thousands_of_cases_the_most_relevant_are_shown_first_and_all_on_requ
     shown = table(app, "base time")["case"].tolist()
     app.toggle[0].set_value(True).run()
 
-    assert len(shown) == 200
+    assert len(shown) == 100
     assert shown[0] == cases[99]
-    assert len(table(app, "base time")) == 230
+    assert len(table(app, "base time")) == 130
     assert address(app)["all"] == ["yes"]

@@ -60,6 +60,34 @@ def test_choices_of_different_parameters_must_all_hold() -> None:
     assert not filters.admits_kernel("matmul")
 
 
+@pytest.mark.parametrize(
+    ("tags", "admitted"),
+    [
+        (["70b"], {"big decode", "big prefill"}),
+        (["70b", "8b"], {"big decode", "big prefill", "small decode"}),
+        (["70b", "decode"], {"big decode"}),
+        (["70b", "8b", "decode", "tp8"], {"big decode"}),
+        (["llama", "decode", "full", "quick"], {"big decode", "small decode"}),
+        (["decode", "zipf"], set()),
+    ],
+)
+def test_tags_of_different_groups_must_all_hold_those_of_one_stand_for_each_other(
+    tags: list[str], admitted: set[str]
+) -> None:
+    known = {
+        "big decode": ("llama", "70b", "decode", "tp8", "full"),
+        "big prefill": ("llama", "70b", "prefill", "tp1", "full", "zipf"),
+        "small decode": ("llama", "8b", "decode", "tp1", "quick"),
+    }
+    cases = tuple(CaseFacet(case_id, "kernel", "float16", "", own) for case_id, own in known.items())
+    filters = Filters(replace(FACETS, cases=cases), {"tag": tags})
+    assert filters.case_ids == frozenset(admitted)
+
+
+def test_kernels_have_families_as_far_as_a_recent_run_knew_them() -> None:
+    assert narrowed().families_of(["matmul", "never seen", "softmax", "matmul"]) == ["matmul", "reduction"]
+
+
 def test_machine_code_is_admitted_on_every_runner() -> None:
     filters = narrowed(**{"class": ["A"]})
     assert filters.admits_series(make_series_key(runner_class=""))

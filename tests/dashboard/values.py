@@ -61,6 +61,10 @@ def make_measured_case(case_id: str = CASE_ID, **fields: Any) -> MeasuredCase:
         "utilisation": 0.25,
         "rmse_ratio": 1e-7,
         "accuracy_outcome": Outcome.OK,
+        "timer": "cupti",
+        "cache": "hot",
+        "block_count": 8,
+        "launches_per_sample": 1,
     }
     return MeasuredCase(**defaults | fields)
 

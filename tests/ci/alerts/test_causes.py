@@ -145,6 +145,10 @@ def make_measured(value: float = 0.5, kernel: str = "rms_norm", **fields: Any) -
         "utilisation": value,
         "rmse_ratio": value,
         "accuracy_outcome": Outcome.OK,
+        "timer": "cupti",
+        "cache": "hot",
+        "block_count": 2,
+        "launches_per_sample": 1,
     }
     return MeasuredCase(**defaults | fields)
 

@@ -70,7 +70,7 @@ def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
 ) -> None:
     read = data.list_fleet_runs
 
-    def read_few(project: str, *, limit: int, **asked: str | None) -> Sequence[FleetRun]:
+    def read_few(project: str, *, limit: int, **asked: Any) -> Sequence[FleetRun]:
         return read(project, limit=min(limit, 2), **asked)
 
     monkeypatch.setattr(data, "list_fleet_runs", read_few)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -56,7 +58,7 @@ def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engi
     for record in records:
         ingest_record(store, record)
 
-    def found(**asked: str) -> list[str]:
+    def found(**asked: Any) -> list[str]:
         with Session(store) as session:
             return [run.run_id for run in list_fleet_runs(session, PROJECT, limit=1, **asked)]
 
