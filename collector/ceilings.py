@@ -6,6 +6,7 @@ The datasheet's stand beside them where the device is known, and judge nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pynvml
 import torch
@@ -14,9 +15,11 @@ from collector.cache_copy import ITEM_BYTES, copy_in_rounds, whole_blocks
 from collector.datasheets import datasheet_ceilings
 from collector.errors import TimerError
 from collector.machine import Ceiling
+from collector.measurement import CacheState, Timer
 from collector.roofline import HOLDERS, TF32
 from collector.sampling import SamplingPlan
 from collector.timers.caches import last_level_cache_bytes
+from collector.timers.method import TimingMethod, default_method, possible_methods
 from collector.timing import sample_launches
 
 _CPU_WORKING_SET_BYTES = 128 * 2**20
@@ -41,27 +44,54 @@ _ALIASES = {"float8_e5m2": "float8_e4m3fn"}
 """Multiplied at the same rate."""
 
 
-def measure_ceilings(device: str, dtypes: Sequence[str]) -> Iterator[Ceiling]:
+@dataclass(frozen=True)
+class _Timed:
+    """A device, and how its launches are timed."""
+
+    device: str
+    method: TimingMethod
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device.startswith("cuda")
+
+    def best_ns(self, launch: Callable[[], object]) -> float:
+        """The fastest of five launches or more, in ns."""
+        plan = SamplingPlan(warmup_ms=5, budget_ms=20, min_samples=5, max_samples=50, relative_width=0.0)
+        return min(sample_launches(launch, plan, device=self.device, method=self.method).samples_ns)
+
+
+def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer | None = None) -> Iterator[Ceiling]:
     """Measure bytes/s by copying and FLOP/s by the vendor's matmul, per dtype; the best of several tries each.
 
     Args:
         device: `cpu` or `cuda`.
         dtypes: Those of the suite, and with each those that its products may be computed in; others are not measured.
             float32 always is: it also bounds what has no matmul.
+        timer: That of the run; what every device of its kind offers if left out. One that sees more than the kernel
+            would lower the roof of those that another times.
 
     Yields:
         Each as soon as it is measured, then the datasheet's. A dtype that the device cannot multiply has none.
     """
-    is_gpu = device.startswith("cuda")
-    wanted = _wanted(dtypes, is_gpu=is_gpu)
-    yield from _gpu_memory(device) if is_gpu else _cpu_memory(device)
+    timed = _Timed(device, ceiling_method(device, timer))
+    wanted = _wanted(dtypes, is_gpu=timed.is_gpu)
+    yield from _gpu_memory(timed) if timed.is_gpu else _cpu_memory(timed)
     for dtype in wanted:
-        ceiling = _matmul_ceiling(device, dtype)
+        ceiling = _matmul_ceiling(timed, dtype)
         if ceiling is not None:
             yield ceiling
-    if is_gpu:
+    if timed.is_gpu:
         yield from datasheet_ceilings(torch.cuda.get_device_properties(device).name, wanted)
         torch.cuda.empty_cache()  # what is timed next shall not find gigabytes set aside
+
+
+def ceiling_method(device: str, timer: Timer | None) -> TimingMethod:
+    """How ceilings are timed: by the timer of the run, with its usual cache. They have no copies to take turns on, and
+    need none: what they measure exceeds the cache, or is to lie in it.
+    """
+    usual = default_method(device) if timer is None else possible_methods(device, timer)[0]
+    return replace(usual, cache=CacheState.HOT) if usual.cache is CacheState.ROTATED else usual
 
 
 def _wanted(dtypes: Sequence[str], *, is_gpu: bool) -> list[str]:
@@ -70,40 +100,35 @@ def _wanted(dtypes: Sequence[str], *, is_gpu: bool) -> list[str]:
     return [dtype for dtype in (_GPU_DTYPES if is_gpu else _CPU_DTYPES) if dtype in wanted]
 
 
-def _best_ns(device: str, launch: Callable[[], object]) -> float:
-    plan = SamplingPlan(warmup_ms=5, budget_ms=20, min_samples=5, max_samples=50, relative_width=0.0)
-    return min(sample_launches(launch, plan, device=device).samples_ns)
-
-
 # --- memory
 
 
-def _cpu_memory(device: str) -> Iterator[Ceiling]:
+def _cpu_memory(timed: _Timed) -> Iterator[Ceiling]:
     yield Ceiling(
         resource="memory",
         level="dram",
-        per_s=_copy_bytes_per_s(device, _CPU_WORKING_SET_BYTES),
+        per_s=_copy_bytes_per_s(timed, _CPU_WORKING_SET_BYTES),
         method=f"torch copy, {_CPU_WORKING_SET_BYTES // 2**20} MiB read and written, best of 5",
     )
     yield Ceiling(
         resource="memory",
         level="cache",
-        per_s=max(_copy_bytes_per_s(device, size) for size in _CACHE_WORKING_SET_BYTES),
-        up_to_bytes=_last_level_cache_bytes(device),
+        per_s=max(_copy_bytes_per_s(timed, size) for size in _CACHE_WORKING_SET_BYTES),
+        up_to_bytes=_last_level_cache_bytes(timed.device),
         method="torch copy of 128 KiB to 4 MiB read and written, the fastest, best of 5",
     )
 
 
-def _gpu_memory(device: str) -> Iterator[Ceiling]:
+def _gpu_memory(timed: _Timed) -> Iterator[Ceiling]:
     """Of a GPU's memory the fastest of copying, reading and filling: which one is differs by device, and a roof must
     lie above all kernels, those that only read too.
     """
-    free_bytes, _ = torch.cuda.mem_get_info(device)
+    free_bytes, _ = torch.cuda.mem_get_info(timed.device)
     size = min(_GPU_WORKING_SET_BYTES, free_bytes // 4) // 8 * 8
     ways = {
-        "copy": _copy_bytes_per_s(device, size),
-        "sum": _sum_bytes_per_s(device, size),
-        "fill": _fill_bytes_per_s(device, size),
+        "copy": _copy_bytes_per_s(timed, size),
+        "sum": _sum_bytes_per_s(timed, size),
+        "fill": _fill_bytes_per_s(timed, size),
     }
     fastest = max(ways, key=lambda way: ways[way])
     yield Ceiling(
@@ -112,23 +137,23 @@ def _gpu_memory(device: str) -> Iterator[Ceiling]:
         per_s=ways[fastest],
         method=f"torch {fastest} of {size / 2**30:.2g} GiB, the fastest of {', '.join(ways)}, best of 5 each",
     )
-    cache_bytes = _last_level_cache_bytes(device)
+    cache_bytes = _last_level_cache_bytes(timed.device)
     if torch.version.hip:
-        yield _infinity_cache(device, cache_bytes)
+        yield _infinity_cache(timed, cache_bytes)
         return
     yield Ceiling(
         resource="memory",
         level="cache",
-        per_s=max(_l2_bytes_per_s(device, cache_bytes // share) for share in _SHARES_OF_L2),
+        per_s=max(_l2_bytes_per_s(timed, cache_bytes // share) for share in _SHARES_OF_L2),
         up_to_bytes=cache_bytes,
         method=f"copy of 1/{_SHARES_OF_L2[0]} and 1/{_SHARES_OF_L2[1]} of the L2, {_ROUNDS} rounds in one launch, best",
     )
 
 
-def _infinity_cache(device: str, cache_bytes: int) -> Ceiling:
+def _infinity_cache(timed: _Timed, cache_bytes: int) -> Ceiling:
     """That of AMD's memory side. Its L2 is divided over chiplets, so that no kernel has it as one."""
     size = cache_bytes // 4
-    source = torch.ones(size // 2, dtype=torch.int8, device=device)
+    source = torch.ones(size // 2, dtype=torch.int8, device=timed.device)
     target = torch.empty_like(source)
 
     def copy_again() -> None:
@@ -138,7 +163,7 @@ def _infinity_cache(device: str, cache_bytes: int) -> Ceiling:
     return Ceiling(
         resource="memory",
         level="cache",
-        per_s=_COPIES * size / _best_ns(device, copy_again) * 1e9,
+        per_s=_COPIES * size / timed.best_ns(copy_again) * 1e9,
         up_to_bytes=cache_bytes,
         method=f"torch copy, {size // 2**20} MiB read and written {_COPIES} times in a row, best of 5",
     )
@@ -151,37 +176,37 @@ def _last_level_cache_bytes(device: str) -> int:
         return _UNKNOWN_CACHE_BYTES
 
 
-def _copy_bytes_per_s(device: str, working_set_bytes: int) -> float:
-    source = torch.ones(working_set_bytes // 2, dtype=torch.int8, device=device)
+def _copy_bytes_per_s(timed: _Timed, working_set_bytes: int) -> float:
+    source = torch.ones(working_set_bytes // 2, dtype=torch.int8, device=timed.device)
     target = torch.empty_like(source)
-    return working_set_bytes / _best_ns(device, lambda: target.copy_(source)) * 1e9
+    return working_set_bytes / timed.best_ns(lambda: target.copy_(source)) * 1e9
 
 
-def _sum_bytes_per_s(device: str, working_set_bytes: int) -> float:
-    source = torch.ones(working_set_bytes // 4, dtype=torch.float32, device=device)
-    return working_set_bytes / _best_ns(device, source.sum) * 1e9
+def _sum_bytes_per_s(timed: _Timed, working_set_bytes: int) -> float:
+    source = torch.ones(working_set_bytes // 4, dtype=torch.float32, device=timed.device)
+    return working_set_bytes / timed.best_ns(source.sum) * 1e9
 
 
-def _fill_bytes_per_s(device: str, working_set_bytes: int) -> float:
-    target = torch.empty(working_set_bytes // 4, dtype=torch.float32, device=device)
-    return working_set_bytes / _best_ns(device, target.zero_) * 1e9
+def _fill_bytes_per_s(timed: _Timed, working_set_bytes: int) -> float:
+    target = torch.empty(working_set_bytes // 4, dtype=torch.float32, device=timed.device)
+    return working_set_bytes / timed.best_ns(target.zero_) * 1e9
 
 
-def _l2_bytes_per_s(device: str, working_set_bytes: int) -> float:
-    source = torch.ones(whole_blocks(working_set_bytes // 2 // ITEM_BYTES), dtype=torch.float32, device=device)
+def _l2_bytes_per_s(timed: _Timed, working_set_bytes: int) -> float:
+    source = torch.ones(whole_blocks(working_set_bytes // 2 // ITEM_BYTES), dtype=torch.float32, device=timed.device)
     target = torch.empty_like(source)
     moved = 2 * source.numel() * ITEM_BYTES * _ROUNDS
-    return moved / _best_ns(device, lambda: copy_in_rounds(source, target, rounds=_ROUNDS)) * 1e9
+    return moved / timed.best_ns(lambda: copy_in_rounds(source, target, rounds=_ROUNDS)) * 1e9
 
 
 # --- arithmetic
 
 
-def _matmul_ceiling(device: str, dtype: str) -> Ceiling | None:
+def _matmul_ceiling(timed: _Timed, dtype: str) -> Ceiling | None:
     """That of the vendor's matmul; None where the device or torch has none for the dtype."""
-    sizes = _MATMUL_SIZES["cuda" if device.startswith("cuda") else "cpu"]
+    sizes = _MATMUL_SIZES["cuda" if timed.is_gpu else "cpu"]
     try:
-        rates = dict(_matmul_rates(device, dtype, sizes))
+        rates = dict(_matmul_rates(timed, dtype, sizes))
     except (RuntimeError, ValueError):  # what torch raises where it has no kernel
         if dtype == "float32":
             raise
@@ -193,17 +218,17 @@ def _matmul_ceiling(device: str, dtype: str) -> Ceiling | None:
         resource="compute",
         dtype=dtype,
         per_s=rates[size],
-        method=f"torch {_NAMES.get(dtype, 'matmul')} {size}x{size}x{size}, best of 5{_clock_in_words(device)}",
+        method=f"torch {_NAMES.get(dtype, 'matmul')} {size}x{size}x{size}, best of 5{_clock_in_words(timed.device)}",
     )
 
 
-def _matmul_rates(device: str, dtype: str, sizes: Sequence[int]) -> Iterator[tuple[int, float]]:
+def _matmul_rates(timed: _Timed, dtype: str, sizes: Sequence[int]) -> Iterator[tuple[int, float]]:
     """FLOP/s by size, the smallest first, as long as the next product is not too long to wait for."""
     expected_ns = 0.0
     for size, next_size in zip(sizes, [*sizes[1:], 0], strict=True):
         if expected_ns > _LONGEST_PRODUCT_NS:
             return
-        best_ns = _best_ns(device, _matmul(device, dtype, size))
+        best_ns = timed.best_ns(_matmul(timed.device, dtype, size))
         yield size, 2.0 * size**3 / best_ns * 1e9
         expected_ns = best_ns * (next_size / size) ** 3
 

@@ -34,6 +34,17 @@ HOST_BOUND_BELOW = 1.5
 Source: facebookexperimental/triton, tlx_benchmark; a limit of 5 turned away cases that could be timed well.
 """
 
+
+def is_host_bound(busy_ns: float, host_ns: float | None) -> bool:
+    """Whether a caller who makes one launch after the other waits for the host: a faster kernel changes little.
+
+    Args:
+        busy_ns: How long the device is busy with a launch.
+        host_ns: How long its host takes to issue it; None where nobody knows.
+    """
+    return host_ns is not None and busy_ns < HOST_BOUND_BELOW * host_ns
+
+
 _HOLDING_HOST_TIME = frozenset({Timer.CUDA_EVENT})
 """Timers whose samples hold what a device waits for its host. CUPTI counts what runs, and a graph is issued before."""
 
@@ -180,8 +191,7 @@ class Measurement(Part):
     @property
     def is_host_bound(self) -> bool:
         """Whether a caller who launches one after the other waits for the host: a faster kernel changes little."""
-        median_ns, host_ns = self.median_ns, self.host_ns
-        return median_ns is not None and host_ns is not None and median_ns < HOST_BOUND_BELOW * host_ns
+        return self.median_ns is not None and is_host_bound(self.median_ns, self.host_ns)
 
     @property
     def is_hidden_by_host(self) -> bool:

@@ -148,6 +148,8 @@ class DescribeEnvironment(_Message):
 class MeasureCeilings(_Message):
     job: Literal["measure_ceilings"] = "measure_ceilings"
     dtypes: tuple[str, ...]
+    timer: Timer | None = None
+    """That of the run; what every device of its kind offers if left out."""
 
 
 class ChooseTiming(_Message):

@@ -99,13 +99,22 @@ def collect_run(
         _begin(run, watch, workers, interpreter, steps)
         steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
         _compile_and_check(nursery, run, workers, interpreter, steps)
-        for number in range(plan.block_count):
-            for subject in run.to_time:
-                if run.block_count(subject) <= number:
-                    run.cool_down(steps.note)
-                    run.take_block(workers, subject)
-                steps.step(f"timed {subject}")
+        if plan.has_fresh_processes:
+            _load_compilers(nursery, run)
+        _take_blocks(run, workers, steps)
     return run.record(suite.commit, suite.project)
+
+
+def _take_blocks(run: SuiteRun, workers: Workers, steps: _Steps) -> None:
+    """Block by block through all subjects, so that no moment decides."""
+    for number in range(run.plan.block_count):
+        if run.plan.has_fresh_processes and any(_lacks(run, subject, number) for subject in run.to_time):
+            workers.stop()  # they start anew with the next job
+        for subject in run.to_time:
+            if run.block_count(subject) <= number:
+                run.cool_down(steps.note)
+                run.take_block(workers, subject)
+            steps.step(f"timed {subject}")
 
 
 def measure_pair(

@@ -10,6 +10,11 @@ from collector.measurement import CacheState, Timer
 from collector.sampling import EFFORTS, Preset, SamplingPlan
 from collector.targets import DEFAULT_TARGETS
 
+_LAUNCHES_BESIDE_SAMPLING = 14
+"""Of a kernel so slow that no time is left for more: one that compiles it, two that its memory is counted by, three to
+warm up, six samples, one that began just before the budget was spent, and one that a timer repeats.
+"""
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -26,6 +31,8 @@ class RunPlan:
         thread_count: Threads of torch on the CPU. One by default: with more, a neighbour that takes one core for a
             moment stalls all of them, and times say more about the neighbour than about the kernel.
         block_count: Blocks of samples per measurement, spread over the run so that no moment decides.
+        has_fresh_processes: Whether a block comes from a process that has timed none of its measurement before; of a
+            pair every block does.
         sampling: When a block ends.
         timer: The only one to take; None takes the best that there is, one for the whole run.
         cache: What each launch finds; None takes the timer's usual state.
@@ -34,6 +41,8 @@ class RunPlan:
             leaves it to the blocks to tell.
         checks_at_once: Side by side on a CPU; None takes one for each core.
         cases: Shell patterns of case ids, in place of tags.
+        launch_timeout_s: The longest that one launch of a healthy kernel may take.
+        preparation_timeout_s: What a block has before its first launch: inputs, compiling, autotuning.
     """
 
     kernels: tuple[str, ...] = ("*",)
@@ -44,6 +53,7 @@ class RunPlan:
     device: str | None = None
     thread_count: int | None = 1
     block_count: int = EFFORTS[Preset.SURVEY].block_count
+    has_fresh_processes: bool = EFFORTS[Preset.SURVEY].has_fresh_processes
     sampling: SamplingPlan = EFFORTS[Preset.SURVEY].sampling
     timer: Timer | None = None
     cache: CacheState | None = None
@@ -54,4 +64,23 @@ class RunPlan:
     environment_timeout_s: float = 120.0
     check_timeout_s: float = 300.0
     compile_timeout_s: float = 300.0
-    block_timeout_s: float = 120.0
+    preparation_timeout_s: float = 120.0
+    launch_timeout_s: float = 10.0
+
+    @property
+    def block_timeout_s(self) -> float:
+        """When a block that is not done hangs: what it has to prepare, to warm up and to sample, and the launches that
+        are made however slow they are.
+        """
+        sampled_s = (self.sampling.warmup_ms + self.sampling.budget_ms) / 1e3
+        return self.preparation_timeout_s + sampled_s + _LAUNCHES_BESIDE_SAMPLING * self.launch_timeout_s
+
+    @property
+    def block_timeout_in_words(self) -> str:
+        """What the time-out is made of, and who may change it."""
+        warmup_s, budget_s = self.sampling.warmup_ms / 1e3, self.sampling.budget_ms / 1e3
+        return (
+            f"a block has {self.preparation_timeout_s:g} s to prepare, {warmup_s:g} s to warm up, {budget_s:g} s of "
+            f"samples and {_LAUNCHES_BESIDE_SAMPLING} launches of {self.launch_timeout_s:g} s each; a kernel that is "
+            "slower and does not hang takes a larger --launch-timeout"
+        )

@@ -12,9 +12,9 @@ class SamplingPlan:
 
     Args:
         warmup_ms: Untimed running first, and at least three launches, under the cache state that counts.
-        budget_ms: Time for timed launches, with what is done between them; `min_samples` are made even if they take
-            longer.
-        min_samples: Fewer say nothing about spread.
+        budget_ms: Time for timed launches, with what is done between them. Six samples, of which the median has an
+            interval, are taken even if they last longer.
+        min_samples: The interval ends nothing before there are so many: one of fewer is too rough to stop by.
         max_samples: More teach nothing and fill the record.
         relative_width: Stop early once the 95 % interval of the median is this narrow, relative to it.
         patience_ms: The interval ends nothing before so much of the budget is spent.
@@ -52,6 +52,8 @@ class Effort:
     block_count: int
     refuses_unfit_device: bool = False
     """One that others use, or that is not kept awake: what is to be confirmed cannot be confirmed there."""
+    has_fresh_processes: bool = False
+    """For each block: what one process happens to have, such as where its memory lies, is in all of its blocks."""
 
 
 EFFORTS = {
@@ -85,5 +87,6 @@ EFFORTS = {
         ),
         block_count=10,
         refuses_unfit_device=True,
+        has_fresh_processes=True,
     ),
 }

@@ -10,16 +10,17 @@ from typing import Any
 
 from collector.case_check import CaseCheck
 from collector.case_record import CaseRecord
-from collector.case_timing import CaseTiming, under_the_roof
+from collector.case_timing import CaseTiming, explained, under_the_roof
 from collector.device.device_watch import DeviceWatch
 from collector.device.join import Window
 from collector.device_state import DeviceState, Telemetry
-from collector.errors import CollectorError, JournalError, TimerError
+from collector.errors import JournalError, TimerError
 from collector.keeping.journal import CompiledCase, SuiteLog, changed_fields
 from collector.keeping.redacted_record import redact_record
 from collector.keeping.redaction import Redaction
 from collector.machine import Ceiling, Environment
 from collector.machine_code.static_compiler import StaticCompiler
+from collector.machine_error import machine_error
 from collector.measurement import Block, Measurement
 from collector.part import Outcome
 from collector.protocol import (
@@ -107,7 +108,7 @@ class SuiteRun:
         with self.spent.on(Activity.START):
             reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
         if reply.environment is None:
-            raise CollectorError(f"the machine cannot be described: {reply.failure}")
+            raise machine_error("the machine cannot be described", reply.failure, self._device)
         environment = reply.environment
         if self._watch is not None:
             environment = self._watch.begin(environment, reply.device_uuid)
@@ -121,9 +122,10 @@ class SuiteRun:
             return
         dtypes = tuple(sorted({case.dtype for case in self._cases.values()}))
         with self.spent.on(Activity.CEILINGS):
-            reply = workers.request(MeasureCeilings(dtypes=dtypes), timeout_s=self.plan.environment_timeout_s)
+            job = MeasureCeilings(dtypes=dtypes, timer=self.chosen.method.timer)
+            reply = workers.request(job, timeout_s=self.plan.environment_timeout_s)
         if reply.ceilings is None:
-            raise CollectorError(f"the ceilings cannot be measured: {reply.failure}")
+            raise machine_error("the ceilings cannot be measured", reply.failure, self._device)
         self._ceilings = tuple(measured.ceiling for measured in reply.ceilings)
         self._at_ceilings = tuple(self._seen_at(reply.ceilings))
         self._keep(ceilings=self._ceilings, at_ceilings=self._at_ceilings)
@@ -145,10 +147,11 @@ class SuiteRun:
         timer, cache = (self.plan.timer, self.plan.cache) if earlier is None else (earlier.timer, earlier.cache)
         with self.spent.on(Activity.START):
             reply = workers.request(ChooseTiming(timer=timer, cache=cache), timeout_s=self.plan.environment_timeout_s)
-        choice = reply.timing
-        if choice is None or choice.chosen is None:
-            raise TimerError(str(reply.failure) if choice is None else choice.error)
-        return choice.chosen
+        if reply.timing is None:
+            raise machine_error("no timer can be chosen", reply.failure, self._device)
+        if reply.timing.chosen is None:
+            raise TimerError(reply.timing.error)
+        return reply.timing.chosen
 
     @property
     def to_compile(self) -> list[Subject]:
@@ -262,8 +265,7 @@ class SuiteRun:
 
     def take_block(self, workers: Workers, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
-        timing = self._timing(subject)
-        block: Block | None = None
+        timing, block = self._timing(subject), None
         with self.spent.on(Activity.OVERHEAD):
             reply = workers.request(
                 TimeBlock(
@@ -282,7 +284,7 @@ class SuiteRun:
             self.spent.was_in_truth(Activity.WARM_UP, reply.block.warm_up_ns, counted_as=Activity.OVERHEAD)
             self.spent.was_in_truth(Activity.TIMING, reply.block.timed_ns, counted_as=Activity.OVERHEAD)
         else:
-            timing.failure = reply.failure
+            timing.failure = explained(reply.failure, self.plan)
         self._keep_step(subject, timing, block)
 
     def _watched(self, taken: TimedBlock) -> TimedBlock:

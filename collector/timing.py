@@ -8,7 +8,6 @@ What several ranks launch together takes as long as on the slowest of them, and 
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Literal
 
 import torch
 
+from collector.garbage import garbage_left_alone
 from collector.measurement import Block, CacheState, Timer
 from collector.record import utc_now
 from collector.sampling import SamplingPlan
@@ -35,6 +35,10 @@ from collector.timers.stopwatch import Alone, Launch, Ranks, Sample, Stopwatch
 _FIRST_CHECK = 10
 _LEAST_WARMUP_LAUNCHES = 3
 _Z_95 = 1.959964
+_LEAST_FOR_AN_INTERVAL = 6
+"""Samples whose range is a 95 % interval of their median: it misses it only if all lie on one side, 2 / 2**6 = 3 % of
+the time, and of five 6 %. So many are taken however slow a launch is; for more the time must last.
+"""
 
 StoppedBy = Literal["precision", "budget", "samples"]
 
@@ -89,7 +93,7 @@ def sample_launches(
     together = ranks or Alone()
     chosen = method or default_method(device)
     stopwatch = make_stopwatch(launch, chosen, device=device, ranks=together, copies=copies)
-    with _no_garbage_collection():
+    with garbage_left_alone(collects_first=True):
         warmed_from_ns = monotonic_ns()
         launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, together)
         launches = launches_per_sample or stopwatch.launches_for(launch_ns)
@@ -197,9 +201,9 @@ def _sample_until_known(
         times_ns += [sample.busy_ns for sample in batch]
         if len(samples) >= plan.max_samples:
             return samples, "samples"
-        if len(samples) < plan.min_samples:
+        if len(samples) < _least(plan):
             continue
-        if _is_known(times_ns, spent_ns, plan):
+        if len(samples) >= plan.min_samples and _is_known(times_ns, spent_ns, plan):
             return samples, "precision"
         if spent_ns >= plan.budget_ms * 1e6:
             return samples, "budget"
@@ -209,11 +213,17 @@ def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
     """How many samples to take before the interval is looked at again: more and more, but none that the rest of the
     budget has no room for.
     """
-    if done < plan.min_samples:
-        return min(plan.min_samples - done, plan.max_samples)
+    if done < _least(plan):
+        return _least(plan) - done
     left_ns = plan.budget_ms * 1e6 - spent_ns
     room = math.ceil(left_ns * done / spent_ns) if spent_ns else plan.max_samples
-    return max(1, min(max(_FIRST_CHECK, done // 5), room, plan.max_samples - done))
+    wanted = plan.min_samples - done if done < plan.min_samples else max(_FIRST_CHECK, done // 5)
+    return max(1, min(wanted, room, plan.max_samples - done))
+
+
+def _least(plan: SamplingPlan) -> int:
+    """Samples that are taken however long they take."""
+    return min(_LEAST_FOR_AN_INTERVAL, plan.min_samples, plan.max_samples)
 
 
 def _is_known(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) -> bool:
@@ -224,15 +234,3 @@ def _is_known(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) ->
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

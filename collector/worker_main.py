@@ -11,7 +11,7 @@ import faulthandler
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import monotonic_ns
@@ -26,8 +26,9 @@ from collector.ceilings import measure_ceilings
 from collector.checking.accuracy import Baselines, check_accuracy
 from collector.checking.check import Checker
 from collector.checking.evaluation import References
+from collector.device_choice import choose_device
 from collector.environment import collect_environment, device_uuid
-from collector.errors import SuiteError, TimerError
+from collector.errors import CollectorError, SuiteError, TimerError
 from collector.failures import failure_of
 from collector.host_memory import keep_freed_memory, limit_memory
 from collector.kernel_info import checkable_cases, describe_kernel
@@ -153,7 +154,11 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             replies.flush()
 
         settings = WorkerSettings.model_validate_json(jobs.readline())
-        device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = choose_device(settings.device)
+        except CollectorError as error:
+            send(SuiteInfo(device=settings.device or "", kernels=(), error=str(error)))
+            return
         if settings.cache_folder is not None:
             # both read it whenever they need it, so it need not be there when they are imported
             os.environ["TRITON_CACHE_DIR"] = f"{settings.cache_folder}/triton"
@@ -195,7 +200,7 @@ def _do(suite: _Suite, job: Job) -> Reply:
         if isinstance(job, DescribeEnvironment):
             return Reply(environment=collect_environment(suite.device), device_uuid=device_uuid(suite.device))
         if isinstance(job, MeasureCeilings):
-            return Reply(ceilings=tuple(_ceilings(suite.device, job.dtypes)))
+            return Reply(ceilings=tuple(_ceilings(suite.device, job)))
         if isinstance(job, ChooseTiming):
             return Reply(timing=_choose_timing(suite.device, job))
         spec, case, implementation = suite.find(job.case_id, job.implementation)
@@ -211,12 +216,13 @@ def _do(suite: _Suite, job: Job) -> Reply:
         return Reply(failure=failure_of(error))
 
 
-def _ceilings(device: str, dtypes: Sequence[str]) -> Iterator[MeasuredCeiling]:
+def _ceilings(device: str, job: MeasureCeilings) -> Iterator[MeasuredCeiling]:
     began_ns = monotonic_ns()
-    for ceiling in measure_ceilings(device, dtypes):
-        ended_ns = monotonic_ns()
-        yield MeasuredCeiling(ceiling=ceiling, began_ns=began_ns, ended_ns=ended_ns)
-        began_ns = ended_ns
+    with timing_stream(device):
+        for ceiling in measure_ceilings(device, job.dtypes, job.timer):
+            ended_ns = monotonic_ns()
+            yield MeasuredCeiling(ceiling=ceiling, began_ns=began_ns, ended_ns=ended_ns)
+            began_ns = ended_ns
 
 
 def _choose_timing(device: str, job: ChooseTiming) -> TimingChoice:

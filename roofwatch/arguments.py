@@ -87,6 +87,7 @@ def run_plan(
     cache: str | None = None,
     lock_clocks: str | None = None,
     unfit_device: UnfitDevice | None = None,
+    launch_timeout_s: float = RunPlan.launch_timeout_s,
 ) -> RunPlan:
     """A plan from options.
 
@@ -107,9 +108,11 @@ def run_plan(
         device=device,
         thread_count=threads,
         block_count=blocks or effort.block_count,
+        has_fresh_processes=effort.has_fresh_processes,
         sampling=effort.sampling,
         timer=None if timer == "auto" else Timer(timer),
         cache=None if cache is None else CacheState(cache),
         lock_clocks=None if lock_clocks is None else parse_clock(lock_clocks),
         unfit_device=unfit_device or ("refuse" if effort.refuses_unfit_device else None),
+        launch_timeout_s=launch_timeout_s,
     )

@@ -15,11 +15,11 @@ from ci.diagnosis.limits import (
     fixed_ns,
     fixed_share,
     gap_share,
-    is_host_bound,
     one_launch_ns,
     reachable_ns,
 )
 from ci.remark import Remark
+from collector.measurement import is_host_bound
 from collector.metrics import format_ns
 
 SMALL_KERNEL_NS = 10_000.0
@@ -35,7 +35,7 @@ def host_bound(evidence: Evidence, limit: Limit) -> Iterator[Finding]:
     graphs.
     """
     timing = evidence.timing
-    if timing is None or timing.host_ns is None or not is_host_bound(timing):
+    if timing is None or timing.host_ns is None or not is_host_bound(timing.median_ns, timing.host_ns):
         return
     yield Finding(
         rule="host_bound",
@@ -44,18 +44,23 @@ def host_bound(evidence: Evidence, limit: Limit) -> Iterator[Finding]:
         title="the program is slower than the device",
         evidence=Remark(
             f"Issuing one call takes {format_ns(timing.host_ns)} of the program's time, the device needs "
-            f"{format_ns(timing.span_ns)} for it: in a loop of such calls it is idle for "
-            f"{1 - timing.span_ns / timing.host_ns:.0%}."
+            f"{format_ns(timing.median_ns)} for it: {_in_a_loop(timing.median_ns, timing.host_ns)}."
         ),
         advice="Issue less: a CUDA graph of several calls (torch.compile with mode='reduce-overhead' makes one), "
         "larger "
         "batches, or fewer and larger kernels. Making the kernel itself faster changes nothing here.",
-        most_speedup=at_least_one(timing.host_ns / timing.span_ns),
+        most_speedup=at_least_one(timing.host_ns / timing.median_ns),
     )
 
 
+def _in_a_loop(busy_ns: float, host_ns: float) -> str:
+    if host_ns > busy_ns:
+        return f"in a loop of such calls it is idle for {1 - busy_ns / host_ns:.0%}"
+    return f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would wait for the program"
+
+
 def gaps(evidence: Evidence, limit: Limit) -> Iterator[Finding]:
-    """Pauses between the kernels of a call.
+    """Pauses between the kernels of a call that issuing it does not explain.
 
     Source: Gray, Getting Started with CUDA Graphs, 2019.
     """
@@ -71,7 +76,7 @@ def gaps(evidence: Evidence, limit: Limit) -> Iterator[Finding]:
         evidence=Remark(
             f"A call takes {format_ns(timing.span_ns)} from first to last, {count} run for "
             f"{format_ns(timing.median_ns)} "
-            f"of them: nothing runs for {gap_share(timing):.0%}."
+            f"of them: nothing runs for {1 - timing.median_ns / timing.span_ns:.0%}."
         ),
         advice="Join the kernels into one (by hand in Triton, or torch.compile), or launch them as one CUDA graph.",
         most_speedup=at_least_one(timing.span_ns / timing.median_ns),

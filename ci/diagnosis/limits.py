@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ci.diagnosis.evidence import Evidence, Timing
 from ci.diagnosis.finding import Limit
+from collector.measurement import is_host_bound
 from collector.roofline import binding_level
 
 NEAR = 0.8
@@ -44,7 +45,7 @@ def binding_limit(evidence: Evidence) -> Limit:
     timing = evidence.timing
     if timing is None:
         return Limit.UNDETERMINED
-    if is_host_bound(timing):
+    if is_host_bound(timing.median_ns, timing.host_ns):
         return Limit.HOST
     if gap_share(timing) >= GAP_SHARE:
         return Limit.LAUNCH
@@ -68,14 +69,13 @@ def binding_limit(evidence: Evidence) -> Limit:
     return Limit.UNDETERMINED
 
 
-def is_host_bound(timing: Timing) -> bool:
-    """Issuing a launch takes longer than the device needs for it, so that the device waits in a loop of them."""
-    return timing.host_ns is not None and timing.host_ns >= timing.span_ns
-
-
 def gap_share(timing: Timing) -> float:
-    """Of the time from the first kernel's start to the last one's end, the share in which nothing ran."""
-    return 1 - timing.median_ns / timing.span_ns
+    """Of the time from the first kernel's start to the last one's end, the share in which nothing ran and the device
+    did not wait for its host: times are taken on an idle device, where pauses up to the time that issuing the call
+    takes are the host's, and are not there in a loop of calls that the host keeps ahead of.
+    """
+    paused_ns = timing.span_ns - timing.median_ns
+    return max(0.0, paused_ns - (timing.host_ns or 0.0)) / timing.span_ns
 
 
 def fixed_ns(evidence: Evidence) -> float:

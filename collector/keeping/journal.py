@@ -13,13 +13,15 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self
 from uuid import UUID
 
+import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
 from collector.device_state import DeviceState, Telemetry
@@ -31,6 +33,7 @@ from collector.record import RunRecord
 from collector.results import Accuracy, StaticFacts
 
 _CHECKSUM_LENGTH = 16
+_RESULTS = frozenset({"ceilings", "accuracy", "compiled", "timed", "share"})
 _WAY_ON = "--resume goes on from there, --discard removes it"
 
 
@@ -132,9 +135,8 @@ class Journal:
         """
         fd = _open_locked(path)
         with _closed_on_error(fd):
-            lines = list(_sound_lines(fd))
-            if lines:
-                raise JournalError(f"{path}: an unfinished run with {len(lines) - 1} results is there: {_WAY_ON}")
+            if result_count := _result_count(_sound_lines(fd)):
+                raise JournalError(f"{path}: an unfinished run with {result_count} results is there: {_WAY_ON}")
             return cls._made(path, fd, header)
 
     @classmethod
@@ -152,6 +154,8 @@ class Journal:
                 return cls._made(path, fd, header)
             before, entries = _parsed(path, lines)
             reasons = list(differences(before, header))
+            if reasons and not _result_count(lines):
+                return cls._made(path, fd, header)
             if reasons:
                 raise JournalError(
                     f"{path}: cannot go on from it, {'; '.join(reasons)}: measure that again, or --discard it"
@@ -161,7 +165,7 @@ class Journal:
 
     @classmethod
     def _made(cls, path: Path, fd: int, header: Header) -> Self:
-        os.ftruncate(fd, 0)  # of a process that ended before its first line was whole
+        os.ftruncate(fd, 0)  # of a process that ended before its first line was whole, or its first result was there
         journal = cls(path, fd, header, ())
         journal._append_line(header)
         sync_folder(path.parent)
@@ -183,7 +187,7 @@ class Journal:
         """So many are on the disk; 0 once it is closed."""
         with self._lock:
             # not what this process remembers: an interrupt may come when a result was written and not yet noted
-            return 0 if self._fd < 0 else max(0, sum(1 for _ in _sound_lines(self._fd)) - 1)
+            return 0 if self._fd < 0 else _result_count(_sound_lines(self._fd))
 
     def log(self, side: str = "run") -> SuiteLog:
         """The part of one side."""
@@ -377,6 +381,11 @@ def _sound(file: IO[bytes]) -> Iterator[bytes]:
         checksum, _, document = line.rstrip(b"\n").partition(b" ")
         if line.endswith(b"\n") and checksum == _checksum(document):
             yield document
+
+
+def _result_count(lines: Iterable[bytes]) -> int:
+    """Entries that took time to come by: a machine that was described, and nothing more, is nothing to go on from."""
+    return sum(not _RESULTS.isdisjoint(orjson.loads(line)) for line in islice(lines, 1, None))
 
 
 def _end_of_last_line(fd: int) -> int:

@@ -49,7 +49,7 @@ class CuptiStopwatch:
         assert launches == 1, "a second launch would find the first one's data, and overlap with it"
         with self._recorder.recording():
             windows = [self._window() for _ in range(sample_count)]
-            samples = samples_of(self._recorder.activities_since(windows[-1].begin_ns), windows)
+            samples = samples_of(self._recorder.activities(), windows)
         return [replace(sample, busy_ns=self._ranks.slowest_ns(sample.busy_ns)) for sample in samples]
 
     def _window(self) -> Window:

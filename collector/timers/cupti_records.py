@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -12,10 +13,12 @@ import torch
 
 from collector.errors import TimerError
 from collector.timers.activity import Activity
+from roofwatch.spec import UnsupportedError
 
 _BUFFER_BYTES = 8 * 2**20
 _NO_RECORD_LIMIT = 0
-_COMPLETE_BUFFERS, _ALL_BUFFERS = 0, 1
+_ALL_BUFFERS = 1
+"""CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: those too that are not full."""
 
 
 class Recorder:
@@ -23,6 +26,7 @@ class Recorder:
 
     def __init__(self, cupti: ModuleType) -> None:
         self._activities: list[Activity] = []
+        self._untimed = 0
         self._cupti: Any = cupti
         kinds = cupti.ActivityKind
         self._kinds = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)
@@ -33,7 +37,9 @@ class Recorder:
         """Record from an idle device on; what was recorded before is forgotten."""
         for kind in self._kinds:
             self._call(partial(self._cupti.activity_enable, kind))
+        self._dropped()  # what was lost before is nobody's
         self._activities.clear()
+        self._untimed = 0
         try:
             yield
         finally:
@@ -43,26 +49,41 @@ class Recorder:
     def now_ns(self) -> int:
         return int(self._cupti.get_timestamp())
 
-    def activities_since(self, begin_ns: int) -> list[Activity]:
-        """What was recorded since recording began, once the device is idle; that something started after `begin_ns`
-        says whether all is there.
+    def activities(self) -> list[Activity]:
+        """What was recorded since recording began, all of it, once the device is idle.
+
+        Raises:
+            UnsupportedError: CUPTI lost records, so that a launch would look shorter than it was.
         """
-        self._flush(_COMPLETE_BUFFERS)
-        if not any(activity.start_ns >= begin_ns for activity in self._activities):
-            self._flush(_ALL_BUFFERS)
+        # forced: the last kernels of a launch may lie in a buffer that is not full, though its first were handed over
+        self._call(partial(self._cupti.activity_flush_all, _ALL_BUFFERS))
+        lost = self._dropped() + self._untimed
+        if lost:
+            raise UnsupportedError(
+                f"CUPTI lost {lost} records of kernels: launches would look shorter than they were; measure fewer "
+                "kernels in one call, end other profilers, or take --timer cuda_event"
+            )
         return list(self._activities)
 
-    def _flush(self, which: int) -> None:
-        """Have records handed over; they are when this returns."""
-        self._call(partial(self._cupti.activity_flush_all, which))
+    def _dropped(self) -> int:
+        """Records that CUPTI had no room for since it was asked last.
+
+        Source: cuptiActivityGetNumDroppedRecords. Buffers are global since CUDA 6: it is asked of no context or stream.
+        """
+        dropped = ctypes.c_size_t()
+        self._call(partial(self._cupti.activity_get_num_dropped_records, 0, 0, ctypes.addressof(dropped)))
+        return dropped.value
 
     def _give_buffer(self) -> tuple[int, int]:
         return _BUFFER_BYTES, _NO_RECORD_LIMIT
 
     def _take_records(self, records: list[Any]) -> None:
         for record in records:
-            # both are 0 where CUPTI could not tell
-            if record.kind in self._kinds and record.end > 0:
+            if record.kind not in self._kinds:
+                continue
+            if record.end == 0:  # as the start is where CUPTI could not tell: something ran, and for how long is lost
+                self._untimed += 1
+            else:
                 name = getattr(record, "name", None) or self._cupti.ActivityKind(record.kind).name.lower()
                 self._activities.append(Activity(str(name), int(record.start), int(record.end)))
 

@@ -11,6 +11,7 @@ from roofwatch.options import (
     AsJson,
     DeviceName,
     ImplementationPattern,
+    LaunchTimeout,
     Output,
     SuitePath,
     TargetList,
@@ -39,6 +40,7 @@ def diagnose(
     implementation: ImplementationPattern = None,
     targets: TargetList = None,
     device: DeviceName = None,
+    launch_timeout: LaunchTimeout = 10.0,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,7 +64,13 @@ def diagnose(
     else:
         if output is not None:
             check_writable(output)
-        plan = run_plan(kernels=None, implementations=implementation, targets=targets, device=device)
+        plan = run_plan(
+            kernels=None,
+            implementations=implementation,
+            targets=targets,
+            device=device,
+            launch_timeout_s=launch_timeout,
+        )
         with progress(case) as on_progress, Nursery() as nursery:
             measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, nursery=nursery)
         name = "this run" if output is None else str(output)

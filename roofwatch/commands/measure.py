@@ -17,6 +17,7 @@ from roofwatch.options import (
     ImplementationPattern,
     IsStatic,
     KernelPattern,
+    LaunchTimeout,
     LockClocks,
     Output,
     PresetName,
@@ -129,6 +130,7 @@ def run(
     lock_clocks: LockClocks = None,
     unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
+    launch_timeout: LaunchTimeout = 10.0,
     blocks: Annotated[
         int | None, typer.Option(min=1, help="Blocks of samples per measurement; the preset's if left out.")
     ] = None,
@@ -182,6 +184,7 @@ def run(
         cache=cache,
         lock_clocks=lock_clocks,
         unfit_device=unfit_device,
+        launch_timeout_s=launch_timeout,
     )
     if affected != (base is not None):
         raise GitError("--affected and --base belong together: what differs from that revision is measured")

@@ -19,8 +19,10 @@ from roofwatch.options import (
     ImplementationPattern,
     IsStatic,
     KernelPattern,
+    LaunchTimeout,
     LockClocks,
     NoiseFloorFile,
+    PresetName,
     RecordFolder,
     Resume,
     SuitePath,
@@ -28,6 +30,7 @@ from roofwatch.options import (
     TargetList,
     ThreadCount,
     TimerName,
+    UnfitDeviceAction,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
@@ -36,6 +39,7 @@ app = typer.Typer()
 _Budget = Annotated[
     float, typer.Option(min=0.0, help="Seconds for more blocks, after the first, where more would help. 0: no more.")
 ]
+_BLOCKS_HELP = "Blocks on each side before the first look at them. Left out: 8, or the preset's where it has more."
 _RECORDS = Path("roofwatch-records")
 _BUDGET_S = 120.0
 """What a person waits for beside the first blocks. Half the interval takes four times the blocks: what two minutes
@@ -59,7 +63,10 @@ def ab(
     timer: TimerName = "auto",
     cache: CacheName = None,
     lock_clocks: LockClocks = None,
-    blocks: Annotated[int, typer.Option(min=1, help="Blocks on each side before the first look at them.")] = 8,
+    unfit_device: UnfitDeviceAction = None,
+    preset: PresetName = "survey",
+    launch_timeout: LaunchTimeout = 10.0,
+    blocks: Annotated[int | None, typer.Option(min=1, help=_BLOCKS_HELP, show_default=False)] = None,
     budget: _Budget = _BUDGET_S,
     affected: Annotated[
         bool, typer.Option("--affected", help="Only kernels that the difference from the base can touch.")
@@ -81,7 +88,7 @@ def ab(
     from roofwatch.arguments import run_plan
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
-    from roofwatch.measuring.pairing import PairPlan, measure_revisions
+    from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
     from roofwatch.measuring.undecided import needs_more
     from roofwatch.static_gate import baseline_for_suite
     from roofwatch.terminal import print_json, print_note
@@ -99,10 +106,13 @@ def ab(
         targets=targets if static else "",
         device=device,
         threads=threads,
-        blocks=blocks,
+        blocks=blocks or first_blocks(preset),
+        preset=preset,
         timer=timer,
         cache=cache,
         lock_clocks=lock_clocks,
+        unfit_device=unfit_device,
+        launch_timeout_s=launch_timeout,
     )
     plan, skipped = only_affected(path, base, head, plan, kernel) if affected else (plan, ())
     asked = PairPlan(
@@ -141,7 +151,10 @@ def calibrate(
     timer: TimerName = "auto",
     cache: CacheName = None,
     lock_clocks: LockClocks = None,
-    blocks: Annotated[int, typer.Option(min=3, help="Blocks on each side before the first look at them.")] = 8,
+    unfit_device: UnfitDeviceAction = None,
+    preset: PresetName = "survey",
+    launch_timeout: LaunchTimeout = 10.0,
+    blocks: Annotated[int | None, typer.Option(min=3, help=_BLOCKS_HELP, show_default=False)] = None,
     budget: _Budget = _BUDGET_S,
     resume: Resume = False,
     discard: Discard = False,
@@ -157,7 +170,7 @@ def calibrate(
     from roofwatch import tables
     from roofwatch.arguments import run_plan
     from roofwatch.measuring.calibrating import noise_of, summary
-    from roofwatch.measuring.pairing import PairPlan, measure_revisions
+    from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
     from roofwatch.measuring.undecided import is_floor_unknown
     from roofwatch.terminal import json_text, print_json, print_note, print_table, write_text
 
@@ -168,10 +181,13 @@ def calibrate(
         targets="",
         device=device,
         threads=threads,
-        blocks=blocks,
+        blocks=blocks or first_blocks(preset),
+        preset=preset,
         timer=timer,
         cache=cache,
         lock_clocks=lock_clocks,
+        unfit_device=unfit_device,
+        launch_timeout_s=launch_timeout,
     )
     asked = PairPlan(
         path, (None, None), plan, is_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard

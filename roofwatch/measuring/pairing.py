@@ -18,6 +18,7 @@ from collector.record import RunRecord
 from collector.revision import SuiteAt, suite_at_revision
 from collector.run import OnProgress, Progress, measure_pair
 from collector.run_plan import RunPlan
+from collector.sampling import EFFORTS, Preset
 from collector.skipped_kernel import SkippedKernel
 from roofwatch.arguments import suite_at
 from roofwatch.measuring.undecided import Judge, MoreWhileItHelps
@@ -26,6 +27,8 @@ from roofwatch.records import RECORD_SUFFIX
 from roofwatch.terminal import progress
 
 _SIDES = ("base", "head")
+_FIRST_BLOCKS = 8
+"""On each side, whatever the sampling: a verdict rests on pairs of blocks and not on samples."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class MeasuredPair:
 
     records: tuple[RunRecord, RunRecord]
     files: tuple[Path, Path]
+
+
+def first_blocks(preset: str) -> int:
+    """Blocks on each side before the first look, of a pair that is sampled by this preset."""
+    return max(_FIRST_BLOCKS, EFFORTS[Preset(preset)].block_count)
 
 
 def measure_revisions(asked: PairPlan, judge: Judge, *, title: str) -> MeasuredPair:

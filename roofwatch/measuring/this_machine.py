@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.errors import CollectorError
 from collector.machine import Environment
+from collector.machine_error import machine_error
 from collector.nursery import Nursery
 from collector.protocol import DescribeEnvironment
 from collector.targets import TargetError, parse_target
@@ -25,7 +25,7 @@ def describe_machine(path: Path | None, device: str | None, thread_count: int | 
         worker.start()
         reply = worker.request(DescribeEnvironment(), timeout_s=_TIMEOUT_S)
     if reply.environment is None:
-        raise CollectorError(f"this machine cannot be described: {reply.failure}")
+        raise machine_error("this machine cannot be described", reply.failure, device or "cpu")
     return reply.environment
 
 

@@ -27,9 +27,9 @@ class Counter:
 
 
 def test_a_budget_that_is_spent_still_gives_the_least_number_of_samples() -> None:
-    plan = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=7)
+    plan = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=5)
     timed = sample_launches(lambda: sum(range(50_000)), plan)
-    assert len(timed.samples_ns) == 7
+    assert len(timed.samples_ns) == 5
     assert timed.method == TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)
 
 
@@ -40,10 +40,10 @@ def test_no_more_than_the_greatest_number_of_samples_is_taken() -> None:
 
 def test_a_launch_too_short_for_the_timer_is_repeated_inside_a_sample_and_counted() -> None:
     launch = Counter()
-    plan = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=10)
+    plan = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=5)
     timed = sample_launches(launch, plan)
     assert timed.launches_per_sample > 100
-    assert launch.calls == 3 + 10 * timed.launches_per_sample
+    assert launch.calls == 3 + 5 * timed.launches_per_sample
 
 
 def test_a_later_block_takes_as_many_launches_per_sample_as_it_is_told() -> None:

@@ -232,8 +232,28 @@ def test_a_whole_number_of_rounds_has_no_tail_and_many_rounds_have_a_short_one()
 
 
 def test_a_host_that_keeps_ahead_does_not_bind() -> None:
-    assert found(record(NORM, timed(NORM, 110_000.0, host_ns=109_000.0)), "host_bound") is None
+    assert found(record(NORM, timed(NORM, 110_000.0, host_ns=73_000.0)), "host_bound") is None
     assert found(record(NORM, timed(NORM, 110_000.0, host_ns=None)), "host_bound") is None
+
+
+def test_a_host_binds_in_a_diagnosis_where_the_record_calls_the_launch_host_bound() -> None:
+    for host_ns in (73_000.0, 74_000.0, 109_000.0, 200_000.0):
+        measured = timed(NORM, 110_000.0, span_ns=220_000.0, host_ns=host_ns)
+        finding = found(record(NORM, measured), "host_bound")
+        assert (finding is not None) == measured.is_host_bound == (host_ns > 110_000 / 1.5)
+    close = found(record(NORM, timed(NORM, 110_000.0, host_ns=88_000.0)), "host_bound")
+    assert close is not None
+    assert "less than 80% of its time would wait for the program" in str(close.evidence)
+
+
+def test_pauses_of_an_idle_device_that_its_host_explains_are_not_blamed_on_launches() -> None:
+    def pausing(host_ns: float | None) -> Limit:
+        measured = timed(NORM, 110_000.0, span_ns=160_000.0, kernel_count=4, host_ns=host_ns)
+        return diagnosed(record(NORM, measured)).limit
+
+    assert pausing(60_000.0) is Limit.MEMORY, "in a loop the host keeps ahead, and there are none"
+    assert pausing(5_000.0) is Limit.LAUNCH
+    assert pausing(None) is Limit.LAUNCH
 
 
 def test_kernels_that_follow_each_other_closely_make_no_gap() -> None:

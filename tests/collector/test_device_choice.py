@@ -1,0 +1,117 @@
+"""What `--device` stands for, and what is said where it cannot be."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from collector.device_choice import choose_device
+from collector.errors import CollectorError, SuiteError
+from collector.nursery import Nursery
+from collector.part import Outcome
+from collector.protocol import Failure, Job, Reply, TimingChoice
+from collector.run_plan import RunPlan
+from collector.suite_run import SuiteRun
+from collector.suite_source import SuiteSource
+from collector.timers.method import ChosenMethod, default_method
+from collector.worker import Worker
+from collector.workers import Workers
+from tests.builders import make_environment
+
+GOOD = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_good.py")
+
+
+def see_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpu_count", "chosen"),
+    [(None, 0, "cpu"), (None, 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 1, "cuda"), ("cuda:1", 2, "cuda:1")],
+)
+def test_a_device_is_the_one_asked_for_or_else_a_gpu_where_there_is_one(
+    asked: str | None, gpu_count: int, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see_gpus(monkeypatch, gpu_count)
+    assert choose_device(asked) == chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpu_count", "said"),
+    [
+        ("foo", 1, "--device foo: kernels run on cpu or cuda; left out: a GPU where there is one"),
+        ("cuda:x", 1, "--device cuda:x: kernels run on cpu or cuda; left out: a GPU where there is one"),
+        ("cuda:2", 2, "--device cuda:2: torch sees 2 GPUs here, the last one is cuda:1"),
+    ],
+)
+def test_a_device_that_is_not_there_is_answered_with_those_that_are(
+    asked: str, gpu_count: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see_gpus(monkeypatch, gpu_count)
+    with pytest.raises(CollectorError) as refused:
+        choose_device(asked)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(("cuda", "why"), [(None, "for CPUs alone"), ("13.0", "no driver")])
+def test_without_a_gpu_it_is_said_why_there_is_none_and_how_to_measure_without(
+    cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see_gpus(monkeypatch, 0)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.version, "hip", None)
+    with pytest.raises(CollectorError, match=f"^--device cuda: torch sees no GPU here .*{why}.*; --device cpu"):
+        choose_device("cuda")
+
+
+@pytest.mark.usefixtures("forked_nurseries")
+def test_a_worker_is_not_asked_for_anything_on_a_device_that_is_not_there() -> None:
+    with Nursery() as nursery, Worker(nursery, GOOD, device="foo") as worker:
+        with pytest.raises(SuiteError, match=r"^--device foo: kernels run on cpu or cuda") as refused:
+            worker.start()
+        assert "\n" not in str(refused.value)
+
+
+class Failing(Workers):
+    """Workers that do jobs in turn and fail at the last one, as torch does: with several lines."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self._replies = list(replies)
+
+    def request(self, job: Job, *, timeout_s: float, rank_count: int = 1) -> Reply:
+        del job, timeout_s, rank_count
+        return self._replies.pop(0)
+
+
+BROKEN = Reply(
+    failure=Failure(outcome=Outcome.CRASHED, message="AcceleratorError: unknown error\nIt may be\nasynchronous")
+)
+DESCRIBED = Reply(environment=make_environment())
+CHOSEN = Reply(timing=TimingChoice(chosen=ChosenMethod(default_method("cuda"))))
+
+
+@pytest.mark.parametrize(
+    ("replies", "what"),
+    [
+        ([BROKEN], "the machine cannot be described"),
+        ([DESCRIBED, BROKEN], "no timer can be chosen"),
+        ([DESCRIBED, CHOSEN, BROKEN], "the ceilings cannot be measured"),
+    ],
+)
+def test_a_machine_that_fails_before_anything_is_measured_is_told_in_one_line_with_the_way_out(
+    replies: list[Reply], what: str
+) -> None:
+    run = SuiteRun(GOOD, RunPlan(device="cuda"))
+    with pytest.raises(CollectorError) as refused:
+        run.describe_machine(Failing(*replies))
+    said = str(refused.value)
+    assert said.startswith(f"{what}: AcceleratorError: unknown error; see whether the GPU works")
+    assert said.endswith("--device cpu")
+    assert "\n" not in said
+
+
+def test_on_a_cpu_nobody_is_told_to_measure_without_the_gpu() -> None:
+    with pytest.raises(CollectorError) as refused:
+        SuiteRun(GOOD, RunPlan(device="cpu")).describe_machine(Failing(BROKEN))
+    assert "GPU" not in str(refused.value)

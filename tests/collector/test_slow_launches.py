@@ -1,0 +1,76 @@
+"""Kernels so slow that a block has no room for its usual samples, on a clock that only launches move."""
+
+import pytest
+
+from collector.case_timing import explained
+from collector.part import Outcome
+from collector.protocol import Failure
+from collector.run_plan import RunPlan
+from collector.sampling import EFFORTS, Preset
+from collector.timing import TimedLaunches, relative_width_of_median, sample_launches
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, launch_s: float, preset: Preset) -> tuple[TimedLaunches, float]:
+    """A block of launches that take turns to last so long and a fifth longer, and the seconds of all of them."""
+    now_ns, count = 0, 0
+
+    def launch() -> None:
+        nonlocal now_ns, count
+        count += 1
+        now_ns += int(launch_s * 1e9 * (1.2 if count % 2 else 1.0))
+
+    for module in ("timers.cpu", "timing"):
+        monkeypatch.setattr(f"collector.{module}.perf_counter_ns", lambda: now_ns)
+    return sample_launches(launch, EFFORTS[preset].sampling), now_ns / 1e9
+
+
+@pytest.mark.parametrize("preset", Preset)
+def test_a_slow_kernel_has_as_many_samples_as_an_interval_takes_and_is_done_in_time(
+    preset: Preset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block, spent_s = timed(monkeypatch, 4.5, preset)
+
+    assert len(block.samples_ns) == 6
+    assert 0 < relative_width_of_median(block.samples_ns) < 1
+    assert block.block.stopped_by == "budget"
+    assert spent_s < RunPlan(sampling=EFFORTS[preset].sampling).block_timeout_s
+
+
+@pytest.mark.parametrize("preset", [Preset.QUICK, Preset.GATE])
+def test_a_block_of_a_noisy_kernel_ends_with_its_time_whatever_samples_it_would_like(
+    preset: Preset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block, spent_s = timed(monkeypatch, 1.0, preset)
+
+    assert 6 < len(block.samples_ns) < EFFORTS[preset].sampling.min_samples
+    assert spent_s <= 15 + 1.2 + max(3 * 1.2, EFFORTS[preset].sampling.warmup_ms / 1e3 + 1.2)
+
+
+@pytest.mark.parametrize("preset", Preset)
+@pytest.mark.parametrize("launch_timeout_s", [0.5, 10.0, 60.0])
+def test_a_block_may_last_as_long_as_launches_of_the_longest_time_need(preset: Preset, launch_timeout_s: float) -> None:
+    plan = RunPlan(sampling=EFFORTS[preset].sampling, launch_timeout_s=launch_timeout_s)
+    sampling = plan.sampling
+    # compiling it, two for its memory, then a warm-up and samples of which the last begins just before their end
+    launches_s = launch_timeout_s * (1 + 2 + 1 + 1) + (sampling.warmup_ms + sampling.budget_ms) / 1e3
+
+    assert plan.block_timeout_s >= plan.preparation_timeout_s + max(launches_s, 13 * launch_timeout_s)
+
+
+def test_what_is_not_done_in_time_says_what_the_limit_is_made_of_and_the_way_out() -> None:
+    plan = RunPlan(sampling=EFFORTS[Preset.GATE].sampling, launch_timeout_s=5)
+    failure = explained(Failure(outcome=Outcome.TIMED_OUT, message="not done after 208 s"), plan)
+
+    assert failure is not None
+    assert plan.block_timeout_s == 208
+    assert failure.message == (
+        "not done after 208 s: a block has 120 s to prepare, 3 s to warm up, 15 s of samples and 14 launches of 5 s "
+        "each; a kernel that is slower and does not hang takes a larger --launch-timeout"
+    )
+
+
+def test_another_failure_is_told_as_it_is() -> None:
+    crashed = Failure(outcome=Outcome.CRASHED, message="the process ended: killed by SIGKILL")
+
+    assert explained(crashed, RunPlan()) is crashed
+    assert explained(None, RunPlan()) is None

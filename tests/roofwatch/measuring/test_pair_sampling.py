@@ -1,0 +1,56 @@
+"""How the commands that measure pairs sample: as they are told, and as ever where they are told nothing."""
+
+import pytest
+from typer.testing import CliRunner
+
+from collector.sampling import EFFORTS, Preset
+from roofwatch.cli import app
+from roofwatch.measuring.pairing import PairPlan
+from tests.roofwatch.command import SUITES
+
+PAIRS = [["ab", str(SUITES / "bench_good.py"), "--base", "HEAD"], ["calibrate", str(SUITES / "bench_good.py")]]
+
+
+class MeasuredNothingError(Exception):
+    pass
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[PairPlan]:
+    """What commands would have measured, which they do not."""
+    plans: list[PairPlan] = []
+
+    def measure(plan: PairPlan, *_: object, **__: object) -> None:
+        plans.append(plan)
+        raise MeasuredNothingError
+
+    monkeypatch.setattr("roofwatch.measuring.pairing.measure_revisions", measure)
+    return plans
+
+
+def run(*words: str) -> None:
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, MeasuredNothingError), done.output
+
+
+@pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
+def test_left_out_a_pair_is_sampled_as_a_survey_with_eight_blocks_on_each_side(
+    words: list[str], asked: list[PairPlan]
+) -> None:
+    run(*words)
+    plan = asked[0].plan
+    assert (plan.sampling, plan.block_count) == (EFFORTS[Preset.SURVEY].sampling, 8)
+    assert (plan.unfit_device, plan.launch_timeout_s) == (None, 10)
+
+
+@pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
+def test_what_is_to_be_confirmed_is_sampled_as_the_gate_and_refused_on_an_unfit_device(
+    words: list[str], asked: list[PairPlan]
+) -> None:
+    run(*words, "--preset", "gate")
+    run(*words, "--preset", "quick")
+    run(*words, "--preset", "gate", "--unfit-device", "warn", "--blocks", "12", "--launch-timeout", "60")
+    gate, quick, warned = (each.plan for each in asked)
+    assert (gate.sampling, gate.block_count, gate.unfit_device) == (EFFORTS[Preset.GATE].sampling, 10, "refuse")
+    assert (quick.sampling, quick.block_count, quick.unfit_device) == (EFFORTS[Preset.QUICK].sampling, 8, None)
+    assert (warned.block_count, warned.unfit_device, warned.launch_timeout_s) == (12, "warn", 60)
