@@ -13,7 +13,7 @@ from ci.counters import CounterMove, rank_moves
 from ci.diagnosis.limit_moves import LimitMove, limit_moves
 from ci.error_moves import ErrorMove, find_error_moves
 from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
-from ci.pairs.comparable import Timing, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
+from ci.pairs.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
 from ci.pairs.looks import error_rate_at
 from ci.pairs.noise_floor import NoiseFloor
 from ci.reason import Reason
@@ -309,8 +309,8 @@ def _judge_times(
     )
 
 
-def _timing(one: Measurement) -> Timing:
-    return Timing(one.timer, one.cache, one.launches_per_sample, len(one.blocks))
+def _timing(one: Measurement) -> BlockTiming:
+    return BlockTiming(one.timer, one.cache, one.launches_per_sample, len(one.blocks))
 
 
 def _settle_family(

@@ -173,9 +173,7 @@ def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: str | 
 
 def _timing(case: MeasuredCase | None) -> Timing | None:
     """How it was timed; None where it was not."""
-    if case is None or case.launches_per_sample is None:
-        return None
-    return Timing(case.timer, case.cache, case.launches_per_sample, case.block_count)
+    return None if case is None or case.median_ns is None else Timing(case.timer, case.cache)
 
 
 def changed_facts(before: StaticRow | None, now: StaticRow) -> str:

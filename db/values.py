@@ -313,10 +313,6 @@ class MeasuredCase:
     timer: str
     cache: str
     """State of the cache before each sample."""
-    block_count: int
-    """Blocks of samples behind the time; 0 where there is none."""
-    launches_per_sample: int | None
-    """None where there is no sample."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ _TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version
 @dataclass(frozen=True, order=True)
 class ComparabilityClass:
     """What two runs must share for their times to compare. What is of each measurement must be equal too: its
-    `Timing`.
+    `BlockTiming`.
     """
 
     runner_class: str
@@ -83,11 +83,17 @@ class Timing:
     timer: str
     cache: str
     """State of the cache before each sample."""
+
+
+@dataclass(frozen=True)
+class BlockTiming(Timing):
+    """How the samples of its blocks were taken."""
+
     launches_per_sample: int
     block_count: int
 
 
-def refuse_timing(base: Timing, head: Timing) -> Remark | None:
+def refuse_timing(base: BlockTiming, head: BlockTiming) -> Remark | None:
     """Why the two times of one case are not compared block by block; None where they may be."""
     return _remark_on(
         [

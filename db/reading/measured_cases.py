@@ -37,11 +37,9 @@ class RunPlace(NamedTuple):
     number: int
     measured_on: date
     series_ids: Sequence[int]
-    launch_counts: Sequence[int]
-    """Of each series."""
 
 
-PLACE = (RunRow.number, RunRow.measured_on, RunRow.series_ids, RunRow.launch_counts)
+PLACE = (RunRow.number, RunRow.measured_on, RunRow.series_ids)
 """The columns that a `RunPlace` is made of."""
 
 
@@ -81,11 +79,10 @@ def _cases_of_run(
     outcomes = {(case_row_id, implementation): Outcome(outcome) for case_row_id, implementation, outcome in checks}
     worst = {(case_row_id, implementation): rmse_ratio for case_row_id, implementation, rmse_ratio in errors}
     cases = []
-    for series_id, launch_count in zip(place.series_ids, place.launch_counts, strict=True):
+    for series_id in place.series_ids:
         case_row_id, implementation, case_id, kernel, shape, timer, cache, *more = subject_of[series_id]
         dtype, direction, family, flop_count, memory_bytes = more
-        outcome, message, median_ns, low_ns, high_ns, *counts, is_memory_bound, utilisation = value_of[series_id]
-        sample_count, block_count = (count or 0 for count in counts)
+        outcome, message, median_ns, low_ns, high_ns, sample_count, is_memory_bound, utilisation = value_of[series_id]
         cases.append(
             MeasuredCase(
                 case_id=case_id,
@@ -102,15 +99,13 @@ def _cases_of_run(
                 median_ns=median_ns,
                 low_ns=low_ns,
                 high_ns=high_ns,
-                sample_count=sample_count,
+                sample_count=sample_count or 0,
                 bound=bound_of(is_memory_bound=is_memory_bound),
                 utilisation=utilisation,
                 rmse_ratio=worst.get((case_row_id, implementation)),
                 accuracy_outcome=outcomes.get((case_row_id, implementation)),
                 timer=timer,
                 cache=cache,
-                block_count=block_count,
-                launches_per_sample=launch_count // sample_count if sample_count else None,
             )
         )
     return tuple(cases)
@@ -153,7 +148,6 @@ def _measured(place: RunPlace) -> Select[*tuple[Any, ...]]:
         table.q1_ns.label("low_ns"),
         table.q3_ns.label("high_ns"),
         table.sample_count,
-        table.block_count,
         table.is_memory_bound,
         table.utilisation,
     ).where(table.measured_on == place.measured_on, table.run_number == place.number)

@@ -63,8 +63,6 @@ def make_measured_case(case_id: str = CASE_ID, **fields: Any) -> MeasuredCase:
         "accuracy_outcome": Outcome.OK,
         "timer": "cupti",
         "cache": "hot",
-        "block_count": 8,
-        "launches_per_sample": 1,
     }
     return MeasuredCase(**defaults | fields)
 

@@ -158,7 +158,7 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
     record = make_record(
         measurements=[
             make_measurement(backward, outcome=Outcome.TIMED_OUT, message="60 s"),
-            make_measurement(median_ns=10_000, launches_per_sample=8),
+            make_measurement(median_ns=10_000),
         ],
         accuracies=[
             make_accuracy(
@@ -209,8 +209,6 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
         accuracy_outcome=Outcome.OK,
         timer="perf_counter",
         cache="hot",
-        block_count=2,
-        launches_per_sample=8,
     )
     assert [row.target for row in detail.static_rows] == ["sm_90", "gfx942"]
     assert detail.static_rows[0] == StaticRow(
