@@ -28,6 +28,10 @@ from db.values import MeasuredCase
 Rows = Sequence[tuple[Any, ...]]
 
 
+_BETWEEN = "\x1f"
+"""Unit separator: of the words between which it stands all but the first are ours."""
+
+
 class RunPlace(NamedTuple):
     """Where the results of a run are, and of what they are.
 
@@ -62,8 +66,8 @@ def queries_of_cases(places: Sequence[RunPlace]) -> dict[str, Select[*tuple[Any,
 def measured_cases(places: Sequence[RunPlace], rows: Mapping[str, Rows]) -> list[tuple[MeasuredCase, ...]]:
     """Those of each run, in the order of its record; `rows` are those of `queries_of_cases`, by name."""
     subject_of = {
-        series_id: (case_row_id, implementation, case_id, kernel, orjson.loads(shape), *more)
-        for series_id, case_row_id, implementation, case_id, kernel, shape, *more in rows["subjects"]
+        series_id: (case_row_id, implementation, case_id, kernel, orjson.loads(shape), said.rsplit(_BETWEEN, 3), *more)
+        for series_id, case_row_id, implementation, case_id, kernel, shape, said, *more in rows["subjects"]
     }
     return [
         _cases_of_run(place, subject_of, rows[f"measured_{at}"], rows[f"checks_{at}"], rows[f"errors_{at}"])
@@ -80,8 +84,10 @@ def _cases_of_run(
     worst = {(case_row_id, implementation): rmse_ratio for case_row_id, implementation, rmse_ratio in errors}
     cases = []
     for series_id in place.series_ids:
-        case_row_id, implementation, case_id, kernel, shape, timer, cache, *more = subject_of[series_id]
-        dtype, direction, family, flop_count, memory_bytes = more
+        case_row_id, implementation, case_id, kernel, shape, said, family, flop_count, memory_bytes = subject_of[
+            series_id
+        ]
+        dtype, direction, timer, cache = said
         outcome, message, median_ns, low_ns, high_ns, sample_count, is_memory_bound, utilisation = value_of[series_id]
         cases.append(
             MeasuredCase(
@@ -124,10 +130,8 @@ def _subjects(places: Sequence[RunPlace]) -> Select[*tuple[Any, ...]]:
             CaseRow.name,
             CaseRow.kernel,
             cast(CaseRow.shape, Text).label("shape"),
-            SeriesRow.timer,
-            SeriesRow.cache,
-            CaseRow.dtype,
-            CaseRow.direction,
+            # in one column: each more is one more of every row of all queries that are asked together
+            func.concat_ws(_BETWEEN, CaseRow.dtype, CaseRow.direction, SeriesRow.timer, SeriesRow.cache, type_=Text),
             CaseVersionRow.family,
             CaseVersionRow.flop_count,
             CaseVersionRow.memory_bytes,
