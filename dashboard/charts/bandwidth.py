@@ -12,6 +12,7 @@ from collector.case_record import CaseRecord
 from collector.machine import Ceiling
 from collector.measurement import Measurement
 from collector.metrics import Metric, metric
+from dashboard.charts.measured_hover import measured_hover
 from dashboard.charts.style import GREY, axis_title, room_for, style_of
 from dashboard.wording import natural_order, shortened
 
@@ -80,7 +81,7 @@ def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.
             mode="markers",
             name=escape(name),
             marker={"color": colour, "symbol": symbol, "size": 11, "line": {"color": GREY, "width": 1}},
-            hovertext=[_hover(one) for one in own],
+            hovertext=[measured_hover(one.case, one.measurement, one.rate.format(one.bytes_per_s)) for one in own],
             hoverinfo="text",
         )
     figure.update_layout(
@@ -97,18 +98,6 @@ def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.
 
 def _name(one: Moved) -> str:
     return escape(shortened(one.case.case_id))
-
-
-def _hover(one: Moved) -> str:
-    measurement = one.measurement
-    assert measurement.median_ns is not None
-    lines = [
-        f"<b>{escape(one.case.case_id)}</b> {escape(measurement.implementation)}",
-        f"{one.rate.format(one.bytes_per_s)} in {metric('median_ns').format(measurement.median_ns)}",
-    ]
-    if measurement.utilisation is not None:
-        lines.append(f"{metric('utilisation').format(measurement.utilisation)} of the {measurement.bound} roof")
-    return "<br>".join(lines)
 
 
 def _add_ceilings(figure: go.Figure, ceilings: Sequence[Ceiling], rows: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from collector.case_record import CaseRecord
 from collector.machine import Ceiling
 from collector.measurement import Measurement
 from collector.metrics import metric
+from dashboard.charts.measured_hover import measured_hover
 from dashboard.charts.style import GREY, axis_title, commit_lines, room_for, style_of
 from db.values import Series
 
@@ -81,7 +82,9 @@ def roofline_figure(
             mode="markers",
             name=escape(name),
             marker={"color": colour, "symbol": symbol, "size": 12, "line": {"color": GREY, "width": 1}},
-            hovertext=[_hover(one) for one in own],
+            hovertext=[
+                measured_hover(one.case, one.measurement, metric("flop_per_s").format(one.flop_per_s)) for one in own
+            ],
             hoverinfo="text",
         )
     figure.update_layout(
@@ -113,18 +116,6 @@ def _ticks(values: Iterable[Sequence[float]]) -> dict[str, object]:
     digits = (1,) if max(every) / min(every) > _CROWDED else (1, 2, 5)
     # written out: Plotly draws the ticks of a step twice
     return {"tickmode": "array", "tickvals": [digit * 10.0**decade for decade in decades for digit in digits]}
-
-
-def _hover(one: Placed) -> str:
-    measurement = one.measurement
-    assert measurement.median_ns is not None
-    lines = [
-        f"<b>{escape(one.case.case_id)}</b> {escape(measurement.implementation)}",
-        f"{metric('flop_per_s').format(one.flop_per_s)} in {metric('median_ns').format(measurement.median_ns)}",
-    ]
-    if measurement.utilisation is not None:
-        lines.append(f"{metric('utilisation').format(measurement.utilisation)} of the {measurement.bound} roof")
-    return "<br>".join(lines)
 
 
 def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: tzinfo) -> None:

@@ -25,7 +25,7 @@ class DatabaseSource:
 
     def list_projects(self) -> Sequence[str]:
         with Session(self.engine) as session:
-            return sorted(queries.list_projects(session))  # by code point, whatever the database's language says
+            return queries.list_projects(session)
 
     def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
         with Session(self.engine) as session:
@@ -34,15 +34,15 @@ class DatabaseSource:
     def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
         pairs, dirty = question.include_pairs, question.include_dirty
         with Session(self.engine) as session:
-            keys = queries.list_series_keys(
+            wanted = queries.list_series_keys(
                 session,
                 question.project,
                 kernel=question.kernel,
                 metric=question.metric,
                 include_pairs=pairs,
                 include_dirty=dirty,
+                cases=None if question.case_id is None else {question.case_id},
             )
-            wanted = [key for key in keys if question.case_id in (None, key.case_id)]
             return queries.read_series(
                 session,
                 question.project,
@@ -56,12 +56,8 @@ class DatabaseSource:
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
         with Session(self.engine) as session:
-            found = queries.list_triaged(session, project, None if state is None else {state})
-        wanted = [(one, decided) for one, decided in found if triage in (None, decided.state)]
-        return [
-            TriagedRegression(str(decided.regression_id), one, decided)
-            for one, decided in sorted(wanted, key=lambda each: each[0].place)
-        ]
+            found = queries.list_triaged(session, project, None if state is None else {state}, triage=triage)
+        return [TriagedRegression(str(decided.regression_id), one, decided) for one, decided in found]
 
     def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
         with Session(self.engine) as session:

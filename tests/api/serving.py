@@ -6,13 +6,31 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import uvicorn
 from sqlalchemy import Engine
 
 from api.limits import Limits
 from api.serve import configure
+from db.access.tokens import create_token
+from db.access.values import Scope
 from tests.api.conftest import make_app
+from tests.builders import PROJECT
+
+
+def token_of_today(store: Engine, scope: Scope) -> str:
+    """What lets in whoever asks a server by the real clock."""
+    made = create_token(
+        store,
+        name="of a test",
+        project=PROJECT,
+        scopes=(scope,),
+        now=datetime.now(UTC),
+        validity=timedelta(days=1),
+        actor="test",
+    )
+    return made.text
 
 
 @contextmanager

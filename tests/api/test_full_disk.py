@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from sqlalchemy.orm import Session
 from collector.keeping.sending import HttpSender
 from collector.keeping.spool import Backoff, Spool
 from collector.record import RunRecord
-from db.access.tokens import create_token
 from db.access.values import Scope
 from db.errors import FullDiskError, StoreError
 from db.keeping.verify import verify_store
@@ -28,7 +26,7 @@ from db.queries import list_runs
 from db.server.migrate import upgrade
 from db.server.session import open_server, open_store
 from db.storing.ingest import ingest_record
-from tests.api.serving import served
+from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_blocks, make_measurement, make_record
 from tests.servers import Server, make_server
 
@@ -105,19 +103,6 @@ def numbered(number: int) -> RunRecord:
     return make_record(number, measurements=[make_measurement(blocks=make_blocks(1_000.0 + n for n in range(2_000)))])
 
 
-def token_of(store: Engine) -> str:
-    made = create_token(
-        store,
-        name="of a test",
-        project=PROJECT,
-        scopes=(Scope.INGEST,),
-        now=datetime.now(UTC),
-        validity=timedelta(days=1),
-        actor="t",
-    )
-    return made.text
-
-
 def asked(url: str) -> tuple[int, dict[str, Any]]:
     try:
         with urllib.request.urlopen(url) as response:  # noqa: S310  our own address
@@ -134,7 +119,7 @@ def test_what_finds_no_room_stays_in_the_spool_and_arrives_once_there_is_some(
     spool = Spool(tmp_path / "spool")
     with open_store(url_of(server)) as store, served(store) as (host, port):
         url = f"http://{host}:{port}"
-        sender = HttpSender(url, token_of(store))
+        sender = HttpSender(url, token_of_today(store, Scope.INGEST))
         spool.submit(first)
         spool.deliver(sender, backoff=ONCE)
         ready_before = asked(f"{url}/readyz")
@@ -178,7 +163,7 @@ def test_a_log_without_room_ends_postgres_and_what_was_not_acknowledged_arrives_
     first, second = numbered(4), numbered(5)
     spool = Spool(tmp_path / "spool")
     with open_store(url_of(server)) as store, served(store) as (host, port):
-        sender = HttpSender(f"http://{host}:{port}", token_of(store))
+        sender = HttpSender(f"http://{host}:{port}", token_of_today(store, Scope.INGEST))
         spool.submit(first)
         spool.deliver(sender, backoff=ONCE)
         with store.connect() as connection:

@@ -118,8 +118,6 @@ def _refuse(_project: str | None) -> Facets:
 def test_a_view_asks_six_times_at_most(
     statements: list[str], monkeypatch: pytest.MonkeyPatch, view: str, asked: dict[str, str | list[str]], seen: str
 ) -> None:
-    # every series has a window to choose
-    monkeypatch.setattr("dashboard.views.trends._WINDOWS", ("3", "100", "all"))
     app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=60)
     with monkeypatch.context() as patched:
         patched.setattr(data, "read_facets", _refuse)

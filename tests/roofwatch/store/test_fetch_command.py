@@ -1,6 +1,6 @@
 """`roofwatch fetch` as a job without a database runs it."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,11 +8,10 @@ from sqlalchemy import Engine
 
 from collector.errors import SpoolError
 from collector.record import RunRecord
-from db.access.tokens import create_token
 from db.access.values import Scope
 from db.storing.ingest import ingest_record
 from roofwatch.store.fetching import fetch_records
-from tests.api.serving import served
+from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_commit, make_record, sha_of
 from tests.roofwatch.command import roofwatch
 
@@ -24,15 +23,7 @@ def test_a_job_without_a_database_gets_what_was_measured_last_of_each_commit(
     for record in (make_record(1, started_at=base.started_at - timedelta(hours=1)), base, head):
         ingest_record(store, record)
     ingest_record(store, make_record(commit=make_commit(1, is_dirty=True), started_at=head.started_at))
-    token = create_token(
-        store,
-        name="of a job",
-        project=PROJECT,
-        scopes=(Scope.READ,),
-        now=datetime.now(UTC),
-        validity=timedelta(days=1),
-        actor="t",
-    ).text
+    token = token_of_today(store, Scope.READ)
     monkeypatch.setenv("ROOFWATCH_TOKEN", token)
     with served(store) as (host, port):
         url = f"http://{host}:{port}"

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -15,7 +14,6 @@ from collector.errors import RecordError, SpoolError
 from collector.keeping.http_line import HttpLine
 from collector.part import Outcome
 from collector.record import RunRecord
-from db.access.tokens import create_token
 from db.access.values import Scope, TriageState
 from db.errors import StoreError
 from db.judged.judgements import replace_regressions
@@ -31,7 +29,7 @@ from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
 from roofwatch.store.sides import read_sides
 from roofwatch.store.source import SeriesQuestion, Source, check_project
-from tests.api.serving import served
+from tests.api.serving import served, token_of_today
 from tests.builders import (
     CASE_ID,
     PROJECT,
@@ -77,16 +75,7 @@ def filled(store: Engine) -> Filled:
     replace_regressions(store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)])
     decided = regression_id(make_regression(2))
     set_triage(store, PROJECT, decided, TriageState.EXPECTED, person="Example Engineer", reason="agreed", actor="test")
-    token = create_token(
-        store,
-        name="of a job",
-        project=PROJECT,
-        scopes=(Scope.READ,),
-        now=datetime.now(UTC),
-        validity=timedelta(days=1),
-        actor="test",
-    )
-    return Filled(store, token.text, pair, aside)
+    return Filled(store, token_of_today(store, Scope.READ), pair, aside)
 
 
 QUESTIONS: dict[str, Callable[[Source], object]] = {
