@@ -147,8 +147,6 @@ def make_measured(value: float = 0.5, kernel: str = "rms_norm", **fields: Any) -
         "accuracy_outcome": Outcome.OK,
         "timer": "cupti",
         "cache": "hot",
-        "block_count": 2,
-        "launches_per_sample": 1,
     }
     return MeasuredCase(**defaults | fields)
 
