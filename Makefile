@@ -40,9 +40,11 @@ demo: $(STAMP) ## Measure sixteen commits, find the four that changed something,
 test: $(STAMP) ## Run every test that needs no GPU (WORKERS: so many at once)
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS)
 
+# pytest goes where it can be brought along to a machine without network, and changes nothing else of that machine
 test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with pytest alone
-	@$(GPU_PYTHON) -c 'import pytest' 2>/dev/null || $(GPU_PYTHON) -m pip install --quiet pytest
-	@$(GPU_PYTHON) -m pytest -m gpu -o addopts=
+	@$(GPU_PYTHON) -c 'import pytest' 2>/dev/null || test -d build/pytest || \
+	  $(GPU_PYTHON) -m pip install --quiet --disable-pip-version-check --target build/pytest pytest
+	@PYTHONPATH=$${PYTHONPATH:+$$PYTHONPATH:}build/pytest $(GPU_PYTHON) -m pytest -m gpu -o addopts=
 
 gpu-records: ## Records of real runs on this machine's GPU into examples/, and how far its timers and two runs agree
 	@PYTHONPATH=. $(GPU_PYTHON) bench/gpu_records.py examples

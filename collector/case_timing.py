@@ -15,7 +15,6 @@ from collector.measurement import Autotuning, Block, CacheState, Measurement, Me
 from collector.part import Outcome
 from collector.protocol import Failure, TimedBlock
 from collector.roofline import INVALID_ABOVE, position
-from collector.run_plan import RunPlan
 from collector.selection import Subject
 
 
@@ -69,13 +68,6 @@ class CaseTiming:
 
 
 _ADAPTER = TypeAdapter(CaseTiming)
-
-
-def explained(failure: Failure | None, plan: RunPlan) -> Failure | None:
-    """Why a block failed; one that is not done in time says which limit it met, and the way out."""
-    if failure is None or failure.outcome is not Outcome.TIMED_OUT:
-        return failure
-    return failure.model_copy(update={"message": f"{failure.message}: {plan.block_timeout_in_words}"})
 
 
 def under_the_roof(

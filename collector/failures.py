@@ -8,6 +8,7 @@ from collector.checking.evaluation import IncorrectResultError
 from collector.errors import ToolchainError
 from collector.part import Outcome
 from collector.protocol import Failure
+from collector.timers.cuda_graph import FailedCaptureError
 
 _MAX_MESSAGE = 2_000
 
@@ -26,7 +27,7 @@ _COMPILE_ERROR_TYPES = (
 def failure_of(error: BaseException) -> Failure:
     """Classify what an implementation, its compiler or its inputs raised."""
     message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
-    return Failure(outcome=_outcome_of(error), message=message)
+    return Failure(outcome=_outcome_of(error), message=message, spoils_process=isinstance(error, FailedCaptureError))
 
 
 def _outcome_of(error: BaseException) -> Outcome:

@@ -216,6 +216,8 @@ class Failure(_Message):
 
     outcome: Outcome
     message: str
+    spoils_process: bool = False
+    """Whatever the outcome: what the process has of the device serves no other job any more."""
 
 
 class MeasuredCeiling(_Message):

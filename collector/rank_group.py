@@ -14,7 +14,7 @@ from collector.checking.check_report import CheckReport
 from collector.part import Outcome
 from collector.protocol import Failure, Job, RankPlace, Reply
 from collector.results import Accuracy
-from collector.worker import Worker
+from collector.worker import Worker, has_spoilt
 
 _GRACE_S = 2.0
 """What the others may still take when one has failed: they may have failed too, or wait for it in vain."""
@@ -171,8 +171,10 @@ def _is_bad(reply: Reply) -> bool:
 
 
 def _leaves_in_step(reply: Reply) -> bool:
-    """Whether a rank stands where the others do: one that found that it cannot do the job has not begun it."""
-    return _outcome(reply) in {Outcome.OK, Outcome.UNSUPPORTED}
+    """Whether a rank stands where the others do, and may go on: one that found that it cannot do the job has not begun
+    it.
+    """
+    return _outcome(reply) in {Outcome.OK, Outcome.UNSUPPORTED} and not has_spoilt(reply)
 
 
 def _ranks(numbers: list[int]) -> str:

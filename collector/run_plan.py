@@ -41,8 +41,10 @@ class RunPlan:
             leaves it to the blocks to tell.
         checks_at_once: Side by side on a CPU; None takes one for each core.
         cases: Shell patterns of case ids, in place of tags.
-        launch_timeout_s: The longest that one launch of a healthy kernel may take.
+        check_timeout_s: The longest that one check may take, with compiling, autotuning and the reference.
+        compile_timeout_s: The longest that one case and implementation may take to compile for all targets.
         preparation_timeout_s: What a block has before its first launch: inputs, compiling, autotuning.
+        launch_timeout_s: The longest that one launch of a healthy kernel may take.
     """
 
     kernels: tuple[str, ...] = ("*",)
@@ -82,5 +84,6 @@ class RunPlan:
         return (
             f"a block has {self.preparation_timeout_s:g} s to prepare, {warmup_s:g} s to warm up, {budget_s:g} s of "
             f"samples and {_LAUNCHES_BESIDE_SAMPLING} launches of {self.launch_timeout_s:g} s each; a kernel that is "
-            "slower and does not hang takes a larger --launch-timeout"
+            "slower and does not hang takes a larger --launch-timeout, and one that is tuned for longer a larger "
+            "--preparation-timeout"
         )

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from collector.part import Outcome
 from collector.protocol import Failure, Job, Reply
-from collector.worker import POISONING, Worker
+from collector.worker import Worker, has_spoilt
 
 
 class Task(Protocol):
@@ -66,7 +66,7 @@ def done_side_by_side(
                 reply = Reply(failure=Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s"))
             else:
                 reply = worker.collect(timeout_s=timeout_s)
-            if reply.failure is not None and reply.failure.outcome in POISONING:
+            if has_spoilt(reply):
                 worker.stop()
             yield task, reply, worker
             if waiting:

@@ -10,7 +10,7 @@ from typing import Any
 
 from collector.case_check import CaseCheck
 from collector.case_record import CaseRecord
-from collector.case_timing import CaseTiming, explained, under_the_roof
+from collector.case_timing import CaseTiming, under_the_roof
 from collector.device.device_watch import DeviceWatch
 from collector.device.join import Window
 from collector.device_state import DeviceState, Telemetry
@@ -41,6 +41,7 @@ from collector.run_plan import RunPlan
 from collector.selection import Selection, Subject
 from collector.spent_time import Activity, SpentTime
 from collector.suite_source import SuiteSource
+from collector.time_out import check_limit, explained
 from collector.timers.method import ChosenMethod
 from collector.workers import Workers
 from roofwatch import __version__
@@ -284,7 +285,7 @@ class SuiteRun:
             self.spent.was_in_truth(Activity.WARM_UP, reply.block.warm_up_ns, counted_as=Activity.OVERHEAD)
             self.spent.was_in_truth(Activity.TIMING, reply.block.timed_ns, counted_as=Activity.OVERHEAD)
         else:
-            timing.failure = explained(reply.failure, self.plan)
+            timing.failure = explained(reply.failure, self.plan.block_timeout_in_words)
         self._keep_step(subject, timing, block)
 
     def _watched(self, taken: TimedBlock) -> TimedBlock:
@@ -345,9 +346,8 @@ class SuiteRun:
                 self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
             if entry.accuracy is not None:
                 self._accuracies[Subject(entry.accuracy.case_id, entry.accuracy.implementation)] = entry.accuracy
-            if entry.compiled is not None:
-                subject = Subject(entry.compiled.case_id, entry.compiled.implementation)
-                self._static_facts[subject] = entry.compiled.static_facts
+            if (compiled := entry.compiled) is not None:
+                self._static_facts[Subject(compiled.case_id, compiled.implementation)] = compiled.static_facts
             if entry.timed is not None:
                 subject = Subject(entry.timed.case_id, entry.timed.implementation)
                 self._timings[subject] = self._timing(subject).after(entry.timed)
@@ -369,13 +369,13 @@ class SuiteRun:
     def _accuracy_of(self, subject: Subject, reply: Reply) -> Accuracy:
         if reply.accuracy is not None:
             return reply.accuracy
-        assert reply.failure is not None
+        failure = explained(reply.failure, check_limit(self.plan.check_timeout_s))
+        assert failure is not None
         return Accuracy(
-            case_id=subject.case_id,
-            implementation=subject.implementation,
+            **subject.named,
             executor="device" if self._runs_on_device(subject) else "interpreter",
-            outcome=reply.failure.outcome,
-            message=reply.failure.message,
+            outcome=failure.outcome,
+            message=failure.message,
         )
 
     def _measurement(self, subject: Subject) -> Measurement:

@@ -24,8 +24,14 @@ _START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 5.0
 _MAX_REPLY_BYTES = 256 * 2**20
 
-POISONING = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
+_POISONING = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
 """After these a process may be in any state, a GPU context for good."""
+
+
+def has_spoilt(reply: Reply) -> bool:
+    """Whether the process that replied is not to be given another job."""
+    failure = reply.failure
+    return failure is not None and (failure.outcome in _POISONING or failure.spoils_process)
 
 
 class Worker:
@@ -121,7 +127,7 @@ class Worker:
         """
         self.submit(job)
         reply = self.collect(timeout_s=timeout_s)
-        if reply.failure is not None and reply.failure.outcome in POISONING:
+        if has_spoilt(reply):
             self.stop()
         return reply
 

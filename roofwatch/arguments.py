@@ -88,6 +88,9 @@ def run_plan(
     lock_clocks: str | None = None,
     unfit_device: UnfitDevice | None = None,
     launch_timeout_s: float = RunPlan.launch_timeout_s,
+    preparation_timeout_s: float = RunPlan.preparation_timeout_s,
+    check_timeout_s: float = RunPlan.check_timeout_s,
+    compile_timeout_s: float = RunPlan.compile_timeout_s,
 ) -> RunPlan:
     """A plan from options.
 
@@ -115,4 +118,7 @@ def run_plan(
         lock_clocks=None if lock_clocks is None else parse_clock(lock_clocks),
         unfit_device=unfit_device or ("refuse" if effort.refuses_unfit_device else None),
         launch_timeout_s=launch_timeout_s,
+        preparation_timeout_s=preparation_timeout_s,
+        check_timeout_s=check_timeout_s,
+        compile_timeout_s=compile_timeout_s,
     )

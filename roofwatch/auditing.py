@@ -21,6 +21,7 @@ from collector.machine_code.virtual_environment import VirtualEnvironment, envir
 from collector.part import Outcome
 from collector.results import StaticFacts
 from collector.run import OnProgress, Progress
+from collector.run_plan import RunPlan
 from roofwatch.terminal import printable, write_text
 
 MARKER = "<!-- The rest is written by roofwatch static audit. -->"
@@ -37,12 +38,15 @@ class Selection:
     kernels: tuple[str, ...] = ()
     implementations: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    compile_timeout_s: float = RunPlan.compile_timeout_s
 
     def arguments(self) -> list[str]:
         named = [("--targets", self.targets)] if self.targets is not None else []
         named += [("--kernel", pattern) for pattern in self.kernels]
         named += [("--implementation", pattern) for pattern in self.implementations]
         named += [("--tag", tag) for tag in self.tags]
+        if self.compile_timeout_s != RunPlan.compile_timeout_s:
+            named.append(("--compile-timeout", f"{self.compile_timeout_s:g}"))
         return [*([str(self.path)] if self.path else []), *(word for name, value in named for word in (name, value))]
 
 

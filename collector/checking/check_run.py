@@ -14,6 +14,7 @@ from collector.nursery import Nursery
 from collector.protocol import CaseKind, CheckableCase, FullCheck, ImplementationInfo, KernelInfo, Mode, SuiteInfo
 from collector.run import OnProgress, Progress
 from collector.suite_source import SuiteSource
+from collector.time_out import check_limit, explained
 from collector.workers import Workers
 
 _MOMENTS = {"small", "quick"}
@@ -153,14 +154,15 @@ def _check(
     )
     if reply.fully_checked is not None:
         return reply.fully_checked.report, reply.fully_checked.layouts
-    assert reply.failure is not None
+    failure = explained(reply.failure, check_limit(timeout_s))
+    assert failure is not None
     failed = CheckReport(
         case_id=subject.case_id,
         implementation=subject.implementation,
         executor=subject.executor,
         layout=layout,
-        outcome=reply.failure.outcome,
-        message=reply.failure.message,
+        outcome=failure.outcome,
+        message=failure.message,
     )
     return failed, ()
 

@@ -107,9 +107,12 @@ class Sampler:
                 self.failure = str(error)
 
     def _run(self) -> None:
+        due_s = time.monotonic()
         while self.failure is None and not self._is_stopped.is_set():
             self.read()
-            self._is_stopped.wait(self._period_s)
+            # reading takes some of the period; what took more than one is not made up for
+            due_s = max(due_s + self._period_s, time.monotonic())
+            self._is_stopped.wait(due_s - time.monotonic())
 
     def _read(self) -> Reading:
         device = self._device

@@ -116,6 +116,15 @@ def machine_code(binary: bytes) -> bytes:
     )
 
 
+def instruction_bytes(cubin: bytes) -> bytes:
+    """The instructions of a cubin's functions, one after the other.
+
+    Raises:
+        ValueError: not a 64-bit little-endian ELF file.
+    """
+    return b"".join(section.content for section in _sections(cubin) if section.name.startswith(".text"))
+
+
 @dataclass(frozen=True)
 class _Section:
     name: str

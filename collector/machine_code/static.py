@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,8 +11,8 @@ import torch
 
 from collector.checking.evaluation import differentiable, differentiated_names, make_inputs, outputs_by_name
 from collector.machine_code.binary import machine_code
-from collector.machine_code.disassembly import sass
-from collector.machine_code.instructions import TOTAL, count_amdgcn, count_sass
+from collector.machine_code.instruction_counts import Counts, instruction_counts
+from collector.machine_code.instructions import TOTAL
 from collector.machine_code.launches import Compiled, Launch, compiling_for
 from collector.machine_code.occupancy import LIMITS, theoretical_occupancy
 from collector.machine_code.static_store import StaticStore, digest_of
@@ -45,7 +45,9 @@ def compile_case(
     for target in targets:
         reason = implementation.unsupported_targets.get(target)
         launches = [] if reason is not None else _distinct(_launches(spec, implementation, case, target, inputs))
-        facts.extend(_facts(case, implementation, target, launch) for launch in launches)
+        compiled = [launch.compiled for launch in launches if launch.compiled is not None]
+        counts = instruction_counts(compiled, target, _toolchain())
+        facts.extend(_facts(case, implementation, target, launch, counts) for launch in launches)
         if not launches:
             facts.append(
                 StaticFacts(
@@ -94,7 +96,9 @@ def _distinct(launches: list[Launch]) -> list[Launch]:
     return list(kept.values())
 
 
-def _facts(case: Case, implementation: Implementation, target: str, launch: Launch) -> StaticFacts:
+def _facts(
+    case: Case, implementation: Implementation, target: str, launch: Launch, counts: Mapping[str, Counts]
+) -> StaticFacts:
     common: dict[str, Any] = {
         "case_id": case.id,
         "implementation": implementation.name,
@@ -106,14 +110,15 @@ def _facts(case: Case, implementation: Implementation, target: str, launch: Laun
         return StaticFacts(**common, outcome=Outcome.UNSUPPORTED, message=launch.unsupported)
     if launch.compiled is None:
         return StaticFacts(**common, outcome=Outcome.COMPILE_ERROR, message=launch.error)
-    return StaticFacts(**common, outcome=Outcome.OK, **_facts_of_code(launch.compiled, target))
+    code_facts = _facts_of_code(launch.compiled, target, counts[launch.compiled.identity])
+    return StaticFacts(**common, outcome=Outcome.OK, **code_facts)
 
 
-def _facts_of_code(compiled: Compiled, target: str) -> dict[str, Any]:
+def _facts_of_code(compiled: Compiled, target: str, counts: Counts) -> dict[str, Any]:
     code = machine_code(compiled.binary)
     resources = compiled.resources()
     shared_bytes = resources.static_shared_bytes + compiled.dynamic_shared_bytes
-    instructions = _instructions(compiled)
+    instructions = dict(counts)
     facts: dict[str, Any] = {
         "toolchain": compiled.toolchain,
         "thread_count": compiled.thread_count,
@@ -142,19 +147,6 @@ def _facts_of_code(compiled: Compiled, target: str) -> dict[str, Any]:
         )
         facts |= {"theoretical_occupancy": occupancy.share, "occupancy_limits": occupancy.limited_by}
     return facts
-
-
-def _instructions(compiled: Compiled) -> dict[str, int]:
-    """Counted once for each binary: a disassembler takes longer than to look its result up."""
-    if compiled.assembly is not None:
-        return count_amdgcn(compiled.assembly)
-    key = digest_of(hashlib.sha256(compiled.binary).hexdigest(), _toolchain())
-    store = StaticStore.of_user()
-    known = store.get("instructions", key)
-    if known is None:
-        known = count_sass(sass(compiled.binary))
-        store.put("instructions", key, known)
-    return dict(known)
 
 
 def _compile_ns(compiled: Compiled) -> dict[str, int]:

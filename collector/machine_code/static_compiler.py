@@ -20,6 +20,7 @@ from collector.results import StaticFacts
 from collector.selection import Subject
 from collector.side_by_side import done_side_by_side
 from collector.suite_source import SuiteSource
+from collector.time_out import compile_limit, explained
 from collector.worker import Worker
 
 
@@ -106,7 +107,8 @@ class StaticCompiler:
         crew = self._as_many_as(min(len(missing), self._worker_count))
         for compilation, reply, _ in done_side_by_side(crew, missing, timeout_s=self._timeout_s):
             subject = compilation.subject
-            known[subject] |= self._known.learn_facts(subject, compilation.targets, reply)
+            told = reply.model_copy(update={"failure": explained(reply.failure, compile_limit(self._timeout_s))})
+            known[subject] |= self._known.learn_facts(subject, compilation.targets, told)
             yield CompiledSubject(subject, _in_order(known[subject], targets), was_known=False)
         self._store.shrink()
 

@@ -18,9 +18,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from collector.profiles.intervals import Interval, length_ns, overlap_ns, union
-from collector.profiles.times import Duration, delays, longest, nanoseconds, to_us
+from collector.profiles.times import TOP_COUNT, Duration, delays, longest, nanoseconds, to_us
 
-TOP_COUNT = 10
 _KERNEL, _MEMCPY, _MEMSET = "kernel", "memcpy", "memset"
 _KIND_OF_CATEGORY = {
     "kernel": _KERNEL,
@@ -129,11 +128,12 @@ class TraceSummary:
             if number is not None:
                 self.counters[name].append(number)
 
-    def to_dict(self, header: dict[str, Any]) -> dict[str, Any]:
+    def to_dict(self, header: dict[str, Any], *, top: int | None = TOP_COUNT) -> dict[str, Any]:
         """The summary as plain values; times in microseconds.
 
         Args:
             header: The fields of the document beside its events.
+            top: Names of kernels that are told, the longest first; None for all.
         """
         kernels = self._of(_KERNEL)
         summary: dict[str, Any] = {
@@ -145,7 +145,7 @@ class TraceSummary:
             "events_by_ph": dict(sorted(self.events_by_phase.items())),
             "complete_events_by_cat": dict(sorted(self.complete_events_by_category.items())),
             "gpu_or_runtime_events_without_usable_time": self.without_time_count,
-            "kernels": _kernel_summary(kernels),
+            "kernels": _kernel_summary(kernels, top),
             "memcpy": _transfer_summary(self._of(_MEMCPY)),
             "memset": _transfer_summary(self._of(_MEMSET)),
             "runtime_calls": {
@@ -176,7 +176,7 @@ class TraceSummary:
         }
 
 
-def _kernel_summary(kernels: Sequence[Activity]) -> dict[str, Any]:
+def _kernel_summary(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
     by_name = _by_name(kernels)
     return {
         "count": len(kernels),
@@ -190,8 +190,9 @@ def _kernel_summary(kernels: Sequence[Activity]) -> dict[str, Any]:
                 **times,
                 "first_launch": _first(by_name[times["name"]]),
                 "distinct_launch_configs": _shape_count(by_name[times["name"]]),
+                "occupancy_pct": _occupancy(by_name[times["name"]])["duration_weighted_mean_pct"],
             }
-            for times in longest(_durations(by_name))[:TOP_COUNT]
+            for times in longest(_durations(by_name))[:top]
         ],
         "occupancy": _occupancy(kernels),
     }

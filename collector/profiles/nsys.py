@@ -14,10 +14,9 @@ from typing import Any
 
 from collector.profiles.intervals import Interval, length_ns, union
 from collector.profiles.source import ProfileError
-from collector.profiles.times import Duration, delays, longest, to_us
+from collector.profiles.times import TOP_COUNT, Duration, delays, longest, to_us
 
 MAGIC = b"SQLite format 3\x00"
-TOP_COUNT = 10
 
 _LAUNCH = re.compile(r"(cuda|cu)\w*Launch\w*Kernel\w*")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu)\w*GraphLaunch\w*")
@@ -25,8 +24,12 @@ _VERSION_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
 _GPU_COLUMNS = ("id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount", "chipName")
 
 
-def read_nsys(path: Path) -> dict[str, Any] | None:
+def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
     """What the export says; None if the database is none of Nsight Systems'.
+
+    Args:
+        path: The file.
+        top: Names of kernels that are told, the longest first; None for all.
 
     Raises:
         ProfileError: the database is corrupt.
@@ -34,14 +37,14 @@ def read_nsys(path: Path) -> dict[str, Any] | None:
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         try:
-            return _summary(connection)
+            return _summary(connection, top)
         finally:
             connection.close()
     except sqlite3.DatabaseError as error:
         raise ProfileError(f"{path}: not a whole sqlite export ({error}); export it again with nsys export") from None
 
 
-def _summary(connection: sqlite3.Connection) -> dict[str, Any] | None:
+def _summary(connection: sqlite3.Connection, top: int | None) -> dict[str, Any] | None:
     connection.row_factory = sqlite3.Row
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"StringIds", "META_DATA_EXPORT"} <= tables:
@@ -59,7 +62,7 @@ def _summary(connection: sqlite3.Connection) -> dict[str, Any] | None:
             name: export[name] for name in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION") if name in export
         },
         "gpus": [_present(row, _GPU_COLUMNS) for row in rows.of("TARGET_INFO_GPU")],
-        "kernels": _kernels(kernels, names),
+        "kernels": _kernels(kernels, names, top),
         "memcpy": _transfers(copies, lambda row: kinds.get(row["copyKind"], str(row["copyKind"]))),
         "memset": _transfers(fills, lambda row: str(row["memKind"])),
         "launches": _launches(calls, kernels, names),
@@ -87,7 +90,7 @@ class _Rows:
         return count
 
 
-def _kernels(kernels: list[sqlite3.Row], names: dict[int, str]) -> dict[str, Any]:
+def _kernels(kernels: list[sqlite3.Row], names: dict[int, str], top: int | None) -> dict[str, Any]:
     by_name: dict[str, list[sqlite3.Row]] = defaultdict(list)
     for row in kernels:
         by_name[names.get(row["demangledName"], str(row["demangledName"]))].append(row)
@@ -103,7 +106,7 @@ def _kernels(kernels: list[sqlite3.Row], names: dict[int, str]) -> dict[str, Any
                 "short_name": names.get(by_name[times["name"]][0]["shortName"]),
                 "first_launch": _first_launch(by_name[times["name"]]),
             }
-            for times in longest(durations)[:TOP_COUNT]
+            for times in longest(durations)[:top]
         ],
     }
 

@@ -18,9 +18,8 @@ from typing import Any
 from collector.profiles.intervals import Interval
 from collector.profiles.nsys import busy_times
 from collector.profiles.source import ProfileError
-from collector.profiles.times import longest, to_us
+from collector.profiles.times import TOP_COUNT, longest, to_us
 
-_TOP_COUNT = 10
 _UNIT = re.compile(r"(.+?) \((ns|nsec|us|usec|ms|msec|s|sec|MB)\)")
 _SCALES = {
     **dict.fromkeys(("ns", "nsec"), 1),
@@ -45,8 +44,13 @@ _DEVICE_NUMBER = re.compile(r".*\((\d+)\)")
 Row = Mapping[str, str]
 
 
-def read_nsys_csv(content: bytes, name: str) -> dict[str, Any] | None:
+def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
     """What the reports say; None if there is none.
+
+    Args:
+        content: Of the file.
+        name: Of the file, for errors.
+        top: Names of kernels that are told, the longest first; None for all.
 
     Raises:
         ProfileError: a row cannot be read.
@@ -62,7 +66,11 @@ def read_nsys_csv(content: bytes, name: str) -> dict[str, Any] | None:
     return {
         "format": "nsys-csv",
         "reports": sorted(reports),
-        "kernels": _kernels_of_trace(trace) if trace else _kernels_of_sums(reports.get("cuda_gpu_kern_sum", ()), name),
+        "kernels": (
+            _kernels_of_trace(trace, top)
+            if trace
+            else _kernels_of_sums(reports.get("cuda_gpu_kern_sum", ()), name, top)
+        ),
         **moved,
         "launches": _launches(reports.get("cuda_api_sum", ()), name),
         "devices": _devices(trace),
@@ -131,7 +139,7 @@ def _count(cell: str, where: str) -> int:
 # --- sums
 
 
-def _kernels_of_sums(rows: Sequence[Row], where: str) -> dict[str, Any]:
+def _kernels_of_sums(rows: Sequence[Row], where: str, top: int | None) -> dict[str, Any]:
     ordered = sorted(rows, key=lambda row: (-int(row["Total Time"]), row["Name"]))
     counts = [_count(row["Instances"], where) for row in ordered]
     return {
@@ -149,7 +157,7 @@ def _kernels_of_sums(rows: Sequence[Row], where: str) -> dict[str, Any]:
                 "max_us": to_us(int(row.get("Max") or 0)),
                 "first_launch": {},
             }
-            for row, count in list(zip(ordered, counts, strict=True))[:_TOP_COUNT]
+            for row, count in list(zip(ordered, counts, strict=True))[:top]
         ],
     }
 
@@ -221,7 +229,7 @@ class _Activity:
         }
 
 
-def _kernels_of_trace(trace: Sequence[_Activity]) -> dict[str, Any]:
+def _kernels_of_trace(trace: Sequence[_Activity], top: int | None) -> dict[str, Any]:
     kernels = sorted((activity for activity in trace if activity.is_kernel), key=lambda kernel: kernel.start_ns)
     durations: dict[str, list[int]] = defaultdict(list)
     first: dict[str, _Activity] = {}
@@ -234,7 +242,7 @@ def _kernels_of_trace(trace: Sequence[_Activity]) -> dict[str, Any]:
         "sum_us": to_us(sum(kernel.duration_ns for kernel in kernels)),
         "max_us": to_us(max((kernel.duration_ns for kernel in kernels), default=0)),
         "top_by_total_time": [
-            times | {"first_launch": first[times["name"]].launch} for times in longest(durations)[:_TOP_COUNT]
+            times | {"first_launch": first[times["name"]].launch} for times in longest(durations)[:top]
         ],
     }
 

@@ -13,6 +13,7 @@ from collector.profiles.ncu_report_file import read_ncu_report
 from collector.profiles.nsys import read_nsys
 from collector.profiles.nsys_csv import read_nsys_csv
 from collector.profiles.source import ProfileError, head_of, read_bytes
+from collector.profiles.times import TOP_COUNT
 
 KNOWN = (
     "a trace of torch.profiler (Kineto, Chrome's format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, "
@@ -20,8 +21,12 @@ KNOWN = (
 )
 
 
-def read_profile(path: Path) -> dict[str, Any]:
+def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
     """What is in a profiler's file, as plain values; `format` says which it is.
+
+    Args:
+        path: The file.
+        top: Names of kernels that are told of a trace, the longest first; None for all.
 
     Raises:
         ProfileError: it cannot be read, is none of those known, or is cut short.
@@ -32,15 +37,15 @@ def read_profile(path: Path) -> dict[str, Any]:
     if head.startswith(ncu_report_file.MAGIC):
         return read_ncu_report(path)
     if head.startswith(nsys.MAGIC):
-        found = read_nsys(path)
+        found = read_nsys(path, top=top)
     else:
         content = read_bytes(path)
         trace = TraceSummary()
         header = scan_trace(content, str(path), trace.add)
         if header is None:
-            found = read_ncu_csv(content, str(path)) or read_nsys_csv(content, str(path))
+            found = read_ncu_csv(content, str(path)) or read_nsys_csv(content, str(path), top=top)
         else:
-            found = trace.to_dict(header)
+            found = trace.to_dict(header, top=top)
     if found is None:
         raise ProfileError(f"{path}: nothing that is known here; what can be read is {KNOWN}")
     return found

@@ -9,6 +9,8 @@ from typing import Any
 
 Duration = int
 """In ns."""
+TOP_COUNT = 10
+"""Names that are told unless more are asked for."""
 _EXACT_US = 2**50 / 1000
 """Below this a float tells nanoseconds apart."""
 

@@ -19,8 +19,17 @@ from roofwatch.spec import UnsupportedError
 _SHORTEST_SAMPLE_NS = 1_000_000.0
 """A replay begins some microseconds before its first kernel: half a per cent of it."""
 _MOST_LAUNCHES = 8_192
+_PREVIOUS_ERROR = "previous error during capture"
 _LAUNCHES_QUEUED_AT_ONCE = 500
 """Of a graph, in about the time that one launch takes without it."""
+
+
+class FailedCaptureError(UnsupportedError):
+    """A launch that no graph can hold. Of a capture that failed torch's allocator believes that it goes on: from then
+    on it refuses, in this process, to give anything back, and to capture anything else.
+
+    Source: CUDAGraph::capture_end, which ends the allocator's part after CUDA's, and not at all where that fails.
+    """
 
 
 class GraphStopwatch:
@@ -79,11 +88,14 @@ class GraphStopwatch:
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 for _ in range(launches):
                     self._launch()
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
-            raise UnsupportedError(
-                f"this launch cannot be captured in a CUDA graph ({str(error).splitlines()[0]}); "
+            # the end of a capture that was spoilt is refused too, and says less than what spoilt it
+            cause = (_PREVIOUS_ERROR in str(error) and error.__context__) or error
+            if isinstance(cause, torch.OutOfMemoryError):
+                raise cause from None
+            said = str(cause).splitlines() or [type(cause).__name__]
+            raise FailedCaptureError(
+                f"this launch cannot be captured in a CUDA graph ({said[0]}); "
                 f"--timer {Timer.CUPTI} or {Timer.CUDA_EVENT} can time it"
             ) from None
         graph.replay()  # the first one uploads it

@@ -9,10 +9,13 @@ import typer
 
 from roofwatch.options import (
     AsJson,
+    CheckTimeout,
+    CompileTimeout,
     DeviceName,
     ImplementationPattern,
     LaunchTimeout,
     Output,
+    PreparationTimeout,
     SuitePath,
     TargetList,
 )
@@ -41,6 +44,9 @@ def diagnose(
     targets: TargetList = None,
     device: DeviceName = None,
     launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
+    compile_timeout: CompileTimeout = 300.0,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -70,6 +76,9 @@ def diagnose(
             targets=targets,
             device=device,
             launch_timeout_s=launch_timeout,
+            preparation_timeout_s=preparation_timeout,
+            check_timeout_s=check_timeout,
+            compile_timeout_s=compile_timeout,
         )
         with progress(case) as on_progress, Nursery() as nursery:
             measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, nursery=nursery)

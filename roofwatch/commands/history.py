@@ -13,6 +13,8 @@ from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
     CacheName,
+    CheckTimeout,
+    CompileTimeout,
     DeviceName,
     Discard,
     ImplementationPattern,
@@ -20,6 +22,7 @@ from roofwatch.options import (
     KernelPattern,
     LaunchTimeout,
     LockClocks,
+    PreparationTimeout,
     PresetName,
     ProjectName,
     RecordFolder,
@@ -61,6 +64,9 @@ def bisect(
     timer: TimerName = "auto",
     cache: CacheName = None,
     lock_clocks: LockClocks = None,
+    launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
     threshold: Annotated[
         float, typer.Option(min=0.0001, max=1.0, help="Ends that differ by less than this fraction do not differ.")
     ] = 0.01,
@@ -109,6 +115,9 @@ def bisect(
             timer=timer,
             cache=cache,
             lock_clocks=lock_clocks,
+            launch_timeout_s=launch_timeout,
+            preparation_timeout_s=preparation_timeout,
+            check_timeout_s=check_timeout,
         ),
         output=output,
         search=SearchPlan(error_rate=error_rate),
@@ -163,6 +172,9 @@ def backfill(
     unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
     launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
+    compile_timeout: CompileTimeout = 300.0,
     timer: TimerName = "auto",
     cache: CacheName = None,
     max_runs: Annotated[int | None, typer.Option(min=1, help="No more runs than these.", show_default=False)] = None,
@@ -200,6 +212,9 @@ def backfill(
         lock_clocks=lock_clocks,
         unfit_device=unfit_device,
         launch_timeout_s=launch_timeout,
+        preparation_timeout_s=preparation_timeout,
+        check_timeout_s=check_timeout,
+        compile_timeout_s=compile_timeout,
     )
     name = project or suite_at(path, None).project
     with Nursery() as nursery:

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from roofwatch.commands.grammar import CommandWithJsonFile, CommandWithVersions, DefaultCommandGroup
-from roofwatch.options import AsJson, BaselineFile, ImplementationPattern, KernelPattern, SuitePath, Tags, TargetList
+from roofwatch.options import (
+    AsJson,
+    BaselineFile,
+    CompileTimeout,
+    ImplementationPattern,
+    KernelPattern,
+    SuitePath,
+    Tags,
+    TargetList,
+)
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -47,6 +56,7 @@ def static(
     tighten: Annotated[
         bool, typer.Option("--tighten", help="Write what got better into the baseline file, and drop what is gone.")
     ] = False,
+    compile_timeout: CompileTimeout = 300.0,
     cache: Annotated[
         bool, typer.Option(help="Answer from what was found out before where nothing has changed.")
     ] = True,
@@ -76,6 +86,7 @@ def static(
         usual_tag="quick",
         targets=targets,
         device="cpu",
+        compile_timeout_s=compile_timeout,
     )
     request = StaticRequest(
         path=path,
@@ -119,6 +130,7 @@ def audit(
     kernel: KernelPattern = None,
     implementation: ImplementationPattern = None,
     tag: Tags = None,
+    compile_timeout: CompileTimeout = 300.0,
     markdown: Annotated[
         Path | None, typer.Option(help="Write the report into this Markdown file too.", show_default=False)
     ] = None,
@@ -142,6 +154,7 @@ def audit(
         kernels=tuple(kernel or ()),
         implementations=tuple(implementation or ()),
         tags=tuple(tag or ()),
+        compile_timeout_s=compile_timeout,
     )
     versions = auditing.audited_versions(triton)
     with progress("audit") as on_progress:

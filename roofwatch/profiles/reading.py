@@ -11,15 +11,19 @@ from rich.text import Text
 from collector.metrics import format_bytes, format_ns
 from roofwatch.terminal import printable
 
-_MAX_ROWS = 30
 _MAX_NAME = 80
 
 
-def tables(profile: dict[str, Any]) -> Iterator[Table]:
-    """The tables of one file: which kernels took the time, what was moved, how busy each device was."""
+def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
+    """The tables of one file: which kernels took the time, what was moved, how busy each device was.
+
+    Args:
+        profile: As it was read, with so many kernels of a trace.
+        top: Kernels, and findings, that are told of a report; None for all.
+    """
     if profile["format"].startswith("ncu"):
-        yield _measured_kernels(profile)
-        findings = _findings(profile)
+        yield _measured_kernels(profile, top)
+        findings = _findings(profile, top)
         if findings.row_count:
             yield findings
         return
@@ -58,16 +62,18 @@ def _devices(profile: dict[str, Any]) -> Table:
 
 def _kernels(profile: dict[str, Any]) -> Table:
     kernels = profile["kernels"]
+    rows = kernels["top_by_total_time"]
+    # an export of Nsight Systems has none
+    has_occupancy = any(row.get("occupancy_pct") is not None for row in rows)
     table = _table(
         "kernel", "launches", "total", "share", "mean", "largest", "grid", "block", "registers", "shared",
-        title=f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in all",
+        *(("occupancy",) if has_occupancy else ()),
+        title=f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in all"
+        + _left_out(len(rows), kernels["distinct_names"]),
         left=1,
     )  # fmt: skip
-    for row in kernels["top_by_total_time"]:
+    for row in rows:
         first = row["first_launch"]
-        shared = first.get("shared_memory_bytes")
-        if shared is None and "static_shared_memory_bytes" in first:
-            shared = first["static_shared_memory_bytes"] + first["dynamic_shared_memory_bytes"]
         table.add_row(
             _name(row["name"]),
             str(row["count"]),
@@ -78,7 +84,8 @@ def _kernels(profile: dict[str, Any]) -> Table:
             _dims(first.get("grid")),
             _dims(first.get("block")),
             str(first.get("registers_per_thread", "")),
-            "" if shared is None else format_bytes(shared),
+            _shared(first, "memory_bytes"),
+            *((_percent(row["occupancy_pct"]),) if has_occupancy else ()),
         )
     return table
 
@@ -119,25 +126,34 @@ _FACT_COLUMNS = {
 }
 
 
-def _measured_kernels(profile: dict[str, Any]) -> Table:
+def _measured_kernels(profile: dict[str, Any], top: int | None) -> Table:
+    kernels = profile["kernels"][:top]
     table = _table(
-        "kernel", "grid", "block", *(title for title, _ in _FACT_COLUMNS.values()), title=profile["format"], left=1
+        "kernel",
+        "grid",
+        "block",
+        *(title for title, _ in _FACT_COLUMNS.values()),
+        "shared",
+        title=profile["format"] + _left_out(len(kernels), len(profile["kernels"])),
+        left=1,
     )
-    for kernel in profile["kernels"][:_MAX_ROWS]:
+    for kernel in kernels:
         table.add_row(
             _name(kernel["name"]),
             _dims(kernel["grid"]),
             _dims(kernel["block"]),
             *(write(kernel[fact]) if fact in kernel else "" for fact, (_, write) in _FACT_COLUMNS.items()),
+            _shared(kernel, "memory_per_block_bytes"),
         )
     return table
 
 
-def _findings(profile: dict[str, Any]) -> Table:
-    table = _table("kernel", "rule", "estimated speed-up", "finding", left=4)
+def _findings(profile: dict[str, Any], top: int | None) -> Table:
     found = [(kernel, rule) for kernel in profile["kernels"] for rule in kernel.get("findings", ())]
+    title = f"{len(found)} findings{_left_out(len(found[:top]), len(found))}"
+    table = _table("kernel", "rule", "estimated speed-up", "finding", title=title, left=4)
     found.sort(key=lambda pair: -(pair[1]["estimated_speedup_pct"] or 0))
-    for kernel, rule in found[:_MAX_ROWS]:
+    for kernel, rule in found[:top]:
         speedup = rule["estimated_speedup_pct"]
         table.add_row(
             _name(kernel["name"]),
@@ -146,6 +162,21 @@ def _findings(profile: dict[str, Any]) -> Table:
             printable(rule["message"][:400]),
         )
     return table
+
+
+def _shared(facts: dict[str, Any], what: str) -> str:
+    """Shared memory of a block, whole or in the two parts that a launch has."""
+    parts = [facts.get(f"{part}_shared_{what}") for part in ("static", "dynamic")]
+    known = [part for part in (facts.get(f"shared_{what}"), *parts) if part is not None]
+    return format_bytes(sum(known)) if known else ""
+
+
+def _left_out(shown: int, count: int) -> str:
+    return "" if shown >= count else f"; the first {shown}, --top 0 tells all"
+
+
+def _percent(percent: float | None) -> str:
+    return "" if percent is None else f"{percent:.0f} %"
 
 
 def _table(*columns: str, title: str | None = None, left: int = 0) -> Table:

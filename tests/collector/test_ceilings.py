@@ -5,6 +5,7 @@ import torch
 
 from collector.cache_copy import copy_in_rounds, whole_blocks
 from collector.ceilings import measure_ceilings
+from collector.machine_code.binary import instruction_bytes
 from collector.machine_code.disassembly import sass
 from collector.machine_code.launches import compiling_for
 
@@ -31,14 +32,14 @@ def test_a_narrow_dtype_brings_the_ceilings_of_those_that_can_hold_it() -> None:
     assert compute == ["float32", "float16", "bfloat16", "int8"]
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
-def test_the_copy_that_measures_the_l2_reads_past_the_l1_in_full_width(target: str) -> None:
-    with compiling_for(target) as launches:
+@pytest.mark.parametrize("arch", [80, 90, 100])
+def test_the_copy_that_measures_the_l2_reads_past_the_l1_in_full_width(arch: int) -> None:
+    with compiling_for(f"sm_{arch}") as launches:
         source = torch.empty(whole_blocks(100_000))
         copy_in_rounds(source, torch.empty_like(source), rounds=4)
     [launch] = launches
     assert launch.compiled is not None, launch.error
-    code = sass(launch.compiled.binary)
+    [code] = sass([instruction_bytes(launch.compiled.binary)], arch)
     loads = [line for line in code.splitlines() if " LDG." in line]
     assert loads
     assert all(".128" in line and ".STRONG.GPU" in line for line in loads), loads

@@ -1,9 +1,10 @@
 """Kernels that really break the GPU's context: each costs its own case, and the device is usable again after it."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from collector.measurement import Timer
 from collector.nursery import Nursery
 from collector.part import Outcome
 from collector.record import RunRecord
@@ -18,18 +19,23 @@ from tests.roofwatch.command import SUITES
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module")
-def record() -> Iterator[RunRecord]:
-    suite = SuiteAt(SuiteSource(SUITES / "bench_gpu_faults.py"), make_commit(), "example")
-    plan = RunPlan(
-        device="cuda",
-        targets=(),
-        block_count=1,
-        sampling=SamplingPlan(warmup_ms=1, budget_ms=5, max_samples=20),
-        check_timeout_s=30,
-    )
+PLAN = RunPlan(
+    device="cuda",
+    targets=(),
+    block_count=1,
+    sampling=SamplingPlan(warmup_ms=1, budget_ms=5, max_samples=20),
+    check_timeout_s=30,
+)
+
+
+def measured(suite: str, plan: RunPlan) -> RunRecord:
     with Nursery() as nursery:
-        yield collect_run(suite, plan, nursery=nursery)
+        return collect_run(SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example"), plan, nursery=nursery)
+
+
+@pytest.fixture(scope="module")
+def record() -> RunRecord:
+    return measured("bench_gpu_faults.py", PLAN)
 
 
 def test_each_way_to_break_a_gpu_is_one_outcome_and_the_next_case_is_measured(record: RunRecord) -> None:
@@ -52,3 +58,14 @@ def test_the_message_says_what_the_device_said(record: RunRecord) -> None:
     assert "device-side assert" in messages["device_assertion"]
     assert "not done after 30 s" in messages["infinite_loop"]
     assert "blocks of seven" in messages["never_compiles"]
+
+
+def test_what_no_graph_can_hold_says_which_timer_can_and_spoils_nothing_that_comes_after_it() -> None:
+    record = measured("bench_gpu_graphs.py", replace(PLAN, timer=Timer.CUDA_GRAPH))
+    by_kernel = {m.case_id.split("/")[0]: m for m in record.measurements}
+
+    assert {name: m.outcome for name, m in by_kernel.items()} == {
+        "waits_for_the_device": Outcome.UNSUPPORTED,
+        "works_after_it": Outcome.OK,
+    }
+    assert "--timer cupti or cuda_event" in (by_kernel["waits_for_the_device"].message or "")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from collector.case_timing import explained
 from collector.part import Outcome
 from collector.protocol import Failure
 from collector.run_plan import RunPlan
 from collector.sampling import EFFORTS, Preset
+from collector.time_out import check_limit, compile_limit, explained
 from collector.timing import TimedLaunches, relative_width_of_median, sample_launches
 
 
@@ -59,18 +59,26 @@ def test_a_block_may_last_as_long_as_launches_of_the_longest_time_need(preset: P
 
 def test_what_is_not_done_in_time_says_what_the_limit_is_made_of_and_the_way_out() -> None:
     plan = RunPlan(sampling=EFFORTS[Preset.GATE].sampling, launch_timeout_s=5)
-    failure = explained(Failure(outcome=Outcome.TIMED_OUT, message="not done after 208 s"), plan)
+    failure = explained(Failure(outcome=Outcome.TIMED_OUT, message="not done after 208 s"), plan.block_timeout_in_words)
 
     assert failure is not None
     assert plan.block_timeout_s == 208
     assert failure.message == (
         "not done after 208 s: a block has 120 s to prepare, 3 s to warm up, 15 s of samples and 14 launches of 5 s "
-        "each; a kernel that is slower and does not hang takes a larger --launch-timeout"
+        "each; a kernel that is slower and does not hang takes a larger --launch-timeout, and one that is tuned for "
+        "longer a larger --preparation-timeout"
     )
+
+
+def test_each_limit_says_how_long_it_is_and_which_option_moves_it() -> None:
+    assert "a check has 300 s" in check_limit(300)
+    assert check_limit(300).endswith("--check-timeout")
+    assert "0.5 s to compile" in compile_limit(0.5)
+    assert compile_limit(0.5).endswith("--compile-timeout")
 
 
 def test_another_failure_is_told_as_it_is() -> None:
     crashed = Failure(outcome=Outcome.CRASHED, message="the process ended: killed by SIGKILL")
 
-    assert explained(crashed, RunPlan()) is crashed
-    assert explained(None, RunPlan()) is None
+    assert explained(crashed, check_limit(300)) is crashed
+    assert explained(None, check_limit(300)) is None

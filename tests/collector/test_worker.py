@@ -89,6 +89,26 @@ def test_a_file_that_cannot_be_loaded_is_one_clear_error(
     assert expected in str(caught.value)
 
 
+def test_a_process_in_which_a_capture_failed_is_given_no_other_job(nursery: Nursery, tmp_path: Path) -> None:
+    """torch's allocator believes ever after that the capture goes on, and fails whatever comes next."""
+    raising = (
+        "from collector.timers.cuda_graph import FailedCaptureError as Failed\n    import os; raise {}(os.getpid())"
+    )
+    good = (SUITES / "bench_good.py").read_text()
+    assert good.count("return x * 3") == 1
+    job = CheckAccuracy(case_id="scale/n=1000/float32/fwd", implementation="eager")
+    processes: dict[str, set[str]] = {}
+    for error in ("Failed", "NotImplementedError"):
+        file = tmp_path / f"bench_{error}.py"
+        file.write_text(good.replace("return x * 3", raising.format(error)))
+        with Worker(nursery, SuiteSource(file), device="cpu") as worker:
+            failures = [worker.request(job, timeout_s=60).failure for _ in range(2)]
+        assert [failure and failure.outcome for failure in failures] == [Outcome.UNSUPPORTED] * 2
+        processes[error] = {failure.message.rpartition(" ")[2] for failure in failures if failure is not None}
+
+    assert {error: len(found) for error, found in processes.items()} == {"Failed": 2, "NotImplementedError": 1}
+
+
 def test_a_repository_with_packages_named_like_ours_finds_its_own(nursery: Nursery, tmp_path: Path) -> None:
     for package in ("kernels", "db", "ci", "dashboard", "api", "tests"):
         (tmp_path / package).mkdir()

@@ -41,6 +41,8 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
         monkeypatch.setattr(CudaKernel, "launch", lambda kernel, *args, **kwargs: host.launch(kernel, *args, **kwargs))
     elif not torch.cuda.is_available() or torch.version.cuda is None:
         pytest.skip("no NVIDIA GPU that torch can use")
+    else:
+        pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA C++ needs pip install 'roofwatch[cuda]'")
     torch.manual_seed(0)
     where: str = request.param
     return where

@@ -138,6 +138,7 @@ def test_tensors_in_the_cpu_s_memory_are_refused() -> None:
 def gpu() -> torch.device:
     if not torch.cuda.is_available() or torch.version.cuda is None:
         pytest.skip("no NVIDIA GPU that torch can use")
+    pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA C++ needs pip install 'roofwatch[cuda]'")
     return torch.device("cuda")
 
 

@@ -13,10 +13,13 @@ import triton
 from collector.errors import ToolchainError
 from collector.machine_code.addresses import same_addresses
 from collector.machine_code.binary import machine_code
+from collector.machine_code.disassembly import sass
+from collector.machine_code.instructions import widths
 from collector.part import Outcome
 from collector.targets import DEFAULT_TARGETS, TargetError, parse_target
 from tests.collector.static_suite import COPY, GEMM, facts_of
 
+RUN = subprocess.run
 CUDA = '''
 from roofwatch import CudaKernel
 
@@ -149,6 +152,35 @@ def test_the_time_of_each_stage_is_that_of_the_compilation_and_not_of_a_look_up(
     (again,) = facts_of(tmp_path, COPY, name="suite")
     assert {"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(first.compile_ns)
     assert again == first
+
+
+TWO_SIZES = COPY.replace("BLOCK=256)", "BLOCK=256)\n    _copy_kernel[(1,)](x, y, x.numel(), BLOCK=1024)")
+
+
+def test_one_start_of_the_disassembler_reads_all_functions_of_a_target_and_none_that_was_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def noted(command: list[str], **options: object) -> object:
+        started.append([Path(command[0]).name, *command[1:-1]])
+        return RUN(command, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("collector.machine_code.disassembly.subprocess.run", noted)
+    facts = facts_of(tmp_path, TWO_SIZES, ("sm_90", "gfx942"))
+    read = [words for words in started if "--binary" in words]  # Triton asks each of its tools for its version
+    started.clear()
+    renamed = facts_of(tmp_path, TWO_SIZES.replace("_copy_kernel", "_renamed"), ("sm_90", "gfx942"), "renamed")
+
+    assert read == [["nvdisasm", "--no-dataflow", "--binary", "SM90"]]
+    assert [words for words in started if "--binary" in words] == []
+    assert [list(widths(fact.instructions, "global_load")) for fact in facts[:2]] == [[(32, 1)], [(128, 1)]]
+    assert [fact.instructions for fact in renamed] == [fact.instructions for fact in facts]
+
+
+def test_code_that_is_not_read_to_its_end_is_refused() -> None:
+    with pytest.raises(ToolchainError, match="nvdisasm"):
+        sass([bytes(24)], 90)
 
 
 def test_a_tool_that_is_not_there_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@ are about, in the direction that they should, on every target.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from collector.part import Outcome
 from collector.results import StaticFacts
 from collector.targets import DEFAULT_TARGETS
 from db.values import Verdict
-from tests.collector.static_suite import COPY, GEMM, facts_of
+from tests.collector.static_suite import COPY, GEMM, facts_of_all
 
 TILED = GEMM.format(m=64, n=64)
 WIDE_COPY = COPY.replace("BLOCK=256", "BLOCK=2048")
@@ -43,25 +43,6 @@ SPILLING, ROOMY = ROW, ROW.replace(", num_warps=2, **few_registers", ", num_warp
 ByTarget = dict[str, StaticFacts]
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ByTarget]]:
-    """Compiles a suite once for all targets, however many tests ask for it."""
-    folder: Path = tmp_path_factory.mktemp("truth")
-    known: dict[str, ByTarget] = {}
-
-    def compile_once(body: str) -> ByTarget:
-        if body not in known:
-            facts = facts_of(folder, body, DEFAULT_TARGETS, f"suite_{len(known)}")
-            assert [(fact.target, fact.outcome) for fact in facts] == [(name, Outcome.OK) for name in DEFAULT_TARGETS]
-            known[body] = {fact.target: fact for fact in facts}
-        return known[body]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
-        patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
-        yield compile_once
-
-
 def tensor_core_count(fact: StaticFacts) -> int:
     return sum(count for kind, count in fact.instructions.items() if kind.startswith("tensor."))
 
@@ -85,16 +66,6 @@ HARMLESS = {
     ),
     "another format": TILED.replace("x_ptr + offs_m[:, None] * n", "(x_ptr\n            + offs_m[:, None] * n)", 1),
 }
-
-
-@pytest.mark.parametrize("change", HARMLESS)
-def test_a_harmless_change_is_the_same_code(compiled: Callable[[str], ByTarget], change: str) -> None:
-    before, after = compiled(TILED), compiled(HARMLESS[change])
-
-    assert HARMLESS[change] != TILED
-    assert {name: fact.code_hash for name, fact in after.items()} == {
-        name: fact.code_hash for name, fact in before.items()
-    }
 
 
 Claim = Callable[[StaticFacts, StaticFacts], bool]
@@ -165,6 +136,32 @@ SEEDED: dict[str, tuple[str, str, Claim]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ByTarget]:
+    """Every suite of this file, compiled once for all targets."""
+    folder: Path = tmp_path_factory.mktemp("truth")
+    bodies = [TILED, GEMM.format(m=128, n=128), *HARMLESS.values()]
+    bodies += [body for source, changed, _ in SEEDED.values() for body in (source, changed)]
+    known: dict[str, ByTarget] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+        patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
+        for body, facts in facts_of_all(folder, bodies, DEFAULT_TARGETS):
+            assert [(fact.target, fact.outcome) for fact in facts] == [(name, Outcome.OK) for name in DEFAULT_TARGETS]
+            known[body] = {fact.target: fact for fact in facts}
+    return known.__getitem__
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_a_harmless_change_is_the_same_code(compiled: Callable[[str], ByTarget], change: str) -> None:
+    before, after = compiled(TILED), compiled(HARMLESS[change])
+
+    assert HARMLESS[change] != TILED
+    assert {name: fact.code_hash for name, fact in after.items()} == {
+        name: fact.code_hash for name, fact in before.items()
+    }
+
+
 @pytest.mark.parametrize("change", SEEDED)
 def test_a_seeded_change_moves_its_fact_on_every_target(compiled: Callable[[str], ByTarget], change: str) -> None:
     source, changed, is_as_expected = SEEDED[change]
@@ -216,12 +213,9 @@ def test_a_seeded_change_is_judged_for_what_it_is_on_every_target(
     }
 
 
-def test_the_occupancy_that_llvm_reports_is_ours(
-    compiled: Callable[[str], ByTarget], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+@pytest.mark.usefixtures("compiled")
+def test_the_occupancy_that_llvm_reports_is_ours(tmp_path_factory: pytest.TempPathFactory) -> None:
     """LLVM counts wavefronts per SIMD by registers; whole blocks of 4 wavefronts put one on each SIMD."""
-    for body in (TILED, ROOMY, GEMM.format(m=128, n=128)):
-        compiled(body)
     texts = [file.read_text() for file in tmp_path_factory.getbasetemp().glob("truth*/triton/*/*.amdgcn")]
     said, found = [], []
     for text in texts:

@@ -107,5 +107,8 @@ def capture(graph: StandInGraph, *, stream: Any) -> Iterator[None]:
     try:
         yield
         graph.launches_ns = graph.gpu.captured
+    except RuntimeError:
+        # torch ends the capture all the same, which CUDA then refuses
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture") from None
     finally:
         graph.gpu.captured = None

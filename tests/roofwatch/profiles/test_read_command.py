@@ -1,0 +1,73 @@
+"""What `roofwatch read` prints of real files of profilers, for people and for machines."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from roofwatch.cli import app
+
+DATA = Path(__file__).parents[2] / "data" / "profiles"
+TRACE = DATA / "alexnet_a100.json.gz"
+
+
+def read(*words: object) -> str:
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["read", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def kernels(*words: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = orjson.loads(read(*words, "--json"))["kernels"]["top_by_total_time"]
+    return found
+
+
+@pytest.mark.parametrize("name", ["alexnet_a100.json.gz", "power_iteration.sqlite"])
+def test_ten_names_are_told_or_as_many_as_are_asked_for_or_all(name: str) -> None:
+    whole = kernels(DATA / name, "--top", "0")
+    names = orjson.loads(read(DATA / name, "--json"))["kernels"]["distinct_names"]
+
+    assert len(whole) == names
+    assert kernels(DATA / name) == whole[:10]
+    assert kernels(DATA / name, "--top", "2") == whole[:2]
+
+
+def test_a_trace_is_told_with_everything_that_a_launch_is_known_by() -> None:
+    shown = read(TRACE, "--top", "1")
+    (row,) = kernels(TRACE, "--top", "1")
+    first = row["first_launch"]
+
+    for column in ("launches", "total", "mean", "largest", "grid", "block", "registers", "shared", "occupancy"):
+        assert column in shown
+    assert "; the first 1, --top 0 tells all" in shown
+    assert f" {row['count']} " in shown
+    assert "x".join(map(str, first["grid"])) in shown
+    assert f" {row['occupancy_pct']:.0f} % " in shown
+
+
+def test_the_occupancy_of_a_name_is_the_mean_over_its_time() -> None:
+    whole = orjson.loads(read(TRACE, "--top", "0", "--json"))["kernels"]
+    known = [row for row in whole["top_by_total_time"] if row["occupancy_pct"] is not None]
+
+    together = sum(row["occupancy_pct"] * row["sum_us"] for row in known) / sum(row["sum_us"] for row in known)
+
+    assert together == pytest.approx(whole["occupancy"]["duration_weighted_mean_pct"])
+
+
+def test_an_export_without_occupancy_has_no_column_for_it_and_one_for_shared_memory() -> None:
+    shown = read(DATA / "power_iteration.sqlite", "--top", "0")
+
+    assert "occupancy" not in shown
+    assert "shared" in shown
+    assert "tells all" not in shown
+
+
+def test_a_report_of_nsight_compute_tells_its_first_kernels_and_how_many_are_left() -> None:
+    shown = read(DATA / "sgemm_raw_page.csv", "--top", "1")
+    whole = read(DATA / "sgemm_raw_page.csv", "--top", "0")
+
+    assert "ncu-csv-wide; the first 1, --top 0 tells all" in shown
+    assert "tells all" not in whole
+    assert len(whole.splitlines()) > len(shown.splitlines())
