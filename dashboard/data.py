@@ -153,9 +153,12 @@ def read_runs(base_id: str, head_id: str) -> tuple[RunDetail, RunDetail]:
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
-def list_series_keys(project: str, *, include_dirty: bool) -> Sequence[SeriesKey]:
+def list_series_keys(project: str, *, include_dirty: bool, include_branches: bool) -> Sequence[SeriesKey]:
+    """Of the default branch alone, unless others are asked for too."""
     with _session() as session:
-        return queries.list_series_keys(session, project, include_dirty=include_dirty)
+        return queries.list_series_keys(
+            session, project, include_dirty=include_dirty, include_branches=include_branches
+        )
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)

@@ -86,11 +86,12 @@ def run(address: str, port: int) -> None:
     import streamlit as st
     from starlette.middleware import Middleware
     from starlette.requests import Request
-    from starlette.responses import HTMLResponse
+    from starlette.responses import HTMLResponse, Response
     from starlette.routing import Route
 
     from dashboard.access.provider import sign_in_secrets
     from dashboard.access.sign_in_return import ReturnAfterSignIn
+    from dashboard.figure_script import slim_scripts
     from dashboard.head_start import first_page
     from dashboard.navigation import VIEWS
     from roofwatch.settings import load_settings
@@ -98,19 +99,27 @@ def run(address: str, port: int) -> None:
     settings = load_settings()
     returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
     static = Path(st.__file__).parent / "static"
-    pages = {f"/{name}": first_page(name, static) for name in VIEWS}
+    slim = slim_scripts(static / "static" / "js")
+    instead = {name: script.path for name, script in slim.items()}
+    pages = {f"/{name}": first_page(name, static, instead) for name in VIEWS}
     pages["/"] = pages[f"/{next(iter(VIEWS))}"]
+    scripts = {f"/{script.path}": script.text for script in slim.values()}
 
     def answer(request: Request) -> HTMLResponse:
         # as Streamlit does: the names of its scripts change with its version
         return HTMLResponse(pages[request.scope["path"]], headers={"Cache-Control": "no-cache"})
+
+    def draw(request: Request) -> Response:
+        # as Streamlit's own: another content has another name
+        lasting = {"Cache-Control": "public, immutable, max-age=31536000"}
+        return Response(scripts[request.scope["path"]], media_type="text/javascript", headers=lasting)
 
     # in memory, and in the place of whatever file of secrets lies about: nothing is written where others could read it
     served = st.App(
         _SCRIPT,
         secrets=sign_in_secrets(settings),
         lifespan=_learning,
-        routes=[Route(path, answer) for path in pages],
+        routes=[*(Route(path, answer) for path in pages), *(Route(path, draw) for path in scripts)],
         middleware=[returning] if settings.sign_in_issuer is not None else [],
         on_script_error=_say_that_a_view_failed,
     )

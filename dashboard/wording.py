@@ -99,14 +99,22 @@ def headline_text(change_point: ChangePoint) -> str:
     return change_text(change_point)
 
 
+def _is_beside_time(change_point: ChangePoint) -> bool:
+    series = change_point.series
+    return series.definition.layer is Layer.MEASURED and series.metric != "median_ns"
+
+
 def worst_change_point(regression: Regression) -> ChangePoint:
-    """The change point to name first: a failure before a time, a time before an error, machine code last."""
+    """The change point to name first: a failure before a time, a time before an error, then machine code, and last what
+    a launch takes beside its time.
+    """
     layers = [Layer.MEASURED, Layer.ACCURACY, Layer.STATIC]
 
-    def rank(change_point: ChangePoint) -> tuple[bool, int, float]:
+    def rank(change_point: ChangePoint) -> tuple[bool, bool, int, float]:
         change = change_point.relative_change
         return (
             change_point.after is not None,
+            _is_beside_time(change_point),
             layers.index(change_point.series.definition.layer),
             -abs(change) if change is not None else float("-inf"),
         )

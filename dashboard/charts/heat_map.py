@@ -13,6 +13,7 @@ from html import escape
 
 from ci.trends.movement import Movement
 from dashboard.charts.style import ORANGE, SKY_BLUE
+from dashboard.view_links import view_link_html
 from dashboard.wording import movement_text, shortened
 
 Cell = tuple[str, str]
@@ -24,7 +25,7 @@ _UNCHANGED = "="
 
 
 @dataclass(frozen=True)
-class _Palette:
+class Palette:
     """The ink has a contrast of 6 at least on either end of the scale, and of more between them."""
 
     faster: str
@@ -33,8 +34,13 @@ class _Palette:
     ink: str
 
 
-_ON_LIGHT = _Palette(SKY_BLUE, "#F2F2F2", ORANGE, "#1A1A1A")
-_ON_DARK = _Palette("#1B5E8C", "#2A2A2A", "#8A4B00", "#F5F5F5")
+_ON_LIGHT = Palette(SKY_BLUE, "#F2F2F2", ORANGE, "#1A1A1A")
+_ON_DARK = Palette("#1B5E8C", "#2A2A2A", "#8A4B00", "#F5F5F5")
+
+
+def palette_of(*, is_dark: bool) -> Palette:
+    """Of a page."""
+    return _ON_DARK if is_dark else _ON_LIGHT
 
 
 def heat_map_html(
@@ -56,7 +62,7 @@ def heat_map_html(
         trends: Where the trend of a cell is shown.
         is_dark: The page is.
     """
-    palette = _ON_DARK if is_dark else _ON_LIGHT
+    palette = palette_of(is_dark=is_dark)
     head = "".join(f'<th scope="col">{_wrapped(runner_class)}</th>' for runner_class in runner_classes)
     rows = "".join(
         f'<tr><th scope="row">{escape(shortened(kernel, length=40))}</th>'
@@ -73,7 +79,7 @@ def heat_map_html(
 
 
 def _cell(
-    cell: Cell, movements: Mapping[Cell, Movement], measured: set[Cell], trends: Mapping[Cell, str], palette: _Palette
+    cell: Cell, movements: Mapping[Cell, Movement], measured: set[Cell], trends: Mapping[Cell, str], palette: Palette
 ) -> str:
     movement = movements.get(cell)
     depth = depth_of(movement, is_measured=cell in measured)
@@ -81,16 +87,20 @@ def _cell(
         return "<td></td>"
     text = _UNCHANGED if movement is None else escape(movement_text(movement))
     if movement is not None and cell in trends:
-        text = f'<a href="{escape(trends[cell])}">{text}</a>'
+        text = view_link_html(trends[cell], movement_text(movement))
     return f'<td style="background:{_colour(depth, palette)}" title="{_hover(cell, movement)}">{text}</td>'
 
 
-def _colour(depth: float, palette: _Palette) -> str:
+def _colour(depth: float, palette: Palette) -> str:
     """Between the middle of the palette and the end that the sign says."""
     end = palette.slower if depth > 0 else palette.faster
-    share = min(abs(depth) / _FULL_COLOUR_AT, 1.0)
+    return blended(palette.unchanged, end, min(abs(depth) / _FULL_COLOUR_AT, 1.0))
+
+
+def blended(begin: str, end: str, share: float) -> str:
+    """The colour so far from one to the other, from 0 to 1; all as `#F2F2F2`."""
     return "#" + "".join(
-        f"{round(int(palette.unchanged[at : at + 2], 16) * (1 - share) + int(end[at : at + 2], 16) * share):02X}"
+        f"{round(int(begin[at : at + 2], 16) * (1 - share) + int(end[at : at + 2], 16) * share):02X}"
         for at in (1, 3, 5)
     )
 

@@ -19,7 +19,30 @@ from dashboard.tables.table import show_table
 from dashboard.triaged import Triaged
 from dashboard.wording import age_text, outcome_text
 from db.access.values import TriageState
+from db.projects import quarantine_name
 from db.reading.coverage_values import RunnerStanding
+
+_MOST_COUNTED = 100
+"""Of the runs in quarantine."""
+
+
+def show_quarantine(view: View) -> None:
+    """How many runs wait for somebody to vouch for them, and where they are; nothing where none does."""
+    waiting = data.list_fleet_runs(
+        quarantine_name(view.project),
+        limit=_MOST_COUNTED,
+        runner_classes=view.filters.runner_classes,
+        branches=view.filters.branches,
+    )
+    if not waiting:
+        return
+    count = f"{len(waiting)} or more" if len(waiting) == _MOST_COUNTED else str(len(waiting))
+    st.page_link(
+        "views/run.py",
+        label=f"In quarantine, where nobody vouches for them: {count} {'run' if len(waiting) == 1 else 'runs'}",
+        icon=":material/gpp_maybe:",
+        query_params={"project": view.project, "run": waiting[0].run_id},
+    )
 
 
 def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -> None:

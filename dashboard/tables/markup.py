@@ -12,6 +12,8 @@ from html import escape
 
 import pandas as pd
 
+from dashboard.view_links import view_link_html
+
 NO_VALUE = "–"
 
 
@@ -23,7 +25,7 @@ class Column:
     width: int | None = None
     """In pixels, on a canvas; in HTML a column is as wide as its text."""
     link_text: str | None = None
-    """Its values are addresses, and each is shown as this word."""
+    """Its values are addresses of views, and each is shown as this word."""
 
 
 def table_html(
@@ -56,7 +58,7 @@ def _heading(name: str, column: Column, is_number: bool) -> str:
 
 def _cells(values: pd.Series, write: Callable[[float], str] | None, column: Column) -> list[str]:
     if column.link_text is not None:
-        return [link_html(str(address), column.link_text) for address in values]
+        return [view_link_html(str(address), column.link_text) for address in values]
     return [
         NO_VALUE if is_missing else escape(str(value) if write is None else write(float(value)))
         for value, is_missing in zip(values.tolist(), values.isna(), strict=True)
@@ -64,7 +66,7 @@ def _cells(values: pd.Series, write: Callable[[float], str] | None, column: Colu
 
 
 def link_html(address: str | None, text: str) -> str:
-    """The text as a link, where there is an address."""
+    """The text as a link that leads out of the dashboard, where there is an address."""
     return escape(text) if address is None else f'<a href="{escape(address)}">{escape(text)}</a>'
 
 

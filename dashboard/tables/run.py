@@ -75,6 +75,30 @@ def ceilings_table(record: RunRecord) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def launches_table(record: RunRecord) -> pd.DataFrame:
+    """What a launch takes of the host and of the memory, beside its time; of what was measured so, and no column that
+    says nothing.
+    """
+    rows = []
+    for one in record.measurements:
+        if one.host_ns is None and one.memory is None:
+            continue
+        memory = one.memory
+        rows.append(
+            {
+                "case": one.case_id,
+                "implementation": one.implementation,
+                "host time": one.host_ns,
+                "delay": one.launch_delay_ns,
+                "allocated": None if memory is None else float(memory.peak_allocated_bytes),
+                "reserved": None if memory is None else float(memory.peak_reserved_bytes),
+                "allocations": None if memory is None else float(memory.allocation_count),
+                "fragmentation": None if memory is None else memory.fragmentation,
+            }
+        )
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
 def environment_table(record: RunRecord) -> pd.DataFrame:
     """Everything that the fingerprint holds, the compiler's settings by their own names."""
     facts = record.environment.model_dump()

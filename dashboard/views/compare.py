@@ -30,6 +30,11 @@ from db.values import CommitRef, MeasuredCase, RunDetail
 _EVERY_KERNEL = "all"
 _ROWS_AT_FIRST = 100
 _MOST_RUNS = 500
+_BESIDE = {
+    "host_ns": "What the host takes to issue a launch: base → head; lower is better.",
+    "peak_allocated_bytes": "The most that tensors held during a launch: base → head; lower is better.",
+}
+"""Metrics that stand beside the time where they were measured, each with what is said of it."""
 """That sides other than commits are looked for among."""
 
 
@@ -95,7 +100,7 @@ def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple
     }
     if len(commits) < 2:
         _say_too_few(view, By.COMMITS, len(commits))
-    oldest_first = sorted(commits, key=lambda sha: commits[sha])
+    oldest_first = list(commits)
     base_sha = _choose_commit(view, commits, "Base", default=oldest_first[-2], place=first)
     head_sha = _choose_commit(view, commits, "Head", default=oldest_first[-1], place=second)
     return data.read_runs_of_commits(view.project, base_sha, head_sha, runner_classes=runner_classes)
@@ -186,6 +191,12 @@ def _written(rows: Sequence[ComparedCase], write: Callable[[pd.DataFrame], bytes
             "not compared": [row.refusal for row in rows],
             "base utilisation": [None if row.base is None else row.base.utilisation for row in rows],
             "head utilisation": [None if row.head is None else row.head.utilisation for row in rows],
+            **{
+                f"{side} {metric(name).title} ({metric(name).unit})": values
+                for name in _BESIDE
+                for side, values in _sides(rows, name).items()
+                if any(value is not None for value in values)
+            },
             "stored verdict": [_verdict_text(row) for row in rows],
             "outcome": [_outcomes_text(row) for row in rows],
             "accuracy": [_accuracy_text(row) for row in rows],
@@ -226,6 +237,7 @@ def _say_what_is_not_compared(rows: Sequence[ComparedCase], *, is_comparable: bo
 
 def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
     refusals = [row.refusal for row in rows]
+    beside = {name: [_text_of(name, row) for row in rows] for name in _BESIDE}
     frame = pd.DataFrame(
         {
             "stored verdict": [_verdict_text(row) for row in rows],
@@ -236,7 +248,8 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
             "change": [row.relative_change for row in rows],
             # said once where it holds for all
             **({"not compared": refusals} if is_comparable and any(refusals) else {}),
-            "utilisation": [_utilisations_text(row) for row in rows],
+            "utilisation": [_text_of("utilisation", row) for row in rows],
+            **{metric(name).title: texts for name, texts in beside.items() if any(texts)},
             "outcome": [_outcomes_text(row) for row in rows],
             "accuracy": [_accuracy_text(row) for row in rows],
             "machine code": [row.code_change for row in rows],
@@ -264,6 +277,7 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
             "utilisation": Column(
                 width=110, help="Share of the roof that was reached: base → head. It compares across devices too."
             ),
+            **{metric(name).title: Column(width=130, help=words) for name, words in _BESIDE.items()},
             "outcome": Column(width=112, help="How the measurement ended: base → head."),
             "accuracy": Column(
                 width=95, help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}."
@@ -281,11 +295,17 @@ def _median(case: MeasuredCase | None) -> float | None:
     return None if case is None else case.median_ns
 
 
-def _utilisations_text(row: ComparedCase) -> str:
-    base, head = (
-        None if case is None or case.utilisation is None else metric("utilisation").format(case.utilisation)
-        for case in (row.base, row.head)
-    )
+def _sides(rows: Sequence[ComparedCase], name: str) -> dict[str, list[float | None]]:
+    return {
+        side: [None if (case := getattr(row, side)) is None else getattr(case, name) for row in rows]
+        for side in ("base", "head")
+    }
+
+
+def _text_of(name: str, row: ComparedCase) -> str:
+    """One metric: base → head, once where both are written alike."""
+    values = (None if case is None else getattr(case, name) for case in (row.base, row.head))
+    base, head = (None if value is None else metric(name).format(value) for value in values)
     if base is None or head is None or base == head:
         return head or base or ""
     return f"{base} → {head}"

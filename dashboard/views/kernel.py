@@ -10,16 +10,19 @@ from streamlit.delta_generator import DeltaGenerator
 from ci.diagnosis.finding import Diagnosis
 from collector.datasheets import datasheet_ceilings
 from collector.machine import Ceiling
+from collector.measurement import Autotuning
 from collector.metrics import metric
 from collector.record import RunRecord
 from collector.source_line import SourceLine
 from dashboard import data
 from dashboard.charts.autotune import MAX_ROWS, autotune_figure
+from dashboard.charts.autotune_landscape import landscape_html
 from dashboard.charts.bandwidth import MAX_ROWS as MAX_CASES_DRAWN
 from dashboard.charts.bandwidth import Moved, bandwidth_figure, moved
 from dashboard.charts.roofline import place, roofline_figure
 from dashboard.figure import show_figure
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from dashboard.reader import is_page_dark
 from dashboard.source_links import linked
 from dashboard.tables.kernel import (
     Order,
@@ -281,10 +284,27 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
     if not tuned:
         return
     st.subheader("What the autotuner tried", anchor=False)
-    chosen = view.link.choose("Choice", list(tuned), parameter="tuned")
-    show_figure(autotune_figure(tuned[chosen]), key="autotune")
-    if len(tuned[chosen].timings) > MAX_ROWS:
-        st.caption(f"The fastest {MAX_ROWS} of {len(tuned[chosen].timings)} configurations.")
+    chosen = tuned[view.link.choose("Choice", list(tuned), parameter="tuned")]
+    landscape = landscape_html(chosen, is_dark=is_page_dark())
+    if landscape is None:
+        _show_tried(chosen)
+        return
+    st.html(landscape)
+    st.caption(
+        "Each cell is the fastest configuration with these values of the two parameters that tell most of the time: "
+        "the nearer to the fastest of all, the stronger its colour. ★ holds the one that was chosen, ✕ what could not "
+        "run."
+    )
+    every = view.link.unfold("Every configuration by its time", parameter="configurations")
+    if every is not None:
+        with every:
+            _show_tried(chosen)
+
+
+def _show_tried(tuned: Autotuning) -> None:
+    show_figure(autotune_figure(tuned), key="autotune")
+    if len(tuned.timings) > MAX_ROWS:
+        st.caption(f"The fastest {MAX_ROWS} of {len(tuned.timings)} configurations.")
 
 
 def _show_counters(part: RunRecord) -> None:

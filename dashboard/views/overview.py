@@ -13,7 +13,7 @@ from ci.trends.movement import Movement, movements
 from dashboard import data
 from dashboard.charts.heat_map import heat_map_html
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.panels.health import show_false_alarms, show_gaps, show_runners
+from dashboard.panels.health import show_false_alarms, show_gaps, show_quarantine, show_runners
 from dashboard.reader import is_page_dark
 from dashboard.tables.markup import Column
 from dashboard.tables.regression import show_others, show_row
@@ -46,6 +46,7 @@ def show() -> None:
         if runners:
             show_runners(view, runners, now)
             show_gaps(runners)
+            show_quarantine(view)
         else:
             st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
         show_false_alarms(found, since)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
 
 import streamlit as st
 
 from collector.artefact import ArtefactKind
-from collector.metrics import format_bytes
+from collector.metrics import format_bytes, format_ns
 from collector.part import Outcome
 from collector.profiles.source import ProfileError
 from collector.record import RunRecord
@@ -23,7 +23,7 @@ from dashboard.profile_trace import activities_of
 from dashboard.quantities import duration_text, energy_text
 from dashboard.source_links import linked
 from dashboard.tables.markup import Column
-from dashboard.tables.run import artefacts_table, ceilings_table, environment_table, failures_of
+from dashboard.tables.run import artefacts_table, ceilings_table, environment_table, failures_of, launches_table
 from dashboard.tables.table import show_table
 from dashboard.wording import code_span, commit_text, outcome_text, shortened
 from dashboard.zone import written
@@ -74,6 +74,7 @@ def show() -> None:
         _show_outcomes(record)
         _show_timeline(record, zone)
         _show_spent_time(record)
+        _show_launches(record)
         _show_ceilings(record)
         _show_environment(view, record)
         _show_artefacts(view, record)
@@ -196,6 +197,33 @@ def _show_spent_time(record: RunRecord) -> None:
         return
     wall_ns = (record.finished_at - record.started_at).total_seconds() * 1e9
     show_figure(spent_time_figure(record.spent_ns, wall_ns), key="spent")
+
+
+def _show_launches(record: RunRecord) -> None:
+    launches = launches_table(record)
+    if launches.empty:
+        return
+    st.subheader("Host and memory of a launch", anchor=False)
+    formats: dict[str, Callable[[float], str]] = {
+        "host time": format_ns,
+        "delay": format_ns,
+        "allocated": format_bytes,
+        "reserved": format_bytes,
+        "allocations": "{:,.0f}".format,
+        "fragmentation": "{:.1%}".format,
+    }
+    show_table(
+        launches,
+        formats={name: write for name, write in formats.items() if name in launches},
+        columns={
+            "host time": Column(help="Median time that the host takes to issue a launch, without waiting for it."),
+            "delay": Column(help="From the call to the start of its first kernel."),
+            "allocated": Column(help="The most that tensors held at once, inputs among them."),
+            "reserved": Column(help="The most that torch's allocator held of the device."),
+            "allocations": Column(help="Blocks of memory that one launch asks for."),
+            "fragmentation": Column(help="Share of what is reserved that lies free beside memory in use."),
+        },
+    )
 
 
 def _show_ceilings(record: RunRecord) -> None:

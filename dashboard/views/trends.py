@@ -58,7 +58,9 @@ def show() -> None:
         *first, scaled, dirty = st.columns([1.3, 2.6, 1.3, 1.1, 1.4], vertical_alignment="bottom")
         second = st.container(horizontal=True, vertical_alignment="bottom")
         include_dirty = view.link.switch("Uncommitted changes too", parameter="dirty", place=dirty)
-        every_key = data.list_series_keys(view.project, include_dirty=include_dirty)
+        every_key = data.list_series_keys(
+            view.project, include_dirty=include_dirty, include_branches=bool(view.filters.branches)
+        )
         if not every_key:
             say_how_to_begin(
                 "This project has no series yet: no committed state was measured. Commit and measure, then store the "
@@ -71,6 +73,12 @@ def show() -> None:
         regressions = data.list_regressions(view.project)
         keys = _narrow(view, admitted, _first_to_look_at(regressions, admitted), first, second)
         trend = data.read_trend(_question(view, keys, regressions, second, include_dirty=include_dirty))
+        if not trend.series:
+            st.info(
+                "Nothing of these series was measured on the chosen branch: choose others, or widen the filters.",
+                icon=":material/filter_alt:",
+            )
+            return
         series = _choose_implementations(view, trend.series, second)
         if not series:
             st.info("Choose at least one implementation.", icon=":material/filter_alt:")

@@ -74,6 +74,8 @@ def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) 
         url = urlsplit(request.url)
         if url.scheme in {"http", "https", "ws", "wss"} and url.netloc not in hosts:
             watched.complaints.append(f"request to another host: {request.url}")
+        if "PlotlyChart" in url.path:
+            watched.complaints.append(f"request for all of Plotly: {request.url}")
 
     page.on("pageerror", lambda error: watched.complaints.append(f"exception: {error}"))
     page.on("dialog", lambda dialog: watched.complaints.append(f"dialog: {dialog.message}"))

@@ -56,6 +56,14 @@ VIEWS = {
     "runners": "/runners",
     "fleet": "/fleet",
 }
+UNFOLDED = {
+    "overview": "/?table=open&improvements=open&settled=open",
+    "trends": f"{VIEWS['trends']}&values=open&commit={make_commit(SLOWER_AT).sha}",
+    "compare": f"{VIEWS['compare']}&samples=yes",
+    "kernel": f"{VIEWS['kernel']}&diagnoses=open",
+    "run": "/run?environment=open",
+}
+"""With all open that a reader can open."""
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +159,9 @@ def test_a_view_with_data_fits_the_screen_and_complains_of_nothing(
     contexts: Mapping[Scheme, BrowserContext], dashboard: str, view: str, scheme: Scheme
 ) -> None:
     watched = watch(contexts[scheme], dashboard)
-    watched.open(in_project(VIEWS[view], "example/project"))
+    # a reader of the light page finds it as it opens, one of the dark page has opened all of it
+    path = VIEWS[view] if scheme == "light" else UNFOLDED.get(view, VIEWS[view])
+    watched.open(in_project(path, "example/project"))
     expect(watched.page.get_by_test_id("stAlertContentError")).to_have_count(0)
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     if view in {"trends", "kernel"}:
@@ -187,6 +197,38 @@ def test_one_click_from_the_overview_says_which_commit_slowed_which_kernel_and_w
         "Base: median 10 µs of 6 samples. Head: median 14.2 µs of 6 samples.",
     ):
         assert part in watched.text
+    watched.close()
+
+
+def test_links_in_tables_stay_in_the_session_and_open_in_a_new_tab_where_a_reader_wants_one(
+    light: BrowserContext, dashboard: str
+) -> None:
+    watched = watch(light, dashboard)
+    watched.open(in_project("/?window=all", "example/project"))
+    watched.page.evaluate("globalThis.isTheSamePage = true")
+    cell = watched.main.locator(".rw-heat").get_by_role("link").first
+    why = watched.page.get_by_role("link", name="Why", exact=True).first
+    for link, title in ((cell, "Trends"), (why, "Regression")):
+        with light.expect_page() as opened:
+            link.click(modifiers=["Control"])
+        expect(opened.value.get_by_role("heading", level=1)).to_have_text(title)
+        opened.value.close()
+    cell.click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
+    expect(watched.page.locator(POINTS).first).to_be_visible()
+    expect(watched.page).to_have_url(re.compile(r"/trends\?.*kernel="))
+    watched.wait_until_shown()
+    watched.page.go_back()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Overview")
+    watched.wait_until_shown()
+    assert "window=all" in watched.page.url
+    why.click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Regression")
+    watched.wait_until_shown()
+    watched.main.locator(".rw-table").get_by_role("link", name="trend", exact=True).first.click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
+    watched.wait_until_shown()
+    assert watched.page.evaluate("globalThis.isTheSamePage")
     watched.close()
 
 

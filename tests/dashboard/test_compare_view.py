@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from collector.measurement import Measurement
+from collector.measurement import Measurement, MemoryUse
 from db.storing.ingest import ingest_record
 from tests.builders import make_commit, make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
@@ -54,6 +54,20 @@ def test_a_branch_is_spoken_for_by_its_newest_run_on_the_runner_of_the_other(
 
     assert not app.warning
     assert table(app, "change")["base time"][0] == 9_000.0
+
+
+def test_what_was_measured_beside_the_time_has_columns_and_what_was_not_has_none(
+    open_view: OpenView, store: Engine
+) -> None:
+    for number, peak_bytes in enumerate((2**20, 2**21)):
+        memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**22, allocation_count=1)
+        taking = make_measurement(implementation="triton", memory=memory)
+        ingest_record(store, make_record(number, measurements=[taking, *measured(10_000.0)]))
+    app = open_view("compare")
+    rows = table(app, "change").set_index("implementation")
+
+    assert rows["peak allocated memory"].to_dict() == {"triton": "1 MiB → 2 MiB", "eager": ""}
+    assert "host time of a launch" not in rows
 
 
 def test_two_runs_of_one_commit_are_compared(open_view: OpenView, store: Engine) -> None:

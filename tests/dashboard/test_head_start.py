@@ -10,9 +10,10 @@ import streamlit
 
 from dashboard.head_start import elements_of, first_page
 from dashboard.navigation import VIEWS
+from dashboard.view_links import SCRIPT
 
 STREAMLIT = Path(streamlit.__file__).parent / "static"
-PAGE = '<html><head><script src="./static/js/index.a1.js"></script></head><body></body></html>'
+PAGE = '<html><head><script type="module" src="./static/js/index.a1.js"></script></head><body></body></html>'
 
 
 def preloaded(page: str) -> list[str]:
@@ -44,6 +45,16 @@ def test_a_page_names_the_scripts_of_its_view_and_what_those_import_each_once(tm
     assert page.index("window.__streamlit") < page.index("</head>")
 
 
+def test_a_script_of_ours_takes_the_place_of_streamlit_s(tmp_path: Path) -> None:
+    static = made_up(tmp_path, PlotlyChart='import{a}from"./fold.a1.js";', fold="", index="")
+    page = first_page("regression", static, {"PlotlyChart.a1.js": "figures/b2.js"})
+    taken = '<script type="importmap">{"imports":{"./static/js/PlotlyChart.a1.js":"./figures/b2.js"}}</script>'
+    assert page.index(taken) < page.index('<script type="module"')
+    assert '<link rel="modulepreload" crossorigin href="./figures/b2.js">' in page
+    assert preloaded(page) == ["fold.a1.js"]
+    assert 'of ["./static/js/PlotlyChart.a1.js"]' in page
+
+
 def test_what_streamlit_does_not_have_is_left_out(tmp_path: Path) -> None:
     assert preloaded(first_page("regression", made_up(tmp_path))) == []
 
@@ -56,7 +67,9 @@ def test_streamlit_has_every_script_that_a_view_names(view: str) -> None:
     assert {name for name in names if not (STREAMLIT / "static" / "js" / name).is_file()} == set()
     assert {name.split(".")[0] for name in names} >= set(elements_of(view))
     # all of Streamlit's page is there
-    added = re.sub(r"<script>window\.__streamlit=.*?</script>", "", page, flags=re.DOTALL)
+    added = page.replace(SCRIPT, "")
+    for ours in (r"<script>window\.__streamlit=.*?</script>", r'<script type="module">\(globalThis.*?</script>'):
+        added = re.sub(ours, "", added, flags=re.DOTALL)
     for name in set(names) - set(preloaded(before)):
         added = added.replace(f'<link rel="modulepreload" crossorigin href="./static/js/{name}">', "")
     assert added == before

@@ -36,6 +36,19 @@ def test_a_quarantined_run_is_listed_marked_and_opens_by_its_link(open_view: Ope
     assert not linked.get("page_link")
 
 
+def test_the_overview_tells_how_many_runs_are_in_quarantine_and_leads_there(
+    open_view: OpenView, half_trusted: Engine
+) -> None:
+    def links(**asked: str) -> list[str]:
+        told = [one.proto for one in open_view("overview", **asked).get("page_link") if "quarantine" in one.proto.label]
+        return [f"{one.label} {one.page}?{one.query_string}" for one in told]
+
+    assert links() == [
+        f"In quarantine, where nobody vouches for them: 1 run run?project=example%2Fproject&run={DOUBTED.run_id}"
+    ]
+    assert links(branch="main") == []
+
+
 def test_a_quarantined_run_counts_for_no_other_view(open_view: OpenView, half_trusted: Engine) -> None:
     compared = open_view("compare")
     assert (address(compared)["base"], address(compared)["head"]) == ([sha_of(0)], [sha_of(1)])

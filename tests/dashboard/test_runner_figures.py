@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from datetime import UTC, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from ci.pairs.noise_floor import CaseNoise
 from collector.measurement import AutotuneTiming, Autotuning
 from collector.part import Outcome
 from dashboard.charts.autotune import autotune_figure
+from dashboard.charts.autotune_landscape import landscape_html
 from dashboard.charts.ceiling_history import ceiling_history_figure
 from dashboard.charts.fleet import OTHERS, spending_figure
 from dashboard.charts.noise import noise_figure
@@ -123,6 +125,60 @@ def test_configurations_are_named_by_what_differs_and_the_chosen_one_is_a_star()
     chosen, tried = trace(figure, "chosen"), trace(figure, "tried")
     assert (list(chosen.y), list(chosen.x)) == (["BLOCK=256"], [pytest.approx(1e-6)])
     assert chosen.marker.symbol != tried.marker.symbol
+
+
+def tried_on_a_grid() -> Autotuning:
+    """Of three numbers the second says little; one more is a name, and the last one is always the same."""
+    grid = [(block, stages, warps) for block in (128, 64) for stages in (2, 3) for warps in (16, 8, 4)]
+    configurations = [
+        {"kind": "wide", "BLOCK": block, "stages": stages, "warps": warps, "CTAs": 1} for block, stages, warps in grid
+    ]
+    return Autotuning(
+        function="_kernel",
+        chosen=configurations[grid.index((64, 3, 8))],
+        timings=tuple(
+            AutotuneTiming(
+                configuration=configuration,
+                time_ns=None if (block, warps) == (128, 16) else 1_000.0 * warps / (block / 64) * (1 + stages / 1_000),
+            )
+            for configuration, (block, stages, warps) in zip(configurations, grid, strict=True)
+        ),
+    )
+
+
+def test_the_landscape_of_the_autotuner_has_a_cell_for_the_two_numbers_that_say_most() -> None:
+    for is_dark in (False, True):
+        html = landscape_html(tried_on_a_grid(), is_dark=is_dark)
+        assert html is not None
+        assert re.findall(r"<th scope[^>]*>(.*?)</th>", html) == ["BLOCK ↓ warps →", "4", "8", "16", "64", "128"]
+        cells = re.findall(r"<td([^>]*)>(.*?)</td>", html)
+        # the best of both stages
+        assert [text for _, text in cells] == ["4.01 µs", "★ 8.02 µs", "16 µs", "2 µs", "4.01 µs", "✕"]
+        said = re.search(r'title="([^"]*)"', cells[3][0])
+        assert said is not None
+        assert said[1].split("\n") == [
+            *("2 µs, 1.00× the fastest", "kind=wide", "BLOCK=128", "stages=2", "warps=4", "CTAs=1", "the best of 2")
+        ]
+        colours = [re.search(r"background:(#\w{6})", attributes) for attributes, _ in cells]
+        fastest, slowest = colours[3], colours[2]
+        assert fastest is not None
+        assert slowest is not None
+        assert (fastest[1], slowest[1]) == (("#1B5E8C", "#2A2A2A") if is_dark else ("#56B4E9", "#F2F2F2"))
+        assert colours[5] is None
+        assert "could not run" in cells[5][0]
+
+
+def test_one_number_makes_no_landscape_and_names_in_it_are_escaped() -> None:
+    assert landscape_html(make_autotuning(3_000.0, 1_000.0, 2_000.0)) is None
+    assert landscape_html(make_autotuning(None)) is None
+    grid = tried_on_a_grid()
+    hostile = [
+        one.model_copy(update={"configuration": {**one.configuration, HOSTILE: one.configuration["warps"]}})
+        for one in grid.timings
+    ]
+    html = landscape_html(grid.model_copy(update={"timings": tuple(hostile)}))
+    assert html is not None
+    assert "<img" not in html
 
 
 def test_a_configuration_that_could_not_run_has_a_word_and_no_time() -> None:

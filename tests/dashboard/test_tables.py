@@ -21,7 +21,7 @@ def test_text_of_a_record_is_text_in_headings_cells_and_addresses() -> None:
     frame = pd.DataFrame({HOSTILE: [HOSTILE], "open": [f'"{HOSTILE}']})
     written = table_html(frame, formats={}, columns={HOSTILE: Column(help=HOSTILE), "open": Column(link_text=HOSTILE)})
     assert "<img" not in written
-    assert '<a href="&quot;&lt;img' in written
+    assert '<a class="rw-view" href="&quot;&lt;img' in written
 
 
 def test_a_table_without_rows_has_its_headings() -> None:

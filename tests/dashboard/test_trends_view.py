@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from sqlalchemy import Engine
+from streamlit.testing.v1 import AppTest
 
 from dashboard.views.trends import commits_within
 from db.judged.triage import regression_id
 from db.reading.trend_values import Trend
 from db.storing.ingest import ingest_record
-from tests.builders import make_commit, make_measurement, make_record, sha_of
+from tests.builders import make_commit, make_environment, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import COMMIT_COUNT, RMS_NORM, RMS_NORM_BWD, SLOWER_AT, store_history
 from tests.dashboard.test_views import address, choice, many, table, texts
@@ -54,6 +55,26 @@ def test_a_window_shows_as_many_commits_as_it_says_and_can_end_anywhere(open_vie
 
     app = open_view("trends", window="100", end=sha_of(109), values="open")
     assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(10, 110)]
+
+
+def test_a_runner_that_measured_a_branch_alone_is_offered_where_that_branch_is_chosen(
+    open_view: OpenView, store: Engine
+) -> None:
+    elsewhere, on_main = make_environment(device_name="Other CPU"), make_environment()
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1, commit=make_commit(1, branch="faster"), environment=elsewhere))
+
+    def offered(app: AppTest) -> list[str]:
+        """By the view, not by the filters."""
+        *_, box = (box for box in app.multiselect if box.label == "Runner class")
+        return list(box.options)
+
+    assert offered(open_view("trends")) == [on_main.runner_class]
+    app = open_view("trends", branch="faster", values="open", runner=elsewhere.runner_class)
+    assert offered(app) == [on_main.runner_class, elsewhere.runner_class]
+    assert table(app, "value")["commit"].tolist() == [sha_of(1)[:8]]
+    nothing = open_view("trends", branch="faster", runner=on_main.runner_class)
+    assert "Nothing of these series was measured on the chosen branch" in texts(nothing)
 
 
 def test_a_box_over_a_trend_is_the_first_and_last_commit_beneath_it() -> None:

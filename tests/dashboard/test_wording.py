@@ -79,6 +79,9 @@ def test_a_failure_is_the_worst_then_the_largest_change_of_a_time_then_machine_c
     spills = make_change_point(series=make_series_key("local_bytes"), before=0.0, after=96.0)
     assert worst_change_point(make_regression(change_points=(spills, small, large, failed))) is failed
     assert worst_change_point(make_regression(change_points=(spills, small, large))) is large
+    memory = make_change_point(series=make_series_key("peak_allocated_bytes"), before=1.0, after=9.0)
+    assert worst_change_point(make_regression(change_points=(memory, spills, large))) is large
+    assert worst_change_point(make_regression(change_points=(memory, spills))) is spills
 
 
 def test_every_verdict_and_outcome_has_a_word_besides_its_symbol() -> None:

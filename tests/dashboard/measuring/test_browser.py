@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import create_engine
 
-from tests.dashboard.browsing import TIMEOUT_MS, launched, watch
-from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, store_gpu_history
+from tests.builders import sha_of
+from tests.dashboard.axe import grave_violations
+from tests.dashboard.browsing import TIMEOUT_MS, Watched, launched, watch
+from tests.dashboard.gpu_history import GEMM, HOT_AT, SOFTMAX, SOFTMAX_SMALL, store_gpu_history
 from tests.dashboard.served import serving
 from tests.databases import TEMPLATE, Databases
 
@@ -75,7 +80,11 @@ def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_lead
         ),
         ("/runners?show=ceilings", 1, "runners-ceilings"),
         ("/fleet?show=activity", 1, "fleet-activity"),
-        (f"/kernel?kernel=softmax&path={quote(f'{SOFTMAX} triton', safe='')}", 2, "kernel-gpu"),
+        (
+            f"/kernel?kernel=softmax&path={quote(f'{SOFTMAX} triton', safe='')}&diagnoses=open&configurations=open",
+            2,
+            "kernel-gpu",
+        ),
     ],
     ids=["health", "history", "ceilings", "fleet", "kernel"],
 )
@@ -88,4 +97,68 @@ def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
     expect(watched.page.locator(PLOT)).to_have_count(figures)
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     watched.save_screenshot(name)
+    assert grave_violations(watched.page) == []
     watched.close()
+
+
+def test_a_comparison_is_narrowed_ordered_and_taken_away_and_so_are_the_cases_of_a_kernel(
+    reader: BrowserContext, dashboard: tuple[str, str]
+) -> None:
+    watched = watch(reader, dashboard[0])
+    watched.open(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
+    cases = watched.main.locator(".rw-table tbody td:nth-child(2)")
+    expect(cases.first).to_have_text(SOFTMAX)
+
+    choose(watched, "Order by", "case")
+    expect(cases.first).to_have_text(GEMM)
+    watched.page.get_by_role("button", name="Filters").click()
+    choose(watched, "Kernel family", "reduction")
+    expect(cases).to_have_text([SOFTMAX_SMALL, SOFTMAX_SMALL, SOFTMAX, SOFTMAX])
+    expect(watched.page).to_have_url(re.compile(r"order=case.*family=reduction|family=reduction.*order=case"))
+    # the panel is open
+    expect(watched.page.get_by_role("combobox", name="Kernel family")).to_be_visible()
+    assert grave_violations(watched.page) == []
+    watched.page.keyboard.press("Escape")
+
+    csv, parquet, markdown = (download(watched, kind) for kind in ("CSV", "Parquet", "Markdown"))
+    frame = pd.read_csv(csv)
+    assert frame["case"].tolist() == cases.all_inner_texts()
+    change = frame.set_index(["case", "implementation"])["relative change"]
+    assert change[SOFTMAX, "triton"] == pytest.approx(0.3)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(parquet)[["case", "relative change"]], frame[["case", "relative change"]]
+    )
+    first, _, *rows = markdown.read_text().splitlines()
+    assert [name.strip() for name in first.strip("|").split("|")] == list(frame)
+    assert [row.split("`")[1] for row in rows] == cases.all_inner_texts()
+
+    # by the menu, with what was narrowed
+    watched.page.get_by_role("link", name="Kernel").click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Kernel")
+    watched.wait_until_shown()
+    best = watched.main.locator(".rw-table").filter(has_text="beyond noise?").locator("tbody td:first-child")
+    expect(best).to_have_text([SOFTMAX_SMALL, SOFTMAX])
+    # nothing moves any more
+    expect(watched.page.locator(f"{PLOT} .xy .point").first).to_be_visible()
+    expect(watched.main.locator(".rw-heat")).to_be_visible()
+    choose(watched, "Order by", "longest time")
+    expect(best).to_have_text([SOFTMAX, SOFTMAX_SMALL])
+    expect(watched.page).to_have_url(re.compile("order=longest"))
+    assert "family=reduction" in watched.page.url
+    watched.close()
+
+
+def choose(watched: Watched, label: str, option: str) -> None:
+    box = watched.page.get_by_role("combobox", name=label)
+    box.scroll_into_view_if_needed()
+    # a list closes when the page is scrolled, which a browser tells with its next picture
+    watched.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    box.click()
+    watched.page.get_by_role("option", name=option, exact=True).click()
+
+
+def download(watched: Watched, kind: str) -> Path:
+    """The file that a button gives."""
+    with watched.page.expect_download() as given:
+        watched.page.get_by_role("button", name=kind).click()
+    return given.value.path()

@@ -40,9 +40,10 @@ def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(
 def test_the_kernel_view_has_what_the_autotuner_tried_the_counters_and_the_errors(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
-    app = open_view("kernel", kernel="softmax")
-    # roofline and autotuner
+    app = open_view("kernel", kernel="softmax", configurations="open")
+    # the roofline, and of the autotuner the list
     assert figures(app) == 2
+    assert any("BLOCK" in one.proto.body and "★" in one.proto.body for one in app.get("html"))
     counters = table(app, "counter").set_index("counter").iloc[:, 0]
     assert counters["l2 hit share"] == "12.0%"
     assert table(app, "rule")["rule"].tolist() == ["occupancy"]

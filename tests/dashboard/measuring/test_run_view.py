@@ -11,15 +11,13 @@ import pytest
 from sqlalchemy import Engine, text
 
 from collector.artefact import Artefact, ArtefactKind
+from collector.measurement import MemoryUse
 from collector.record import RunRecord
 from dashboard import data
 from db.artefacts import store_artefact
 from db.reading.fleet_values import FleetRun
 from db.storing.ingest import ingest_record
-from tests.builders import (
-    make_record,
-    sha_of,
-)
+from tests.builders import CASE_ID, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, gpu_record
 from tests.dashboard.measuring.seen import figures
@@ -48,6 +46,27 @@ def test_a_run_shows_its_ceilings_beside_the_datasheet(open_view: OpenView, reco
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
     assert ceilings.loc["dram", "share of it"] == pytest.approx(4.1 / 4.8)
     assert ceilings.loc["cache", "datasheet"] == ""
+
+
+def test_a_run_shows_what_its_launches_take_of_the_host_and_of_the_memory(open_view: OpenView, store: Engine) -> None:
+    memory = MemoryUse(peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=3)
+    known = make_measurement(implementation="triton", memory=memory)
+    blocks = tuple(block.model_copy(update={"host_ns": 4_000.0}) for block in known.blocks)
+    record = make_record(measurements=[known.model_copy(update={"blocks": blocks}), make_measurement()])
+    ingest_record(store, record)
+
+    launches = table(open_view("run"), "allocated")
+
+    assert launches.to_dict("records") == [
+        {
+            "case": CASE_ID,
+            "implementation": "triton",
+            "host time": 4_000.0,
+            "allocated": 2**20,
+            "reserved": 2**21,
+            "allocations": 3,
+        }
+    ]
 
 
 def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: list[RunRecord]) -> None:
