@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import Engine
 
+from api.failures import FailureLimiter
 from api.oidc import Workflows, is_json_web_token
 from api.problems import ProblemError
 from api.rate import RateLimiter
@@ -58,12 +59,18 @@ class Gatekeeper:
 
     engine: Engine
     limiter: RateLimiter
+    failures: FailureLimiter
     workflows: Workflows | None
     """None where no workflow is let in."""
     now: Callable[[], datetime]
 
-    def admit(self, credentials: HTTPAuthorizationCredentials | None, scope: Scope) -> Principal:
+    def admit(self, credentials: HTTPAuthorizationCredentials | None, scope: Scope, address: str) -> Principal:
         """Who shows these credentials, if that one may do what the scope says.
+
+        Args:
+            credentials: As they were sent.
+            scope: What is asked for.
+            address: Where the connection comes from.
 
         Raises:
             ProblemError: nobody known, the wrong scope, or too often.
@@ -72,7 +79,7 @@ class Gatekeeper:
             raise _unauthenticated(
                 "this needs a token: Authorization: Bearer rw_…; make one: roofwatch token create", ""
             )
-        principal = self._principal(credentials.credentials)
+        principal = self._principal(credentials.credentials, address)
         wait_s = self.limiter.take(principal.actor)
         if wait_s > 0:
             detail = "this token asks too often; wait as long as Retry-After says"
@@ -87,16 +94,27 @@ class Gatekeeper:
             )
         return principal
 
-    def _principal(self, text: str) -> Principal:
+    def _principal(self, text: str, address: str) -> Principal:
         if self.workflows is not None and is_json_web_token(text):
+            # a forged one is told by its signature, without the database
             workflow = self.workflows.check(text)
             if workflow is None:
-                raise _invalid_token()
+                raise self._refusal(address)
             return Principal(workflow.actor, frozenset({Scope.INGEST}), workflow.quarantined_by_project)
+        wait_s = self.failures.wait_s(address)
+        if wait_s > 0 and not self.failures.is_right(text):
+            raise _too_many_failures(wait_s)
         token = check_token(self.engine, text, self.now())
         if token is None:
-            raise _invalid_token()
+            raise self._refusal(address)
         return _principal_of(token)
+
+    def _refusal(self, address: str) -> ProblemError:
+        wait_s = self.failures.wait_s(address)
+        if wait_s > 0:
+            return _too_many_failures(wait_s)
+        self.failures.note(address)
+        return _invalid_token()
 
 
 def _principal_of(token: Token) -> Principal:
@@ -117,12 +135,18 @@ def _invalid_token() -> ProblemError:
     return _unauthenticated(detail, ', error="invalid_token"')
 
 
+def _too_many_failures(wait_s: float) -> ProblemError:
+    detail = "too many wrong tokens came from this address; wait as long as Retry-After says, then send a right one"
+    return ProblemError(429, "rate-limited", detail, {"Retry-After": str(math.ceil(wait_s))})
+
+
 def _admitting(scope: Scope) -> Callable[..., Principal]:
     def admit(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> Principal:
         gatekeeper: Gatekeeper = request.app.state.gatekeeper
-        principal = gatekeeper.admit(credentials, scope)
+        address = "" if request.client is None else request.client.host
+        principal = gatekeeper.admit(credentials, scope, address)
         request.state.actor = principal.actor
         return principal
 

@@ -8,6 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 
 from api.examples import OTHER_RUN_ID, RUN_ID, SHA256
+from ci.pairs.noise_floor import NoiseFloor
 from db.access.values import Triage, TriageState
 from db.values import Regression
 
@@ -134,6 +135,10 @@ class ComparedRuns(BaseModel):
 
     base_run_id: str
     head_run_id: str
+    noise_floor: NoiseFloor | None = Field(
+        default=None,
+        description="By the newest stored calibrations of the head's runner; null if it was not asked for.",
+    )
 
     model_config = {"json_schema_extra": {"examples": [{"base_run_id": RUN_ID, "head_run_id": OTHER_RUN_ID}]}}
 

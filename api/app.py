@@ -19,6 +19,7 @@ from api.access import Gatekeeper
 from api.alerting import Alerts, AlertThread
 from api.body import Uploads
 from api.documents import unfold_examples
+from api.failures import FailureLimiter
 from api.judging import JudgeThread
 from api.limits import Limits
 from api.oidc import GITHUB, Workflows
@@ -28,6 +29,7 @@ from api.routes import artefacts, audit, comparison, health, projects, records, 
 from api.state import State
 from api.watch import Metrics, Watch
 from db.access.allowance import Bucket, Taken, take
+from db.access.tokens import load_live_tokens
 from db.access.trust import list_trusted
 from db.access.values import TrustedRepository
 from db.server.room import is_full
@@ -114,6 +116,9 @@ def create_app(
     app.state.gatekeeper = Gatekeeper(
         engine=engine,
         limiter=RateLimiter(take_requests, max(1, limits.request_burst // _LOANS), now_s),
+        failures=FailureLimiter(
+            limits.failures_per_s, limits.failure_burst, lambda: load_live_tokens(engine, now()), now_s
+        ),
         workflows=None if audience is None else Workflows(audience, trusted_by, issuer=issuer),
         now=now,
     )

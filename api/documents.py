@@ -21,7 +21,7 @@ _SAID = {
     413: "The body is too large, packed or unpacked.",
     415: "A form that is not known.",
     422: "A value that cannot be.",
-    429: "The token asks too often; Retry-After says how long to wait.",
+    429: "The token asks too often, or too many wrong ones came from its address; Retry-After says how long to wait.",
     503: "Not now, for example because the database is down; Retry-After says when to try again.",
     507: "No room on the database's disk; Retry-After says when to try again.",
 }

@@ -54,5 +54,9 @@ class Limits:
     """Of one token, in the long run."""
     request_burst: int = 500
     """Of one token, at once."""
+    failures_per_s: float = 0.5
+    """Wrong tokens from one address that are looked at, in the long run."""
+    failure_burst: int = 30
+    """The same, at once."""
     query_s: float = 30.0
     """For one question to the database."""

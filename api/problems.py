@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
 from collector.errors import RecordError
+from db.access.idempotency import ReusedKeyError
 from db.errors import AgedError, ConflictError, IngestError, StoreError
 from db.judged.triage import StaleTriageError
 from db.server.room import is_full
@@ -81,6 +82,7 @@ _TITLES = {
     "method-not-allowed": "Not in this way",
     "not-found": "There is none",
     "other-content": "Other content under a known id",
+    "other-request": "Another request under a known key",
     "rate-limited": "Too many requests",
     "timed-out": "It took too long",
     "too-complex": "Too much in one document",
@@ -141,7 +143,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(IngestError)
     @app.exception_handler(ConflictError)
     @app.exception_handler(StaleTriageError)
+    @app.exception_handler(ReusedKeyError)
     def _(request: Request, error: Exception) -> Response:
+        if isinstance(error, ReusedKeyError):
+            return _respond(request, ProblemError(422, "other-request", str(error)))
         if isinstance(error, ConflictError):
             return _respond(request, ProblemError(409, "other-content", str(error)))
         if isinstance(error, StaleTriageError):

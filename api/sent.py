@@ -4,17 +4,28 @@ limit: a parameter with a pydantic type would have FastAPI take the body whole b
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Request
+from fastapi import Header, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from api.access import Principal
 from api.problems import ProblemError
 from api.state import state_of
+from db.access.idempotency import OnceOnly
 
 M = TypeVar("M", bound=BaseModel)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[\x21-\x7e]{1,200}$",
+        description="A name for this request, the same each time it is sent: it is done once. A UUID, for example.",
+    ),
+]
 
 
 def sent(model: type[M]) -> Callable[[Request], Awaitable[M]]:
@@ -36,6 +47,14 @@ def sent(model: type[M]) -> Callable[[Request], Awaitable[M]]:
             raise RequestValidationError(found) from None
 
     return read
+
+
+def once_only(request: Request, principal: Principal, key: str | None, body: BaseModel) -> OnceOnly | None:
+    """The request under the name that its client gave it; None where it gave none."""
+    if key is None:
+        return None
+    asked = f"{request.method} {request.url.path}?{request.url.query}\n{body.model_dump_json()}"
+    return OnceOnly(principal.actor, key, hashlib.sha256(asked.encode()).digest())
 
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
 from db.access.audit import add_entry
+from db.access.idempotency import OnceOnly, is_first, was_done
 from db.artefacts import link_contents, list_artefacts
 from db.errors import StoreError
 from db.keeping.as_sent import load_as_sent
@@ -17,8 +18,10 @@ from db.storing.ingest import lock_run, store_record
 from db.tables.records import CommitRow, ProjectRow, RunRow
 
 
-def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> bool:
-    """Make a run one of its project; False where it is already.
+def release_run(
+    engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str, once: OnceOnly | None = None
+) -> bool:
+    """Make a run one of its project; False where it is already, unless this very request did so.
 
     Args:
         engine: Of the store.
@@ -26,8 +29,10 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
         actor: Who was let in.
         person: Who vouches for the record.
         reason: Why.
+        once: The request that asks for it, which may be sent again.
 
     Raises:
+        ReusedKeyError: another request was done under the name of this one.
         IngestError: the project knows a case of it by another meaning.
         AgedError: its samples are no longer kept.
         StoreError: no such run.
@@ -43,7 +48,9 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
             .where(CommitRow.id == run.commit_id)
         ).one()
         if not is_quarantine(name):
-            return False
+            return once is not None and was_done(session, once)
+        if once is not None:
+            is_first(session, once)
         record = load_as_sent(session, run_id)
         content = Content(record, run.content_hash)
         telemetry_pruned_at = run.telemetry_pruned_at

@@ -19,9 +19,10 @@ from api.documents import NOT_MODIFIED, PROBLEMS, shown
 from api.problems import ProblemError
 from api.state import state_of
 from ci.gate import exit_code
+from ci.pairs.calibrations import stored_floor
 from ci.pull_request import judge_pull_request
 from ci.report.comment import to_markdown
-from db.queries import load_record
+from db.queries import list_newest_calibrations, load_record
 from db.reading.sides import SIDE_PATTERN, NoSideError, find_sides
 
 router = APIRouter(tags=["comparison"])
@@ -59,6 +60,9 @@ def get_comparison(
     head: Side,
     *,
     runner_class: RunnerClass = None,
+    noise_floor: Annotated[
+        bool, Query(description="A change must exceed three times what the newest stored calibrations show as noise.")
+    ] = True,
     format: Annotated[Literal["json", "markdown"], Query(description="markdown: the comment.")] = "json",
 ) -> Response:
     """Judge head against base from their stored records: those of the newest pair that measured just these two, else
@@ -67,7 +71,11 @@ def get_comparison(
     reader.check_project(project)
     with state_of(request).reading() as session:
         base_id, head_id = _sides(session, project, base, head, runner_class)
-        judgement = judge_pull_request(load_record(session, base_id), load_record(session, head_id))
+        judgement = judge_pull_request(
+            load_record(session, base_id),
+            load_record(session, head_id),
+            noise_floor=stored_floor(list_newest_calibrations(session, project, head_id)) if noise_floor else None,
+        )
     if format == "markdown":
         return respond(request, to_markdown(judgement).encode(), media_type="text/markdown")
     document = {
@@ -86,13 +94,21 @@ def get_comparison(
     responses={**NOT_MODIFIED, **PROBLEMS},
 )
 def get_compared_runs(
-    request: Request, reader: Reader, project: Project, base: Side, head: Side, *, runner_class: RunnerClass = None
+    request: Request,
+    reader: Reader,
+    project: Project,
+    base: Side,
+    head: Side,
+    *,
+    runner_class: RunnerClass = None,
+    noise_floor: Annotated[bool, Query(description="With the noise floor that it would take into account.")] = False,
 ) -> Response:
     """The two runs that `/v1/comparison` would judge, for who judges their records by itself."""
     reader.check_project(project)
     with state_of(request).reading() as session:
         base_id, head_id = _sides(session, project, base, head, runner_class)
-    compared = ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id))
+        calibrations = list_newest_calibrations(session, project, head_id) if noise_floor else []
+    compared = ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=stored_floor(calibrations))
     return respond(request, compared.model_dump_json().encode())
 
 

@@ -15,7 +15,7 @@ from api.caching import respond
 from api.documents import NOT_MODIFIED, PROBLEMS, shown
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import not_found
-from api.sent import body_of, sent
+from api.sent import IdempotencyKey, body_of, once_only, sent
 from api.state import state_of
 from db.access.values import Triage, TriageState
 from db.judged.triage import set_triage
@@ -64,8 +64,12 @@ def post_triage(
     regression: UUID,
     project: Project,
     decision: Annotated[Decision, Depends(sent(Decision))],
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Set what people think of a regression. It outlives later judgements, and the audit trail keeps every change."""
+    """Set what people think of a regression. It outlives later judgements, and the audit trail keeps every change.
+
+    Sent again under the same `Idempotency-Key`, it changes nothing, and the answer has the regression as it stands.
+    """
     triager.check_project(project)
     shared = state_of(request)
     with shared.reading() as session:
@@ -82,6 +86,7 @@ def post_triage(
         person=decision.person,
         reason=decision.reason,
         actor=triager.actor,
+        once=once_only(request, triager, idempotency_key, decision),
     )
     answer = one.model_copy(update={"triage": triage})
     return Response(answer.model_dump_json(), media_type="application/json")

@@ -18,7 +18,7 @@ from api.documents import NOT_MODIFIED, PROBLEMS, shown
 from api.paging import Cursor, Limit, Page, decode, page_of
 from api.problems import ProblemError
 from api.seeing import no_run, seen_run
-from api.sent import body_of, sent
+from api.sent import IdempotencyKey, body_of, once_only, sent
 from api.state import state_of
 from db.judged.judging import RunState, ask_for_judgement
 from db.quarantine import release_run
@@ -110,12 +110,22 @@ def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
     openapi_extra=body_of(Release),
 )
 def post_release(
-    request: Request, administrator: Administrator, run_id: UUID, release: Annotated[Release, Depends(sent(Release))]
+    request: Request,
+    administrator: Administrator,
+    run_id: UUID,
+    release: Annotated[Release, Depends(sent(Release))],
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why."""
+    """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why.
+
+    A run that counts already is refused with 409; not so where this very request let it out, known by its
+    `Idempotency-Key`.
+    """
     state = state_of(request)
     before = seen_run(state, administrator, run_id)
-    if not release_run(state.engine, run_id, actor=administrator.actor, person=release.person, reason=release.reason):
+    once = once_only(request, administrator, idempotency_key, release)
+    said = {"person": release.person, "reason": release.reason}
+    if not release_run(state.engine, run_id, actor=administrator.actor, once=once, **said):
         raise ProblemError(409, "conflict", f"run {run_id} is not in quarantine; it counts already")
     ask_for_judgement(state.engine, before.project)
     state.wake_judge()

@@ -94,7 +94,9 @@ def get_series(
         if run_count > state.limits.points:
             detail = f"a series may have {run_count} points, a page has at most {state.limits.points}"
             raise ProblemError(422, "too-large", f"{detail}: narrow the time with since and until")
-        limit = min(limit, state.limits.points // max(1, run_count))
+        if run_count == 0:
+            return respond(request, Page[Series](items=[], next=None).model_dump_json().encode())
+        limit = min(limit, state.limits.points // run_count)
         keys, following = _page_of_keys(
             session, project, kernel, metric, case, cursor, limit, pairs=include_pairs, dirty=include_dirty
         )

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from db.access.audit import add_entry
+from db.access.idempotency import OnceOnly, is_first
 from db.access.values import Triage, TriageState
 from db.errors import StoreError
 from db.judged.recognise import Known, recognise, series_in_words
@@ -53,6 +54,7 @@ def set_triage(
     person: str,
     reason: str,
     actor: str,
+    once: OnceOnly | None = None,
 ) -> Triage:
     """Decide about a regression, and note that in the audit trail.
 
@@ -65,12 +67,16 @@ def set_triage(
         person: Who decides.
         reason: Why.
         actor: Who was let in.
+        once: The request that asks for it, which may be sent again: what was decided since stays.
 
     Raises:
         StaleTriageError: the state is no longer the expected one.
+        ReusedKeyError: another request was done under the name of this one.
         StoreError: there is no such regression in the project.
     """
     with Session(engine) as session, session.begin():
+        if once is not None and not is_first(session, once):
+            return triage_of(session.get_one(TriageRow, regression_id))
         return decide(
             session, project, regression_id, state, expected=expected, person=person, reason=reason, actor=actor
         )

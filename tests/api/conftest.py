@@ -19,7 +19,7 @@ from tests.builders import PROJECT
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 MakeToken = Callable[..., NewToken]
-UNHURRIED = Limits(request_burst=1_000_000)
+UNHURRIED = Limits(request_burst=1_000_000, failure_burst=1_000_000)
 """Nobody asks too often, though the clock stands still."""
 
 

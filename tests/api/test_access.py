@@ -5,21 +5,22 @@ from __future__ import annotations
 import io
 import uuid
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
+from api.failures import FailureLimiter
 from api.limits import Limits
-from db.access.tokens import revoke_token
-from db.access.values import Scope
+from db.access.tokens import LiveTokens, check_token, revoke_token
+from db.access.values import Scope, Token
 from db.artefacts import store_artefact
 from db.judged.judgements import replace_regressions
 from db.judged.triage import regression_id
 from db.storing.ingest import ingest_record
-from tests.api.conftest import NOW, MakeToken, headers_of, make_app
+from tests.api.conftest import NOW, UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
 
 OTHER = "other/project"
@@ -128,12 +129,11 @@ def test_a_token_of_all_projects_opens_each(anybody: TestClient, make_token: Mak
         assert ("ETag" in answer.headers) == (route.method == "get" and route.path != "/metrics"), route
 
 
-def test_who_has_no_good_token_gets_nowhere_and_is_not_told_why(
-    anybody: TestClient, filled: Engine, make_token: MakeToken
-) -> None:
+def test_who_has_no_good_token_gets_nowhere_and_is_not_told_why(filled: Engine, make_token: MakeToken) -> None:
+    anybody = TestClient(make_app(filled, UNHURRIED))
     good, revoked, expired = make_token(), make_token(), make_token(days=1e-9)
     revoke_token(filled, revoked.token.token_id, now=NOW, actor="test")
-    later = TestClient(make_app(filled, now=lambda: NOW + timedelta(seconds=1)))
+    later = TestClient(make_app(filled, UNHURRIED, now=lambda: NOW + timedelta(seconds=1)))
     other_secret = good.text[:-1] + ("A" if good.text[-1] != "A" else "B")
     other_id = f"rw_{'0' * 12}_{good.text[16:]}"
     unknown = [revoked.text, other_secret, other_id, good.text + "x", "rw_", "garbage", "e.y.J"]
@@ -175,6 +175,59 @@ def test_a_token_that_asks_too_often_waits_and_others_do_not(filled: Engine, mak
     assert client.get("/v1/projects", headers=other).status_code == 200
     seconds[0] = 2.0
     assert client.get("/v1/projects", headers=hasty).status_code == 200
+
+
+def test_wrong_tokens_from_one_address_wait_and_right_ones_never(
+    filled: Engine, make_token: MakeToken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+    clocks: dict[str, Any] = {"now": lambda: NOW + timedelta(seconds=seconds[0]), "now_s": lambda: seconds[0]}
+    app = make_app(filled, Limits(failures_per_s=0.5, failure_burst=3), **clocks)
+    here, elsewhere = (TestClient(app, client=(host, 1)) for host in ("192.0.2.1", "192.0.2.2"))
+    right, revoked = make_token(Scope.READ), make_token(Scope.READ)
+    revoke_token(filled, revoked.token.token_id, now=NOW, actor="test")
+    checked: list[str] = []
+
+    def check(engine: Engine, text: str, now: datetime) -> Token | None:
+        checked.append(text)
+        return check_token(engine, text, now)
+
+    monkeypatch.setattr("api.access.check_token", check)
+
+    def status(text: str, client: TestClient = here) -> int:
+        return int(client.get("/v1/projects", headers=headers_of(text)).status_code)
+
+    wrong = right.text[:-1] + ("A" if right.text[-1] != "A" else "B")
+    assert [status(wrong) for _ in range(5)] == [401, 401, 401, 429, 429]
+    assert len(checked) == 3, "beyond that the database is not asked"
+    answer = here.get("/v1/projects", headers={**headers_of(revoked.text), "X-Forwarded-For": "192.0.2.9"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
+    assert "too many wrong tokens" in answer.json()["detail"]
+    assert status(right.text) == 200
+    assert status(wrong, elsewhere) == 401
+    # nobody is counted who shows no token at all, and who waited is looked at again
+    assert here.get("/v1/projects").status_code == 401
+    seconds[0] = 2.0
+    assert [status("garbage"), status("garbage")] == [401, 429]
+    new = make_token(Scope.READ)
+    assert status(new.text) == 429, "made since the tokens were last looked up"
+    seconds[0] = 3.0
+    assert [status("garbage"), status(new.text)] == [429, 200]
+
+
+def test_the_addresses_of_a_network_count_together_and_no_more_are_kept_than_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("api.failures._MOST_KNOWN", 2)
+    limiter = FailureLimiter(1.0, 1, lambda: LiveTokens({}), lambda: 0.0)
+
+    limiter.note("2001:db8::1")
+    assert limiter.wait_s("2001:db8::ffff") == 1.0
+    assert limiter.wait_s("2001:db8:0:1::1") == 0.0
+    limiter.note("::ffff:192.0.2.1")
+    assert limiter.wait_s("192.0.2.1") == 1.0
+    limiter.note("")
+    assert [limiter.wait_s(one) for one in ("2001:db8::1", "192.0.2.1", "")] == [0.0, 1.0, 1.0]
 
 
 def test_processes_of_one_store_count_together(filled: Engine, make_token: MakeToken) -> None:

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_commit, make_environment, make_pair_of_records, make_record, sha_of
+from tests.ci.values import make_noisy_calibration
 
 LIKE_A = "beef" + "a" * 36
 LIKE_B = "beef" + "b" * 36
@@ -32,13 +33,37 @@ def test_a_side_is_a_sha_its_beginning_or_a_run_and_both_routes_choose_the_same(
     ingest_record(store, aside, is_quarantined=True)
     ids = {"base_run_id": str(pair[0].run_id), "head_run_id": str(pair[1].run_id)}
 
-    assert chosen(sha_of(0), sha_of(1)).json() == ids
-    assert chosen(sha_of(0)[:7], sha_of(1)[:4]).json() == ids
+    assert chosen(sha_of(0), sha_of(1)).json() == ids | {"noise_floor": None}
+    assert chosen(sha_of(0)[:7], sha_of(1)[:4]).json() == ids | {"noise_floor": None}
     assert chosen(sha_of(0), str(aside.run_id)).json()["head_run_id"] == str(aside.run_id)
     assert chosen(sha_of(1), sha_of(1)).json()["base_run_id"] == str(alone.run_id)
     query = {"project": PROJECT, "base": sha_of(0)[:7], "head": sha_of(1)[:7]}
     judged = client.get("/v1/comparison", params=query).json()
     assert {name: judged[name] for name in ids} == ids
+
+
+def test_the_stored_noise_of_the_runner_counts_unless_it_is_not_to(
+    client: TestClient, store: Engine, chosen: Any
+) -> None:
+    pair = make_pair_of_records(0, 1, head_median_ns=12_000.0, block_count=12)
+    aside = make_record(1)
+    for record in pair:
+        ingest_record(store, record)
+    ingest_record(store, aside, is_quarantined=True)
+    query = {"project": PROJECT, "base": sha_of(0), "head": sha_of(1)}
+
+    def judge(**more: str) -> Any:
+        return client.get("/v1/comparison", params=query | more).json()
+
+    assert (judge()["exit_code"], judge()["judgement"]["noise_floor"]) == (1, None)
+    for record in make_noisy_calibration():
+        ingest_record(store, record)
+    with_floor = judge()
+    floor = chosen(sha_of(0), sha_of(1), noise_floor="true").json()["noise_floor"]
+    assert (with_floor["exit_code"], with_floor["judgement"]["noise_floor"]["case_count"]) == (0, 1)
+    assert floor["commit_sha"] == with_floor["judgement"]["noise_floor"]["commit_sha"] == sha_of(0)
+    assert (judge(noise_floor="false")["exit_code"], chosen(sha_of(0), sha_of(1)).json()["noise_floor"]) == (1, None)
+    assert judge(head=str(aside.run_id))["judgement"]["noise_floor"]["commit_sha"] == sha_of(0)
 
 
 def test_a_side_that_cannot_be_told_is_refused_with_the_reason(store: Engine, chosen: Any) -> None:

@@ -45,6 +45,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         "requests that are worked on at once": (
             "database_connections of the [settings](../README.md#configuration), but one for judging and one for alerts"
         ),
+        "wrong tokens from one address": (
+            f"{limits.failure_burst} at once, then one every {1 / limits.failures_per_s:g} s"
+        ),
         "connections": f"{limits.connections}",
         "the head of a request": f"{limits.head_s:g} s",
         "points of a page of series": f"{limits.points:,}",
