@@ -5,7 +5,7 @@ Each round puts two records on their way with `roofwatch push`, one that waits i
 acknowledged is there; starts again what was killed and pushes again; and looks whether everything is there, once, with
 the content that it was sent with. Then the database is away for a while, and then the disk of the client is full.
 
-    python bench/chaos.py record.json.gz --kills 200
+    PYTHONPATH=. python bench/chaos.py record.json.gz --kills 200
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ class Chaos:
     def _copy(self, artefacts: tuple[Artefact, ...]) -> RunRecord:
         number = self._draw.randrange(10**9)
         sha = hashlib.sha256(str(number).encode()).hexdigest()[:40]
-        commit = self._real.commit.model_copy(update={"sha": sha, "first_parent_count": number})
+        # of a history that is not known: with one parent in common all but one would be left by their branch
+        commit = self._real.commit.model_copy(update={"sha": sha, "parents": (), "first_parent_count": number})
         return self._real.model_copy(
             update={
                 "run_id": uuid.UUID(int=self._draw.getrandbits(128), version=4),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ci.detect import find_change_points
 from ci.series import online
+from ci.series.online_state import OnlineState
 
 _MIN_RELATIVE_CHANGE = 0.005
 """Half of the smallest step that anyone plants: nothing is to be left out as too small to tell."""
@@ -35,7 +36,7 @@ class Detector:
     def __init__(self) -> None:
         self._seen: Values = np.empty(0)
         self._told: list[tuple[int, int]] = []
-        self._state: online.OnlineState | None = None  # none while the history has not grown
+        self._state: OnlineState | None = None  # none while the history has not grown
 
     def __call__(self, values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:
         known = len(self._seen)

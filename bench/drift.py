@@ -3,7 +3,8 @@
     python -m bench.drift [--series N]
 
 Prints, for each number of measurements a week and noise, how often a drift of half a percent a week over ten weeks is
-found after eight quiet ones, and how far its start and its rate are off; then how often noise whose level stays, and
+found after eight quiet ones, while it goes on or after some quiet weeks more, and how far its start, its rate and its
+end are off; then how often noise whose level stays, and
 noise with one step, is told as a drift, by kind of noise, and by a history, which looks for steps first. No times: the
 figures are the same on every machine.
 """
@@ -25,6 +26,8 @@ from ci.thresholds import Thresholds
 _QUIET_WEEKS, _WEEKS, _RATE = 8, 18, 0.005
 _PLANTED = ((7, 0.01), (3, 0.01), (14, 0.02), (7, 0.02))
 """Measurements a week, noise."""
+_ENDED = ((7, 0.01, 4), (7, 0.01, 8), (7, 0.01, 16), (7, 0.02, 8))
+"""The same, and quiet weeks after it."""
 _VALUES, _NOISE = 150, 0.02
 _STEP, _STEP_AT = 0.05, 90
 _LIMITS = Thresholds()
@@ -36,6 +39,8 @@ def main() -> None:
     count = parser.parse_args().series
     for per_week, noise in _PLANTED:
         print(planted(count, per_week, noise), flush=True)
+    for per_week, noise, quiet_weeks in _ENDED:
+        print(planted(count, per_week, noise, quiet_weeks), flush=True)
     for kind in NOISES:
         if kind != "ramp":  # which drifts
             told = [sum(is_told(kind, seed, step) for seed in range(count)) for step in (0.0, _STEP)]
@@ -47,20 +52,25 @@ def main() -> None:
             )
 
 
-def planted(count: int, per_week: int, noise: float) -> str:
-    """How many drifts are found, and between which bounds 80 % of starts and rates lie."""
-    weeks = np.arange(_WEEKS * per_week) / per_week
-    starts, rates = [], []
+def planted(count: int, per_week: int, noise: float, quiet_weeks: int = 0) -> str:
+    """How many drifts are found, and between which bounds 80 % of starts, rates and ends lie."""
+    weeks = np.arange((_WEEKS + quiet_weeks) * per_week) / per_week
+    starts, rates, ends = [], [], []
     for seed in range(count):
         logs = noise * np.random.default_rng(seed).standard_normal(len(weeks))
-        logs += math.log1p(_RATE) * np.maximum(weeks - _QUIET_WEEKS, 0)
+        logs += math.log1p(_RATE) * np.clip(weeks - _QUIET_WEEKS, 0, _WEEKS - _QUIET_WEEKS)
         drift = find_drift(1_000 * np.exp(logs), weeks)
         if drift is not None:
             starts.append(float(weeks[drift.start]) - _QUIET_WEEKS)
             rates.append(drift.rate)
+            if drift.end is not None:
+                ends.append(float(weeks[drift.end]) - _WEEKS)
+    ended = (
+        f", of ends, which {len(ends) / count:.0%} are given, {_bounds(ends, '{:+.1f}')} weeks" if quiet_weeks else ""
+    )
     return (
-        f"{per_week} a week, {noise:.0%}: found {len(rates) / count:.0%}; 80 % of starts within "
-        f"{_bounds(starts, '{:+.1f}')} weeks, of rates within {_bounds(rates, '{:.2%}')} a week"
+        f"{per_week} a week, {noise:.0%}, {quiet_weeks} quiet weeks after it: found {len(rates) / count:.0%}; 80 % of "
+        f"starts within {_bounds(starts, '{:+.1f}')} weeks, of rates within {_bounds(rates, '{:.2%}')} a week{ended}"
     )
 
 

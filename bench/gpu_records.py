@@ -144,7 +144,7 @@ def agreement(first: RunRecord, second: RunRecord, floor: NoiseFloor | None) -> 
     noise floor that `roofwatch calibrate` states: a multiple of the deviation of one block.
     """
     before, after = _timed(first), _timed(second)
-    limits = {} if floor is None else _limits(floor)
+    limits = {} if floor is None else _limits(floor, after)
     yield "| case | implementation | first | second | apart | told from | agree |"
     yield "|---|---|--:|--:|--:|--:|---|"
     agreeing = 0
@@ -163,10 +163,10 @@ def agreement(first: RunRecord, second: RunRecord, floor: NoiseFloor | None) -> 
     yield f"{agreeing} of {known} agree within the noise floor of `roofwatch calibrate`; {len(both) - known} have none."
 
 
-def _limits(floor: NoiseFloor) -> dict[Subject, float]:
+def _limits(floor: NoiseFloor, measured: Mapping[Subject, Measurement]) -> dict[Subject, float]:
     """What a change must exceed, of each case that the floor knows, without the practical threshold."""
-    subjects = [(case.case_id, case.implementation) for case in floor.cases]
-    return {subject: floor.threshold(*subject, least=0.0) for subject in subjects}
+    known = {subject for subject, one in measured.items() if any(case.speaks_of(one) for case in floor.cases)}
+    return {subject: floor.threshold(measured[subject], least=0.0) for subject in known}
 
 
 def cross_check(by_timer: Mapping[Timer, RunRecord]) -> Iterator[str]:

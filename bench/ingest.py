@@ -95,6 +95,11 @@ class Result:
         """Of the ingest to another way, in rows per second."""
         return self.seconds[way] / self.seconds["ingest"]
 
+    @property
+    def copy_over_orm(self) -> float:
+        """Of COPY of the finished rows to objects of the record: what no ingest can exceed that copies as much."""
+        return self.seconds["orm"] / self.seconds["copy"]
+
     def processor_ratio(self, way: str) -> float:
         """The same in rows per second of processor time."""
         return self.processor_seconds[way] / self.processor_seconds["ingest"]
@@ -114,7 +119,10 @@ def main() -> None:
             if not arguments.json:
                 _print(results[-1])
     if arguments.json:
-        told = [asdict(one) | {"ratios": {way: one.ratio(way) for way in _WAYS}} for one in results]
+        told = [
+            asdict(one) | {"ratios": {way: one.ratio(way) for way in _WAYS}, "copy_over_orm": one.copy_over_orm}
+            for one in results
+        ]
         print(orjson.dumps(told, option=orjson.OPT_INDENT_2).decode())
     else:
         print(f"\nload at the end: {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
@@ -174,6 +182,7 @@ def _print(result: Result) -> None:
         of_clock = f"{result.seconds[way] * 1e3:>8.1f} {result.rows_per_s(way):>16,.0f} {result.ratio(way):>16.2f}"
         of_processor = f"{result.processor_seconds[way] * 1e3:>14.1f} {result.processor_ratio(way):>16.2f}"
         print(f"  {name:<36} {of_clock} {of_processor}{_TARGETS.get(way, '')}")
+    print(f"  {'COPY over the record by objects':<36} {result.copy_over_orm:>43.1f} at most")
     print("  of one ingest, ms:")
     for step, spent_ms in sorted(result.step_ms.items(), key=lambda item: -item[1]):
         print(f"    {step:<34} {spent_ms:>8.1f}")

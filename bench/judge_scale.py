@@ -233,7 +233,7 @@ def _fill_series(connection: Connection, project_id: int | None, series_count: i
     connection.execute(insert(CaseVersionRow), [{"case_id": case_id, **said} for case_id in case_ids])
     version_ids = list(connection.scalars(text("SELECT id FROM case_version ORDER BY id")))
     alike = {"timer": "perf_counter", "cache": "hot", "runner_class": "one machine"}
-    alike |= {"has_utilisation": False, "has_energy": False}
+    alike |= {"has_utilisation": False, "has_energy": False, "has_host_time": False, "has_memory": False}
     rows = [
         {"case_version_id": version_id, "implementation": implementation, **alike}
         for version_id in version_ids

@@ -31,6 +31,7 @@ _COLUMNS = (
     *(("median_ns", ">f8"), ("utilisation", ">f8"), ("joules_per_launch", ">f8"), ("below_ns", ">f4")),
     *(("above_ns", ">f4"), ("run_number", ">i4"), ("series_id", ">i4"), ("measured_on", ">i4")),
     *(("sample_count", ">i4"), ("block_count", ">i2"), ("outcome", ">i2"), ("is_memory_bound", "i1")),
+    *(("host_ns", ">f4"), ("peak_allocated_bytes", ">f4")),
 )
 _ROW = np.dtype(
     [("field_count", ">i2"), *(field for name, kind in _COLUMNS for field in ((f"{name}_size", ">i4"), (name, kind)))]
@@ -91,8 +92,9 @@ _PROJECT = (
     WHERE project.name = :project ORDER BY 1
     """,
     """
-    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy)
-    SELECT version.id, 'triton', 'cupti', 'cold', :runner_class, true, true
+    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy,
+        has_host_time, has_memory)
+    SELECT version.id, 'triton', 'cupti', 'cold', :runner_class, true, true, true, true
     FROM case_version version JOIN "case" ON "case".id = case_id JOIN project ON project.id = project_id
     WHERE project.name = :project ORDER BY 1
     """,
@@ -231,6 +233,8 @@ def _tile(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.rando
         "block_count": 5,
         "outcome": 0,
         "is_memory_bound": 1,
+        "host_ns": 5e3 * (1 + rng.random(len(rows)) / 10),
+        "peak_allocated_bytes": 2**20 * (1 + series % 97),
     }
     for name, value in values.items():
         rows[name] = value

@@ -4,7 +4,7 @@ Each runner is a thread with a token of its own that sends one copy of a real re
 of `roofwatch push`, every tenth of them a second time; a fifth of the runners share a project, its commits and its
 cases. One reader asks the API and one the database, without a pause.
 
-    python bench/runners.py record.json.gz --seconds 120
+    PYTHONPATH=. python bench/runners.py record.json.gz --seconds 120
 """
 
 from __future__ import annotations
@@ -95,12 +95,14 @@ class Runner:
 
 def copy_of(real: RunRecord, draw: random.Random, *, project: int, commit: int) -> RunRecord:
     """The record as another run, of the numbered commit."""
-    sha = hashlib.sha256(str(commit).encode()).hexdigest()[:40]
+    shas = [hashlib.sha256(str(number).encode()).hexdigest()[:40] for number in (commit - 1, commit)]
     return real.model_copy(
         update={
             "run_id": uuid.UUID(int=draw.getrandbits(128), version=4),
             "project": f"fleet/{project}",
-            "commit": real.commit.model_copy(update={"sha": sha, "first_parent_count": commit}),
+            "commit": real.commit.model_copy(
+                update={"sha": shas[1], "parents": (shas[0],), "first_parent_count": commit}
+            ),
         }
     )
 

@@ -20,6 +20,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ci.series.certainty import Certainty
 from ci.series.levels import Fit, fit_levels, penalty
 from ci.series.noise import MAD_TO_DEVIATION, Values, bins_of, median
 from ci.series.segmentation import MAX_BOUNDARIES
@@ -180,14 +181,8 @@ def _widths(
     errors = np.abs(errors[positions])
     if not scale.is_log:
         errors = errors * np.abs(scale.values)
-    known = np.isfinite(errors)
-    if not known.any():
-        return None
-    typical = median(errors[known])
-    beyond = np.where(known, np.maximum(errors**2 - typical**2, 0.0), 0.0)
-    # the noise of the series holds the typical error already: what exceeds it comes on top
-    noise = max(MAD_TO_DEVIATION * median(np.abs(np.diff(scale.values))) / math.sqrt(2), scale.smallest_noise)
-    return np.sqrt(1 + beyond / noise**2)
+    certainty = Certainty.of(scale.values, errors, floor=scale.smallest_noise)
+    return None if certainty is None else certainty.widths(errors)
 
 
 class _Steps:

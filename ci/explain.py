@@ -127,6 +127,22 @@ def explain_error(around: Around) -> tuple[Suspect, ...]:
     return weigh(odds if code is None else {**odds, Cause.CODE: code})
 
 
+def explain_memory(around: Around) -> tuple[Suspect, ...]:
+    """Possible causes of memory that a launch takes more or less of: its launcher asks for it, in Python, so the same
+    machine code excludes nothing.
+    """
+    odds = dict(_environment(around))
+    is_other_allocator = Cause.TOOLCHAIN in odds
+    sentence = "what a launch allocates is what its launcher asks for, which the commit may have changed"
+    return weigh({**odds, Cause.CODE: Odds(_POSSIBLE if is_other_allocator else _CHANGED_WITH_IT, sentence)})
+
+
+def explain_host(around: Around) -> tuple[Suspect, ...]:
+    """Possible causes of a host that takes longer or shorter to issue a launch: never the kernel on the device."""
+    sentence = "the commit may have changed what the host does to launch it; the kernel on the device is not timed here"
+    return weigh({**dict(_environment(around)), Cause.CODE: Odds(_POSSIBLE, sentence)})
+
+
 # --- the code
 
 

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 
 from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
+from ci.trends.beside_time import BESIDE_TIME
 from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.history import Gathered, put_together
 from ci.trends.method import method_of
@@ -32,6 +33,7 @@ from ci.trends.standing import Standing, advanced
 from ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
 from ci.trends.whole_look import WholeLook, look_at_columns, look_at_series
 from db.judged.judgements import replace_regressions
+from db.judged.reachability import note_unreachable
 from db.judged.standings import (
     JudgedHistory,
     KeptStanding,
@@ -59,8 +61,8 @@ from db.values import ErrorColumns, Regression, Series, SeriesKey, TimeColumns
 _Share = TypeVar("_Share")
 
 JUDGED_METRICS = (
-    # other measured metrics are the median time over constants of the case: judged once, shown in all units
-    *("median_ns", "rmse_ratio"),
+    # rates and utilisation are the median time over constants of the case: judged once, shown in all units
+    *("median_ns", *BESIDE_TIME, "rmse_ratio"),
     *("registers", "spilled_registers", "spill_store_count", "spill_load_count", "local_bytes", "shared_bytes"),
     "theoretical_occupancy",
 )
@@ -100,6 +102,7 @@ def judge_project(
     limits = thresholds or Thresholds()
     work = _Work(project, limits)
     with judging_alone(engine, project):
+        note_unreachable(engine, project)
         with Session(engine) as session:
             runs = list_judged_runs(session, project)
             before = read_judged_history(session, project)
@@ -216,7 +219,7 @@ def _move_on(engine: Engine, work: _Work, new: _New) -> Counter[date]:
     restless: list[tuple[int, Subject]] = []
     runs = {run.number: run for run in new.runs}
     with Session(engine) as session:
-        news = read_news(session, work.project, new.runs, new.row_ids)
+        news = read_news(session, work.project, new.runs, new.row_ids, beside=BESIDE_TIME)
     ordered = sorted(news, key=lambda subject: (news[subject].row_id, subject))
     for start in range(0, len(ordered), _STATES_AT_ONCE):
         subjects = ordered[start : start + _STATES_AT_ONCE]
@@ -301,7 +304,7 @@ def _looks(session: Session, work: _Work, part: _Part) -> dict[Subject, WholeLoo
     restless = list_failed_checks(session, work.project, part.row_ids)
     restless |= {subject for subject, code in codes.items() if code.has_changed}
     times: dict[Subject, list[TimeColumns]] = defaultdict(list)
-    for time in read_time_columns(session, work.project, part.row_ids, include_pairs=True):
+    for time in read_time_columns(session, work.project, part.row_ids, include_pairs=True, beside=BESIDE_TIME):
         times[_subject(time.key)].append(time)
         if time.has_failures:
             restless.add(_subject(time.key))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci.autotune import Flip, find_flips
+from ci.beside_moves import BesideMove, find_beside_moves
 from ci.compare import Comparison, compare, control_false_discoveries, detectable_change
 from ci.counters import CounterMove, rank_moves
 from ci.diagnosis.limit_moves import LimitMove, limit_moves
@@ -15,7 +16,7 @@ from ci.error_moves import ErrorMove, find_error_moves
 from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
 from ci.pairs.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
 from ci.pairs.looks import error_rate_at
-from ci.pairs.noise_floor import NoiseFloor
+from ci.pairs.noise_floor import FloorUsed, NoiseFloor
 from ci.reason import Reason
 from ci.remark import Remark
 from ci.side_result import Key, Side, SideResult
@@ -76,7 +77,7 @@ class PullRequestJudgement:
     verdict: Verdict
     """The gravest: regressed, then what could not be told, then improved."""
     counts: Mapping[str, int]
-    """Cases and compiled functions by verdict; new cases count as `new`."""
+    """Cases, compiled functions and what moved beside times by verdict; new cases count as `new`."""
     refusals: tuple[Remark, ...]
     """Why these records, or their times, are not compared."""
     notes: tuple[Remark, ...]
@@ -94,12 +95,16 @@ class PullRequestJudgement:
     """Of kernels that were counted on both sides, the most first; they decide nothing."""
     error_moves: tuple[ErrorMove, ...] = ()
     """Right results that are less accurate than before, or more; by themselves they move no verdict."""
+    beside_moves: tuple[BesideMove, ...] = ()
+    """Memory of a launch, and the host's time of one, that moved: they count as compiled facts do."""
     limit_moves: tuple[LimitMove, ...] = ()
     """What binds the cases that got slower, the slowest first; it decides nothing."""
     source_lines: tuple[SourceLine, ...] = ()
     """Where the head's functions stand."""
     skipped: tuple[SkippedKernel, ...] = ()
     """Kernels that the change cannot touch, and that were not measured for it."""
+    noise_floor: FloorUsed | None = None
+    """Of the runner, where one was known."""
 
 
 def judge_pull_request(
@@ -134,7 +139,12 @@ def judge_pull_request(
     is_paired = are_paired(base, head)
     cases = tuple(_judge_cases(base, head, whole_refusals, time_refusals, limits, noise_floor, is_paired=is_paired))
     static, ratchet_notes = _judge_static(base, head, baseline, is_refused=bool(whole_refusals))
-    counts = Counter([*map(_kind, cases), *map(_kind, static.judged)])
+    beside = (
+        ()
+        if whole_refusals
+        else find_beside_moves(base, head, _working(cases), limits, is_paired=is_paired and not time_refusals)
+    )
+    counts = Counter([*map(_kind, cases), *map(_kind, static.judged), *(move.verdict.value for move in beside)])
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     return PullRequestJudgement(
         project=head.project,
@@ -156,9 +166,11 @@ def judge_pull_request(
         error_moves=()
         if whole_refusals
         else find_error_moves(base, head, relative_change=limits.error_relative_change),
+        beside_moves=beside,
         limit_moves=limit_moves(base, head, _slowest(cases)),
         source_lines=head.source_lines,
         skipped=head.skipped,
+        noise_floor=None if noise_floor is None else _floor_used(noise_floor, cases, limits.relative_change),
     )
 
 
@@ -187,11 +199,25 @@ def _detectable_change(cases: Sequence[CaseJudgement]) -> float | None:
     return statistics.median(found) if found else None
 
 
+def _floor_used(noise_floor: NoiseFloor, cases: Sequence[CaseJudgement], least: float) -> FloorUsed:
+    thresholds = [one.threshold for case in cases if (one := case.comparison) is not None]
+    return FloorUsed.of(noise_floor, thresholds, least=least)
+
+
 def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
     """Of what got slower; not all of it is worth a diagnosis."""
     slower = [case for case in cases if case.verdict is Verdict.REGRESSED and case.comparison is not None]
     slower.sort(key=lambda case: -case.comparison.log_ratio if case.comparison is not None else 0.0)
     return [(case.case_id, case.implementation) for case in slower[:_MAX_DIAGNOSED]]
+
+
+def _working(cases: Sequence[CaseJudgement]) -> list[Key]:
+    """Those that give right results on both sides, as far as anybody looked."""
+    return [
+        (case.case_id, case.implementation)
+        for case in cases
+        if all(side is not None and side.failure is None for side in (case.base, case.head))
+    ]
 
 
 def _kind(judged: CaseJudgement | StaticJudgement) -> str:
@@ -233,7 +259,7 @@ def _judge_cases(
                 time_refusals,
                 thresholds.relative_change
                 if noise_floor is None
-                else noise_floor.threshold(*key, least=thresholds.relative_change),
+                else noise_floor.threshold(here.measurements[key], least=thresholds.relative_change),
             )
         judged.append(case)
     return _settle_family(judged, base, head, thresholds, is_paired=is_paired)

@@ -25,6 +25,14 @@ class Thresholds:
     """History: smallest change of a result's error. Another order of the same additions moves an error by a tenth or
     two; a precision that was lost doubles it at least."""
 
+    memory_relative_change: float = 0.05
+    """History and pull request: smallest change of the most memory that a launch takes. It is counted, not sampled, so
+    no noise asks for this: what is a twentieth of a case's tensors and workspace is worth a person's time."""
+
+    host_relative_change: float = 0.15
+    """History: smallest step of the host's time of a launch. Another machine of one runner class, another load of it or
+    another build of Python moves it by a tenth without any change of ours."""
+
     false_discovery_rate: float = 0.05
     """Expected share of false ones among the times that one pull request is told to have moved, and among the
     regressions that one night calls somebody for."""

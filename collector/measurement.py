@@ -232,5 +232,9 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
     joules = measurement.joules_per_launch
     if joules is not None:
         values["joules_per_launch"] = joules
+    if measurement.host_ns is not None:
+        values["host_ns"] = measurement.host_ns
+    if measurement.memory is not None:
+        values["peak_allocated_bytes"] = float(measurement.memory.peak_allocated_bytes)
     assert values.keys() <= METRICS.keys()
     return values

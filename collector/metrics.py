@@ -93,6 +93,8 @@ _ROWS = (
     Metric("bus_bytes_per_s", "bus bandwidth", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
     Metric("utilisation", "utilisation of the roof", "share", Better.HIGHER, Layer.MEASURED, _format_share),
     Metric("joules_per_launch", "energy of a launch", "J", Better.LOWER, Layer.MEASURED, _format_joules),
+    Metric("host_ns", "host time of a launch", "ns", Better.LOWER, Layer.MEASURED, format_ns),
+    Metric("peak_allocated_bytes", "peak allocated memory", "bytes", Better.LOWER, Layer.MEASURED, format_bytes),
     Metric("rmse_ratio", "error (RMSE / RMS)", "ratio", Better.LOWER, Layer.ACCURACY, _format_error),
     Metric("max_abs_error", "largest error", "absolute", Better.LOWER, Layer.ACCURACY, _format_error),
     Metric("registers", "registers per thread", "registers", Better.LOWER, Layer.STATIC, _format_count),

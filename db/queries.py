@@ -9,7 +9,7 @@ from db.reading.case_history import read_case_history
 from db.reading.coverage import list_runner_standings
 from db.reading.facets import read_facets
 from db.reading.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
-from db.reading.pairs import list_pairs
+from db.reading.pairs import list_newest_calibrations, list_pairs
 from db.reading.records import load_record
 from db.reading.runs import list_commits, list_projects, list_runs, run_detail
 from db.reading.series import list_series_keys, read_series
@@ -23,6 +23,7 @@ __all__ = [
     "list_entries",
     "list_fleet_runs",
     "list_kernel_costs",
+    "list_newest_calibrations",
     "list_pairs",
     "list_projects",
     "list_regressions",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -176,6 +177,8 @@ class TimeColumns:
     """First-parent count and sha of the newest commit it worked at."""
     timing: str = ""
     """Timer and cache state of all its runs, as in `cupti, cold`."""
+    beside: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """What was measured beside the times, by metric: NaN where it was not. Only what was asked for and any run has."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +288,8 @@ class RunSummary:
     """Nobody vouches for it, and nothing counts it."""
     is_pair_side: bool = False
     """Measured beside another commit, in one job."""
+    is_unreachable: bool = False
+    """Its branch was rewritten since, and no longer comes from this commit: nothing is compared with it."""
 
 
 @dataclass(frozen=True)
@@ -313,6 +318,10 @@ class MeasuredCase:
     timer: str
     cache: str
     """State of the cache before each sample."""
+    host_ns: float | None = None
+    """What the host takes to issue a launch; None where the timer does not say."""
+    peak_allocated_bytes: float | None = None
+    """The most memory that a launch takes; None where nobody counted."""
 
 
 @dataclass(frozen=True)
@@ -378,3 +387,6 @@ class Pair:
     """When the head's run began."""
     base_blocks_ns: tuple[tuple[float, ...], ...]
     head_blocks_ns: tuple[tuple[float, ...], ...]
+    timing: str = ""
+    """Timer and cache state, as in `cupti, cold`."""
+    harness_version: str = ""

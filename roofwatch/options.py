@@ -86,6 +86,33 @@ LaunchTimeout = Annotated[
         help="The longest that one launch of a kernel may take; one that takes much longer is told as hanging.",
     ),
 ]
+PreparationTimeout = Annotated[
+    float,
+    typer.Option(
+        "--preparation-timeout",
+        min=0.001,
+        metavar="SECONDS",
+        help="What a block of samples has before its first launch: inputs, compiling, autotuning.",
+    ),
+]
+CheckTimeout = Annotated[
+    float,
+    typer.Option(
+        "--check-timeout",
+        min=0.001,
+        metavar="SECONDS",
+        help="The longest that one check of a case's results may take, with compiling, autotuning and its reference.",
+    ),
+]
+CompileTimeout = Annotated[
+    float,
+    typer.Option(
+        "--compile-timeout",
+        min=0.001,
+        metavar="SECONDS",
+        help="The longest that one case and implementation may take to compile for all targets together.",
+    ),
+]
 TargetList = Annotated[
     str | None, typer.Option(help="GPU targets to compile for, separated by commas, for example sm_90,gfx942.")
 ]
@@ -101,6 +128,14 @@ NoiseFloorFile = Annotated[
     typer.Option(
         help="What roofwatch calibrate wrote on this runner: a change must exceed 3 times the floor of its case too.",
         show_default=False,
+    ),
+]
+HasStoredFloor = Annotated[
+    bool,
+    typer.Option(
+        "--stored-floor/--no-stored-floor",
+        help="With --project: a change must exceed 3 times the noise that the newest stored calibrations of the runner "
+        "show of its case too; --noise-floor takes their place.",
     ),
 ]
 ServerUrl = Annotated[

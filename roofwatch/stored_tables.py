@@ -19,6 +19,7 @@ def runs_table(runs: Sequence[RunSummary]) -> Table:
     table = Table("run", "commit", "runner class", "began", "outcomes")
     for run in runs:
         marks = (" (work tree differed)" if run.is_dirty else "") + (" (side of a pair)" if run.is_pair_side else "")
+        marks += " (no longer on its branch)" if run.is_unreachable else ""
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items())
         table.add_row(
             printable(run.run_id),

@@ -21,7 +21,7 @@ from roofwatch.measuring.listing import targets
 
 if TYPE_CHECKING:
     from ci.compare import Comparison
-    from ci.pairs.noise_floor import NoiseFloor
+    from ci.pairs.noise_floor import FloorUsed, NoiseFloor
     from ci.pull_request import PullRequestJudgement
     from ci.side_result import SideResult
     from ci.static.comparison import StaticJudgement
@@ -160,7 +160,7 @@ def regressions(found: Sequence[Regression], decided: Sequence[str] | None = Non
 
 
 def judgement(judged: PullRequestJudgement) -> list[Table]:
-    """What is not simply unchanged: cases first, then errors of right results, then machine code."""
+    """What is not simply unchanged: cases first, then errors of right results, memory and host, and machine code."""
     cases = _table("case", "implementation", "base", "head", "change", "95 % interval", "verdict", "reason")
     for case in judged.cases:
         if case.verdict is Verdict.UNCHANGED:
@@ -180,7 +180,11 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
     for move in judged.error_moves:
         sides = (metric("rmse_ratio").format(side) for side in (move.base, move.head))
         errors.add_row(_text(move.case_id), _text(move.implementation), _text(move.tensor), *sides, str(move.reason))
-    return [table for table in (cases, errors, static_changes(judged.static)) if table.row_count]
+    beside = _table("case", "implementation", "what", "verdict", "reason", title="memory and host of a launch")
+    for launch in judged.beside_moves:
+        words = _text(launch.case_id), _text(launch.implementation), launch.in_words
+        beside.add_row(*words, verdict(str(launch.verdict)), str(launch.reason))
+    return [table for table in (cases, errors, beside, static_changes(judged.static)) if table.row_count]
 
 
 def noise_floor(noise: NoiseFloor) -> Table:
@@ -233,7 +237,17 @@ def verdict_line(judged: PullRequestJudgement) -> str:
     counts = ", ".join(f"{count} {name}" for name, count in judged.counts.items() if count)
     least = judged.detectable_change
     found = "" if least is None else f"; a slowdown of {least:.1%} is typically found four times in five"
-    return f"{judged.verdict}: {counts or 'nothing to compare'}{found}"
+    return f"{judged.verdict}: {counts or 'nothing to compare'}{found}{_floor_used(judged.noise_floor)}"
+
+
+def _floor_used(floor: FloorUsed | None) -> str:
+    if floor is None:
+        return ""
+    asked = "" if floor.most is None else f", by up to {floor.most:.1%}"
+    return (
+        f"; the noise floor of {floor.measured_at:%Y-%m-%d} (commit {floor.commit_sha[:8]}) asks more of a change in "
+        f"{floor.case_count} case(s){asked}"
+    )
 
 
 def status(store: StoreStatus) -> Table:

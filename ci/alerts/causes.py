@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from ci.alerts.silence import rhythm_of
 from ci.dashboard_links import dashboard_link
 from ci.owners import Ownership
 from ci.trends.trend_finding import is_outcome
+from collector.metrics import Layer
 from db.access.values import Triage, TriageState
 from db.alerts.values import Fact, Firing, Link, Message
 from db.values import ChangePoint, Regression, RegressionState, Verdict
@@ -131,13 +133,14 @@ def _is_meant(rule: RegressionRule, regression: Regression, surroundings: Surrou
         if rule.covers_case(point.series.kernel, surroundings.tags.get(point.series.case_id, frozenset()))
         and rule.covers_runner(point.series.runner_class)
     ]
-    times = [
-        abs(point.relative_change or 0.0)
-        for point in meant
-        if point.series.metric == "median_ns" and not is_outcome(point)
+    measured = [point for point in meant if point.series.definition.layer is Layer.MEASURED and not is_outcome(point)]
+    sizes = [
+        math.inf if point.relative_change is None else abs(point.relative_change)
+        for point in measured
+        if point.series.metric != "host_ns"  # a suspicion beside a time makes that no larger
     ]
-    others = len(meant) > len(times)
-    return others or max(times, default=-1.0) >= rule.min_relative_change
+    others = len(meant) > len(measured)
+    return others or max(sizes, default=-1.0) >= rule.min_relative_change
 
 
 def _regression_message(regression: Regression, regression_id: UUID, surroundings: Surroundings) -> Message:

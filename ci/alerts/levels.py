@@ -1,5 +1,5 @@
-"""What the rules of levels have to tell: a rate below its floor, a utilisation below its objective, a growing error.
-Pure.
+"""What the rules of levels have to tell: a rate below its floor, a time or memory above its limit, a utilisation below
+its objective, a growing error. Pure.
 
 The median of the newest runs counts, so that one run that went badly calls nobody. Cases of one kernel on one runner
 are one cause.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ci.alerts.causes import Surroundings
-from ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, UtilisationRule
+from ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, LimitRule, UtilisationRule
 from collector.metrics import metric
 from collector.part import Outcome
 from db.alerts.values import CaseError, Fact, Firing, Message
@@ -93,9 +93,12 @@ def _values(rule: LevelRule, run: RunLevels) -> Iterator[tuple[MeasuredCase | Ca
             yield case, value
 
 
-def _value(rule: FloorRule | UtilisationRule, case: MeasuredCase) -> float | None:
+def _value(rule: FloorRule | LimitRule | UtilisationRule, case: MeasuredCase) -> float | None:
     if case.outcome is not Outcome.OK or not case.median_ns:
         return None
+    if isinstance(rule, LimitRule):
+        values = {"host_ns": case.host_ns, "peak_allocated_bytes": case.peak_allocated_bytes}
+        return values.get(rule.metric, case.median_ns)
     if not isinstance(rule, FloorRule):
         return case.utilisation
     work = case.flop_count if rule.metric == "flop_per_s" else case.memory_bytes
@@ -114,6 +117,11 @@ def _shortfall(rule: LevelRule, history: _History) -> _Shortfall | None:
             return None
         shown = metric("rmse_ratio").format
         return _Shortfall(case, newest / usual, f"{subject}: {shown(usual)} to {shown(newest)}")
+    if isinstance(rule, LimitRule):
+        if newest <= rule.limit:
+            return None
+        shown = metric(rule.metric).format
+        return _Shortfall(case, newest / rule.limit, f"{subject}: {shown(newest)}, allowed {shown(rule.limit)}")
     limit = rule.floor if isinstance(rule, FloorRule) else rule.objective
     if newest >= limit:
         return None
@@ -147,6 +155,9 @@ def _what(rule: LevelRule) -> str:
         return f"the error has grown by more than {rule.grown_by:.0%}"
     if isinstance(rule, FloorRule):
         return f"below its floor of {metric(rule.metric).format(rule.floor)}"
+    if isinstance(rule, LimitRule):
+        known = metric(rule.metric)
+        return f"{known.title} above its limit of {known.format(rule.limit)}"
     return f"below its objective of {metric('utilisation').format(rule.objective)} utilisation"
 
 

@@ -108,7 +108,7 @@ class RegressionRule(_KernelRule):
 
     kind: Literal["regression"]
     min_relative_change: float = Field(default=0.0, ge=0)
-    """Of the largest time that moved; what ceased to work or gives wrong results is told whatever it is."""
+    """Of the largest time or memory that moved; what ceased to work or gives wrong results is told whatever it is."""
     bisects: bool = False
     """The commit that did it is searched for, by whichever runner asks for the next bisection."""
 
@@ -119,6 +119,17 @@ class FloorRule(_KernelRule):
     kind: Literal["floor"]
     metric: Literal["flop_per_s", "memory_bytes_per_s"]
     floor: float = Field(gt=0)
+    runs: int = Field(default=3, ge=1, le=50)
+    """Newest runs, whose median counts."""
+
+
+class LimitRule(_KernelRule):
+    """Something of which less is better, above a limit: a time, the host's time or the memory of a launch."""
+
+    kind: Literal["limit"]
+    metric: Literal["median_ns", "host_ns", "peak_allocated_bytes"]
+    limit: float = Field(gt=0)
+    """In the metric's unit: ns or bytes."""
     runs: int = Field(default=3, ge=1, le=50)
     """Newest runs, whose median counts."""
 
@@ -151,8 +162,10 @@ class SilenceRule(_Rule):
     """Times the usual time between two results. With neither: when its rhythm says so."""
 
 
-LevelRule = FloorRule | UtilisationRule | AccuracyRule
-Rule = Annotated[RegressionRule | FloorRule | UtilisationRule | AccuracyRule | SilenceRule, Field(discriminator="kind")]
+LevelRule = FloorRule | LimitRule | UtilisationRule | AccuracyRule
+Rule = Annotated[
+    RegressionRule | FloorRule | LimitRule | UtilisationRule | AccuracyRule | SilenceRule, Field(discriminator="kind")
+]
 
 
 class OwnersOfKernels(_Table):

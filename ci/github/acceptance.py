@@ -88,6 +88,11 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
                 f"{item.case_id}\0{item.implementation}\0{item.function}\0{item.target}\0{item.reason}"
                 for item in kernels
             ),
+            *(
+                f"{move.case_id}\0{move.implementation}\0{move.reason}"
+                for move in judgement.beside_moves
+                if move.verdict is Verdict.REGRESSED
+            ),
         ]
     )
     intervals = [case.comparison.relative_interval for case in cases if case.comparison is not None]

@@ -4,13 +4,14 @@ is noise. Pure.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ci.compare import compare
-from ci.pairs.noise_floor import CaseNoise, case_noise
+from ci.pairs.noise_floor import CaseNoise, NoiseFloor, case_noise
 from ci.thresholds import Thresholds
 from db.values import Pair
 
@@ -50,19 +51,59 @@ def noise_of_runners(pairs: Sequence[Pair], thresholds: Thresholds | None = None
     limit = (thresholds or Thresholds()).relative_change
     by_class: defaultdict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
-        is_whole = len(pair.base_blocks_ns) == len(pair.head_blocks_ns)
-        if pair.base.sha == pair.head.sha and is_whole:
+        if _is_calibration(pair):
             by_class[pair.runner_class].append(pair)
     return [_noise_of(runner_class, by_class[runner_class], limit) for runner_class in sorted(by_class)]
 
 
-def _noise_of(runner_class: str, pairs: Sequence[Pair], threshold: float) -> RunnerNoise:
+def stored_floor(pairs: Sequence[Pair], thresholds: Thresholds | None = None) -> NoiseFloor | None:
+    """The noise floor of a runner by its stored calibrations: of each case, implementation and way of timing the newest
+    that says something; None where none does.
+
+    Args:
+        pairs: Of one runner class and harness, newest first, as for `noise_of_runners`.
+        thresholds: As of the comparisons that they calibrate; the defaults if left out.
+    """
+    limit = (thresholds or Thresholds()).relative_change
+    own = [pair for pair in pairs if _is_calibration(pair)]
+    newest: dict[tuple[str, str, str], CaseNoise] = {}
+    for noise in _each_noise(own, limit):
+        newest.setdefault((noise.case_id, noise.implementation, noise.timing), noise)
+    if not newest:
+        return None
+    return NoiseFloor(
+        project=own[0].project,
+        runner_class=own[0].runner_class,
+        harness_version=own[0].harness_version,
+        commit_sha=own[0].head.sha,
+        measured_at=own[0].measured_at,
+        cases=tuple(newest.values()),
+    )
+
+
+def _is_calibration(pair: Pair) -> bool:
+    """Of one commit, and whole."""
+    return pair.base.sha == pair.head.sha and len(pair.base_blocks_ns) == len(pair.head_blocks_ns)
+
+
+def _each_noise(pairs: Sequence[Pair], threshold: float) -> list[CaseNoise]:
     found = []
     for pair in pairs:
-        comparison = compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=threshold)
-        noise = case_noise(pair.case_id, pair.implementation, comparison, threshold=threshold)
+        noise = case_noise(
+            pair.case_id,
+            pair.implementation,
+            compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=threshold),
+            threshold=threshold,
+            timing=pair.timing,
+            sample_count=math.ceil(statistics.median(map(len, pair.head_blocks_ns))) if pair.head_blocks_ns else None,
+        )
         if noise is not None:
             found.append(noise)
+    return found
+
+
+def _noise_of(runner_class: str, pairs: Sequence[Pair], threshold: float) -> RunnerNoise:
+    found = _each_noise(pairs, threshold)
     newest: dict[tuple[str, str], CaseNoise] = {}
     for noise in found:
         newest.setdefault((noise.case_id, noise.implementation), noise)

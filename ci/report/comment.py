@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ci.pairs.noise_floor import FLOOR_FACTOR
 from ci.pull_request import PullRequestJudgement
 from ci.reason import Reason
 from ci.report.markdown import Section, code, folded, table, table_row
@@ -49,7 +50,7 @@ def _nothing_changed(judgement: PullRequestJudgement) -> str:
     compared = sum(case.reason is Reason.WITHIN_THRESHOLD for case in judgement.cases)
     parts = []
     if compared:
-        parts.append(f"{count_of(compared, 'timing')} within ±{judgement.thresholds.relative_change:.0%}")
+        parts.append(f"{count_of(compared, 'timing')} within {_tolerance(judgement)}")
     if judgement.unchanged_by_target:
         parts.append(_machine_code_unchanged(judgement))
     silent = sum(item.reason in _SILENT for item in judgement.static)
@@ -67,6 +68,13 @@ def _nothing_changed(judgement: PullRequestJudgement) -> str:
     if judgement.skipped:
         parts.append(f"{count_of(len(judgement.skipped), 'kernel')} not measured, which the change cannot touch")
     return f"**roofwatch: nothing changed** ({_commits(judgement)}): {', '.join(parts)}."
+
+
+def _tolerance(judgement: PullRequestJudgement) -> str:
+    floor, change = judgement.noise_floor, f"±{judgement.thresholds.relative_change:.0%}"
+    if floor is None or floor.most is None:
+        return change
+    return f"{change}, or {FLOOR_FACTOR:g} times the runner's noise where that is more (up to ±{floor.most:.1%})"
 
 
 def _machine_code_unchanged(judgement: PullRequestJudgement) -> str:
@@ -117,6 +125,10 @@ def tally(judgement: PullRequestJudgement) -> str:
     kernels = [f"{static[verdict]} {word}" for verdict, word in words if static[verdict]]
     if kernels:
         parts.append(f"machine code {', '.join([*kernels, *([f'{identical} identical'] if identical else [])])}")
+    beside = Counter(move.verdict for move in judgement.beside_moves)
+    launches = [f"{beside[verdict]} {verdict}" for verdict in (Verdict.REGRESSED, Verdict.IMPROVED) if beside[verdict]]
+    if launches:
+        parts.append(f"memory and host of a launch {', '.join(launches)}")
     moved = Counter(move.reason for move in judgement.error_moves)
     results = [
         f"{count_of(moved[reason], 'result')} {word}"
@@ -142,6 +154,11 @@ def next_step(judgement: PullRequestJudgement) -> str:
             return (
                 "start at the first row; if the slowdown is meant, say so in the pull request (on GitHub: "
                 "`/roofwatch accept <reason>`)."
+            )
+        if not any(item.verdict is Verdict.REGRESSED for item in judgement.static):
+            return (
+                "see below what a launch takes more of than before; if that is meant, say so in the pull request (on "
+                "GitHub: `/roofwatch accept <reason>`)."
             )
         return "see in the tables below what the compiler made of it; if it is meant, accept it in the baseline file."
     if judgement.verdict is Verdict.INCONCLUSIVE:

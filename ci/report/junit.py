@@ -1,8 +1,8 @@
 """A judgement as JUnit XML, which most systems of continuous integration show. Pure.
 
-One test case for each case and implementation, and for each compiled function that differs; a regression is a failure,
-what could not be told is skipped, with the reason. JUnit has no schema of its own: the elements are those that Jenkins,
-GitLab and GitHub's reporters agree on.
+One test case for each case and implementation, for each compiled function that differs, and for what a launch takes
+more or less of; a regression is a failure, what could not be told is skipped, with the reason. JUnit has no schema of
+its own: the elements are those that Jenkins, GitLab and GitHub's reporters agree on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+from ci.beside_moves import BesideMove
 from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.report.sections import REASON_WORDS
 from ci.side_result import SideResult
@@ -25,7 +26,8 @@ def to_junit(judgement: PullRequestJudgement) -> str:
     root = ElementTree.Element("testsuites", name="roofwatch")
     cases = [_timed(case) for case in judgement.cases]
     compiled = [_compiled(item) for item in judgement.static]
-    for name, elements in (("measured", cases), ("compiled", compiled)):
+    launched = [_launched(move) for move in judgement.beside_moves]
+    for name, elements in (("measured", cases), ("compiled", compiled), ("launched", launched)):
         if elements:
             _add_suite(root, f"{_xml(judgement.project)} {name}", elements)
     ElementTree.indent(root)
@@ -57,6 +59,14 @@ def _compiled(item: StaticJudgement) -> ElementTree.Element:
     element = ElementTree.Element("testcase", classname=_xml(item.case_id), name=_xml(name))
     reason = REASON_WORDS.get(item.reason, str(item.reason).replace("_", " "))
     _judge(element, item.verdict, reason, [] if item.detail is None else [str(item.detail)])
+    return element
+
+
+def _launched(move: BesideMove) -> ElementTree.Element:
+    name = f"{move.implementation} {metric(move.metric).title}"
+    element = ElementTree.Element("testcase", classname=_xml(move.case_id), name=_xml(name))
+    reason = REASON_WORDS.get(move.reason, str(move.reason).replace("_", " "))
+    _judge(element, move.verdict, reason, [move.in_words])
     return element
 
 

@@ -33,7 +33,7 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
         version: Of roofwatch.
     """
     places = SourcePlaces(judgement.source_lines)
-    results = [*_of_cases(judgement, places), *_of_compiled(judgement, places)]
+    results = [*_of_cases(judgement, places), *_of_compiled(judgement, places), *_of_launches(judgement, places)]
     rules = sorted({result["ruleId"] for result in results})
     driver = {
         "name": "roofwatch",
@@ -66,6 +66,14 @@ def _of_compiled(judgement: PullRequestJudgement, places: SourcePlaces) -> Itera
             name = f"{item.case_id} {item.implementation} {item.function} {item.target}"
             line = places.of(item.case_id, item.implementation, item.function)
             yield _result(judgement.project, item.reason, name, f"{name}: {_what_compiled(item)}", line)
+
+
+def _of_launches(judgement: PullRequestJudgement, places: SourcePlaces) -> Iterator[dict[str, Any]]:
+    for move in judgement.beside_moves:
+        if move.verdict is Verdict.REGRESSED:
+            name = f"{move.case_id} {move.implementation}"
+            line = places.of(move.case_id, move.implementation)
+            yield _result(judgement.project, move.reason, name, f"{name}: {move.in_words}", line)
 
 
 def _what(case: CaseJudgement) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 
 from ci.compare import Comparison
 from ci.error_moves import ErrorMove
+from ci.pairs.noise_floor import FLOOR_FACTOR
 from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.reason import Reason
+from ci.report.beside_section import beside_section
 from ci.report.evidence_sections import counter_section, flip_section, limit_section, skipped_section
 from ci.report.markdown import Section, code
 from ci.report.static_sections import static_changes, static_evidence
@@ -29,6 +31,8 @@ REASON_WORDS = {
     Reason.THROTTLED: "the device was held back, or shared",
     Reason.HOST_BOUND: "the host was slower than the device",
     Reason.CLOCK_MOVED: "the clock moved, the cycles did not",
+    Reason.MEMORY_MOVED: "the memory of a launch moved",
+    Reason.HOST_MOVED: "the host's time of a launch moved, not the kernel on the device",
     Reason.REMOVED_CASE: "in the base only",
     Reason.WRONG_RESULT: "wrong result",
     Reason.FAILED: "fails",
@@ -43,6 +47,7 @@ def changes(judgement: PullRequestJudgement) -> list[Section]:
         _time_section(judgement),
         flip_section(judgement),
         *static_changes(judgement),
+        beside_section(judgement),
         _accuracy_section(judgement),
     ]
     return [section for section in sections if section.rows]
@@ -258,6 +263,23 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
 
 
 def _noise(judgement: PullRequestJudgement) -> str:
+    return _intervals(judgement) + _floor_used(judgement)
+
+
+def _floor_used(judgement: PullRequestJudgement) -> str:
+    floor = judgement.noise_floor
+    if floor is None:
+        return ""
+    origin = f" By the calibration of {floor.measured_at:%Y-%m-%d} (commit {code(floor.commit_sha[:8])})"
+    if floor.most is None:
+        return f"{origin} the noise floor of no case asks more than that of a change."
+    return (
+        f"{origin} a change must exceed {FLOOR_FACTOR:g} times the noise floor of its case where that is more: so in "
+        f"{count_of(floor.case_count, 'case')}, by up to ±{floor.most:.1%}."
+    )
+
+
+def _intervals(judgement: PullRequestJudgement) -> str:
     change = judgement.thresholds.relative_change
     if not judgement.is_paired:
         return f"Practical threshold ±{change:.0%}. The records are no pair, so the noise between them is not known."

@@ -1,9 +1,9 @@
 """What no single step shows: a slow drift, and a level that never quite came back. Pure.
 
-A drift is a level that stands until some value and rises or falls by a constant factor per value from there on. It is
-told if it explains the series better than no change and better than steps, by the same penalised likelihood that steps
-are told
-by (`ci.series.levels`); what autocorrelated noise wanders by itself is allowed for.
+A drift is a level that stands until some value and rises or falls by a constant factor per value from there on, to the
+end or until another value, from which on it stands again. It is told if it explains the series better than no change
+and better than steps, by the same penalised likelihood that steps are told by (`ci.series.levels`); what autocorrelated
+noise wanders by itself is allowed for.
 """
 
 from __future__ import annotations
@@ -13,17 +13,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ci.detect import ChangePoint
 from ci.series.levels import fit_levels, penalty
-from ci.series.noise import OUTLIER, Values, deviation_of_differences, estimate_noise, stickiness_of_differences
+from ci.series.noise import (
+    OUTLIER,
+    Noise,
+    Values,
+    deviation_of_differences,
+    estimate_noise,
+    stickiness_of_differences,
+)
 from ci.series.segmentation import winsorised
+
+Places = NDArray[np.intp]
 
 _MIN_VALUES = 20
 _SHORTEST = 10
 """Values over which a drift must go on: less is a step."""
 _STARTS = 60
-"""Starts that are tried, evenly spaced."""
+"""Starts that are tried of a drift that goes on, evenly spaced."""
+_PLACES = 30
+"""Places that are tried as the start or the end of one that ended, evenly spaced; then all that are nearer to the best
+two than their neighbours, half as far apart each time."""
+_WORTH_A_TRY = 0.5
+"""Share of the penalty from which on an end is looked for: one that ended shows as a slower one that goes on."""
 _MARGIN = 6.0
 """By how much a drift must explain the series better than steps do: odds of 20 to 1."""
 
@@ -37,7 +52,9 @@ class Drift:
     rate: float
     """Relative change per value, or per unit of `times`; above 0 it rises."""
     relative_change: float
-    """From the start to the newest value."""
+    """From the start to the end, or to the newest value."""
+    end: int | None
+    """Position of the first value of the level that it ended at; None where it goes on."""
     likelihood_ratio: float
     """Twice the log likelihood ratio to the best explanation without drift, beyond what the choice of a start costs."""
 
@@ -62,7 +79,7 @@ def find_drift(
     *,
     min_relative_change: float = 0.02,
 ) -> Drift | None:
-    """Find a drift that lasts until the newest value.
+    """Find a drift that lasts until the newest value, or that has ended since.
 
     Args:
         values: In time order, above 0; what is not is a gap.
@@ -85,26 +102,35 @@ def find_drift(
     logs, when = np.log(given[positions]), when[positions]
     floor = math.log1p(min_relative_change) / 6
     deviation = max(deviation_of_differences(logs), floor)
-    start, level, slope = _best_ramp(logs, when, deviation)
-    ramp = level + slope * np.maximum(when - when[start], 0.0)
-    total = math.expm1(slope * (when[-1] - when[start]))
-    if abs(math.log1p(total)) < math.log1p(min_relative_change):
+    ramp = _best_ramp(logs, when, _ongoing(len(logs)), deviation)
+    if not _is_relevant(ramp, min_relative_change):
         return None
-    nothing = np.zeros(len(logs), dtype=bool)
-    residuals = logs - ramp
-    is_sticky = stickiness_of_differences(residuals) > 0
-    noise = estimate_noise(residuals, [], nothing, is_sticky=is_sticky, floor=floor, tick=0.0)
+    noise, flat = _noise_of(ramp, floor), logs - np.median(logs)
+    # a bend pays for its place and its rate what a step pays for its place and its size, another bend for its place
+    price, places = penalty(len(logs)), 1.0
+    if _saved(flat, ramp.residuals, noise) > _WORTH_A_TRY * price:
+        ended = _best_ended(logs, when, deviation)
+        beside = _noise_of(ended, floor)
+        is_better = _saved(ramp.residuals, ended.residuals, beside) > price / 2 * beside.mean_inflation
+        if is_better and _is_relevant(ended, min_relative_change):
+            ramp, noise, places = ended, beside, 1.5
+    flat_cost = _cost(flat, noise.deviation)
+    ramp_cost = _cost(ramp.residuals, noise.deviation) + places * price * noise.mean_inflation
+    if flat_cost <= ramp_cost:
+        return None
     steps = fit_levels(logs, floor=floor, min_segment=3)
     stepped = np.repeat(steps.levels, np.diff([0, *steps.starts, len(logs)]))
-    # a bend pays for its place and its rate what a step pays for its place and its size
-    price = penalty(len(logs))
-    ramp_cost = _cost(residuals, noise.deviation) + price * noise.mean_inflation
-    flat_cost = _cost(logs - np.median(logs), noise.deviation)
     step_cost = _cost(logs - stepped, noise.deviation) + len(steps.starts) * price * noise.mean_inflation
     ratio = min(flat_cost, step_cost - _MARGIN) - ramp_cost
     if ratio <= 0:
         return None
-    return Drift(int(positions[start]), math.expm1(slope), total, ratio)
+    return Drift(
+        start=int(positions[ramp.start]),
+        rate=math.expm1(ramp.slope),
+        relative_change=ramp.relative_change,
+        end=int(positions[ramp.end]) if ramp.end < len(logs) - 1 else None,
+        likelihood_ratio=ratio,
+    )
 
 
 def find_ratchets(
@@ -134,24 +160,77 @@ def find_ratchets(
     return found
 
 
-def _best_ramp(logs: Values, when: Values, deviation: float) -> tuple[int, float, float]:
-    """Start, level and slope of the line with one bend that fits best, outliers winsorised at the line itself."""
-    count = len(logs)
+@dataclass(frozen=True)
+class _Ramp:
+    """A level that stands, moves along a line from one value to another, and stands again."""
+
+    start: int
+    end: int
+    slope: float
+    relative_change: float
+    residuals: Values
+
+
+def _is_relevant(ramp: _Ramp, min_relative_change: float) -> bool:
+    return abs(math.log1p(ramp.relative_change)) >= math.log1p(min_relative_change)
+
+
+def _noise_of(ramp: _Ramp, floor: float) -> Noise:
+    nothing = np.zeros(len(ramp.residuals), dtype=bool)
+    is_sticky = stickiness_of_differences(ramp.residuals) > 0
+    return estimate_noise(ramp.residuals.copy(), [], nothing, is_sticky=is_sticky, floor=floor, tick=0.0)
+
+
+def _ongoing(count: int) -> Places:
+    """Starts and ends of ramps to the newest value, shape [ramps, 2]."""
     starts = np.unique(np.linspace(0, count - 1 - _SHORTEST, _STARTS).astype(int))
-    bent = np.maximum(when - when[starts][:, None], 0.0)  # [starts, values]
+    return np.stack([starts, np.full(len(starts), count - 1)], axis=1)
+
+
+def _best_ended(logs: Values, when: Values, deviation: float) -> _Ramp:
+    """The ramp between any two places that fits best."""
+    apart = (len(logs) - 1) / (_PLACES - 1)
+    tried = np.linspace(0, len(logs) - 1, _PLACES)
+    best = _best_ramp(logs, when, _pairs(tried, tried), deviation)
+    while apart > 1:
+        apart /= 2
+        around = apart * np.arange(-1, 2)
+        near = [np.clip(np.rint(place + around), 0, len(logs) - 1) for place in (best.start, best.end)]
+        best = _best_ramp(logs, when, _pairs(*near), deviation)
+    return best
+
+
+def _pairs(starts: Values, ends: Values) -> Places:
+    """Starts and ends that are far enough apart, shape [ramps, 2]."""
+    first, last = np.meshgrid(starts.astype(int), ends.astype(int))
+    is_long = last - first >= _SHORTEST
+    return np.stack([first[is_long], last[is_long]], axis=1)
+
+
+def _best_ramp(logs: Values, when: Values, places: Places, deviation: float) -> _Ramp:
+    """The ramp that fits best of those between some places, outliers winsorised at the ramp itself."""
+    since, until = when[places[:, 0]][:, None], when[places[:, 1]][:, None]
+    bent = np.minimum(np.maximum(when - since, 0.0), until - since)  # [ramps, values]
     # from a first look that no outlier pulls away
     pulled = np.broadcast_to(winsorised(logs, deviation), bent.shape)
     limit = OUTLIER * deviation
+    centred = bent - bent.mean(axis=1, keepdims=True)
+    power = np.maximum((centred**2).sum(axis=1), 1e-300)
     for _ in range(3):
-        centred = bent - bent.mean(axis=1, keepdims=True)
-        power = np.maximum((centred**2).sum(axis=1), 1e-300)
         slopes = (centred * pulled).sum(axis=1) / power
         levels = pulled.mean(axis=1) - slopes * bent.mean(axis=1)
         lines = levels[:, None] + slopes[:, None] * bent
         rest = np.minimum(np.maximum(logs - lines, -limit), limit)
         pulled = lines + rest
     best = int((rest**2).sum(axis=1).argmin())
-    return int(starts[best]), float(levels[best]), float(slopes[best])
+    start, end = places[best].tolist()
+    slope = float(slopes[best])
+    return _Ramp(start, end, slope, math.expm1(slope * (when[end] - when[start])), logs - lines[best])
+
+
+def _saved(first: Values, second: Values, noise: Noise) -> float:
+    """By how much the second residuals are likelier than the first, in units of −2 ln likelihood."""
+    return _cost(first, noise.deviation) - _cost(second, noise.deviation)
 
 
 def _cost(residuals: Values, deviation: float) -> float:

@@ -27,12 +27,20 @@ def most_inflation(noise: Noise, count: int, window: int) -> Values:
     return np.maximum(unknown, noise.inflation)
 
 
-def gains_of_a_new_level(tail: Values, level: Values, noise: Noise) -> Values:
-    """By how much the newest 1, 2, ... values are better explained by the best new level than by the present one."""
-    old = _costs((tail - level) / noise.deviation, noise)
+def gains_of_a_new_level(tail: Values, level: Values, noise: Noise, widths: Values | None = None) -> Values:
+    """By how much the newest 1, 2, ... values are better explained by the best new level than by the present one.
+
+    Args:
+        tail: The newest values, shape [values].
+        level: The present level at each of them, shape [values].
+        noise: Around either.
+        widths: How much wider each value spreads than most, as a factor; None: all alike.
+    """
+    spread = np.full(len(tail), noise.deviation) if widths is None else noise.deviation * widths
+    old = _costs((tail - level) / spread, noise)
     candidates = tail[-_CANDIDATES:]
     # a new level is where some of its values are
-    offsets = (tail[:, None] - candidates) / noise.deviation
+    offsets = (tail[:, None] - candidates) / spread[:, None]
     new = _costs(offsets, noise)
     first = noise.costs[bins_of(offsets)]
     ahead_old = np.cumsum(old[::-1])

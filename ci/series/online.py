@@ -3,7 +3,8 @@
 Each new value is weighed in the currency of `ci.detect`: what the last few values cost at the level the series had,
 less what they cost at the best new level. The noise that sets the costs is learnt from what the series did before
 (`ci.series.noise`), and a spell no longer than its bursts is none of its levels (`ci.series.bursts`). Nothing is
-computed over the whole series, and a state holds at most 256 numbers.
+computed over the whole series, and a state holds at most 256 values. One that is less certain than most weighs less,
+as offline (`ci.series.certainty`).
 
 Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976; Lai 1995), here under a
 learnt, bounded density in place of the normal one.
@@ -11,16 +12,16 @@ learnt, bounded density in place of the normal one.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
 from ci.series.bursts import Bursts
+from ci.series.certainty import Certainty, joined_errors, kept_errors, known_errors
 from ci.series.gains import CAUTION, gains_of_a_new_level, most_inflation
 from ci.series.level_line import MIN_FOR_SLOPE, fit_slope, is_drifting, line_ahead, residuals_of
 from ci.series.levels import fit_levels
@@ -35,6 +36,7 @@ from ci.series.noise import (
     stickiness_of_differences,
     tick_of,
 )
+from ci.series.online_state import Alarm, OnlineState
 
 _MAX_VALUES = 128
 """Of a level that are remembered."""
@@ -67,57 +69,6 @@ _MIN_FOR_AUTOCORRELATION = 30
 """Half of what the offline method asks for: here the residuals hold no step that could pass for autocorrelation."""
 
 
-@dataclass(frozen=True)
-class OnlineState:
-    """All that is known of a series, small enough to store beside it."""
-
-    min_relative_change: float = 0.03
-    seen: int = 0
-    """Values so far, gaps included: the position of the next one."""
-    unit: float = 0.0
-    """What values are divided by where one of the first was 0 or below; 0 where logarithms are judged."""
-    values: tuple[float, ...] = ()
-    """Newest values of the present level, in time order."""
-    positions: tuple[int, ...] = ()
-    """Where they stand in the series."""
-    earlier: tuple[float, ...] = ()
-    """Newest values of the level before, as long as the present one may be a burst."""
-    residuals: tuple[float, ...] = ()
-    """Distances of earlier values from their level, on the scale they are judged on; none while learning."""
-
-    def to_json(self) -> str:
-        """As a JSON object; `from_json` reads it back equal."""
-        return json.dumps(asdict(self), allow_nan=False, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> OnlineState:
-        """Read what `to_json` wrote."""
-        stored = json.loads(text)
-        return cls(
-            min_relative_change=stored["min_relative_change"],
-            seen=stored["seen"],
-            unit=stored["unit"],
-            values=tuple(stored["values"]),
-            positions=tuple(stored["positions"]),
-            earlier=tuple(stored["earlier"]),
-            residuals=tuple(stored["residuals"]),
-        )
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """A new level, as far as it can be seen from the values up to now."""
-
-    index: int
-    """Position of its first value."""
-    before: float
-    after: float
-    count_after: int
-    """Values of the new level that were needed to see it."""
-    is_return: bool
-    """Whether the series is back at the level before the last alarm, which was a burst then."""
-
-
 def start(*, min_relative_change: float = 0.03) -> OnlineState:
     """A series of which nothing is known.
 
@@ -130,7 +81,11 @@ def start(*, min_relative_change: float = 0.03) -> OnlineState:
 
 
 def resume(
-    values: Sequence[float] | Values, starts: Sequence[int], *, min_relative_change: float = 0.03
+    values: Sequence[float] | Values,
+    starts: Sequence[int],
+    *,
+    min_relative_change: float = 0.03,
+    relative_errors: Sequence[float] | Values | None = None,
 ) -> OnlineState:
     """The state after a series whose levels the offline method has found: what comes next is judged from there.
 
@@ -138,13 +93,17 @@ def resume(
         values: All of the series; what is not finite is a gap.
         starts: Positions at which its levels begin, the first level's left out.
         min_relative_change: As for `start`.
+        relative_errors: Standard error of each value, as for `update`.
     """
     given = np.asarray(values, dtype=np.float64).ravel()
     state = start(min_relative_change=min_relative_change)
     positions = np.flatnonzero(np.isfinite(given))
     raw = given[positions]
+    errors = () if relative_errors is None else kept_errors(np.asarray(relative_errors, dtype=np.float64)[positions])
     if len(raw) < LEARNING:
-        return replace(state, seen=len(given), values=tuple(raw.tolist()), positions=tuple(positions.tolist()))
+        return replace(
+            state, seen=len(given), values=tuple(raw.tolist()), positions=tuple(positions.tolist()), errors=errors
+        )
     unit = 0.0 if raw.min() > 0 else float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
     scaled = raw / unit if unit else np.log(raw)
     edges = [0, *np.searchsorted(positions, starts).tolist(), len(raw)]
@@ -153,10 +112,13 @@ def resume(
     is_young = begins > 0 and len(raw) - begins < _ACCEPTED + _GUARD
     kept = max(begins, len(raw) - _MAX_VALUES)
     known = edges[-3] if is_young else kept
+    widths = _widths_among(scaled, _on_scale(errors, scaled, unit), _floor(state))
     residuals = [
         distance
         for first, last in pairwise(edges)
-        for distance in _rest(state, scaled[first:last])[: max(known - first, 0)]
+        for distance in _rest(state, scaled[first:last], None if widths is None else widths[first:last])[
+            : max(known - first, 0)
+        ]
     ]
     return replace(
         state,
@@ -166,16 +128,20 @@ def resume(
         positions=tuple(positions[kept:].tolist()),
         earlier=tuple(raw[edges[-3] : begins][-_MAX_VALUES:].tolist()) if is_young else (),
         residuals=tuple(residuals[-_MAX_RESIDUALS:]) or (0.0,),
+        errors=errors[kept:],
+        earlier_errors=errors[edges[-3] : begins][-_MAX_VALUES:] if is_young else (),
     )
 
 
-def update(state: OnlineState, value: float) -> tuple[OnlineState, Alarm | None]:
+def update(state: OnlineState, value: float, relative_error: float = math.nan) -> tuple[OnlineState, Alarm | None]:
     """Take in the next value of a series.
 
     Args:
         state: As the value before left it, or as `start` gave it.
         value: What is not finite is a gap: it keeps its position and says nothing. So does what is 0 or below in a
             series whose first values were above.
+        relative_error: Standard error of the value as a fraction of it, as `ci.detect.find_change_points` takes them;
+            0 and what is not finite is not known.
 
     Returns:
         The state from now on, and the new level if one has just come into sight.
@@ -188,6 +154,7 @@ def update(state: OnlineState, value: float) -> tuple[OnlineState, Alarm | None]
         seen=state.seen + 1,
         values=(*state.values, float(value)),
         positions=(*state.positions, state.seen),
+        errors=joined_errors((state.errors, len(state.values)), (kept_errors([relative_error]), 1)),
     )
     if is_learning:
         return (_end_learning(state) if len(state.values) >= LEARNING else state), None
@@ -203,7 +170,7 @@ def update(state: OnlineState, value: float) -> tuple[OnlineState, Alarm | None]
         )
         return (_end_burst if step.is_return else _begin_level)(state, step.length), alarm
     if state.earlier and len(state.values) >= _ACCEPTED + _GUARD:
-        return replace(state, earlier=(), residuals=_with_earlier(state)), None
+        return replace(state, earlier=(), residuals=_with_earlier(state), earlier_errors=()), None
     return (_forget(state, scaled) if len(state.values) > _MAX_VALUES else state), None
 
 
@@ -211,6 +178,18 @@ def _scaled(values: tuple[float, ...], unit: float) -> Values:
     """The values on the scale they are judged on."""
     raw = np.array(values)
     return raw / unit if unit else np.log(raw)
+
+
+def _on_scale(kept: tuple[float, ...], scaled: Values, unit: float) -> Values | None:
+    """Standard errors of values on the scale they are judged on; None where none is known."""
+    errors = known_errors(kept)
+    return errors if errors is None or not unit else errors * np.abs(scaled)
+
+
+def _widths_among(scaled: Values, errors: Values | None, floor: float) -> Values | None:
+    """How much wider each value spreads than most of these do."""
+    certainty = None if errors is None else Certainty.of(scaled, errors, floor=floor)
+    return None if certainty is None or errors is None else certainty.widths(errors)
 
 
 def _floor(state: OnlineState) -> float:
@@ -222,14 +201,17 @@ def _end_learning(state: OnlineState) -> OnlineState:
     raw = np.array(state.values)
     unit = 0.0 if raw.min() > 0 else float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
     scaled = _scaled(state.values, unit)
-    fit = fit_levels(scaled, floor=_floor(state), min_segment=3, caution=_LEARNING_CAUTION)
+    widths = _widths_among(scaled, _on_scale(state.errors, scaled, unit), _floor(state))
+    fit = fit_levels(scaled, floor=_floor(state), min_segment=3, widths=widths, caution=_LEARNING_CAUTION)
     begins = fit.starts[-1] if fit.starts else 0
+    residuals = scaled - fit.fitted() if widths is None else (scaled - fit.fitted()) / widths
     return replace(
         state,
         unit=unit,
         values=state.values[begins:],
         positions=state.positions[begins:],
-        residuals=tuple((scaled - fit.fitted())[:begins].tolist()) or (0.0,),
+        residuals=tuple(residuals[:begins].tolist()) or (0.0,),
+        errors=state.errors[begins:],
     )
 
 
@@ -248,12 +230,14 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
     if window < 2:
         return None
     settled = scaled[: count - guard]
-    learnt = _learnt_of(state, settled)
+    errors = _on_scale(state.errors, scaled, state.unit)
+    learnt = _learnt_of(state, settled, errors)
     noise, known_count = learnt.noise, len(learnt.residuals)
     tail = scaled[count - window :]
     level = line_ahead(settled, learnt.slope, count)[count - window :]
     # the present level is known from so many values only, which blurs a step away from it as much as the new one's do
-    gains = gains_of_a_new_level(tail, level, noise) * len(settled) / (len(settled) + np.arange(1, window + 1))
+    widths = None if errors is None or learnt.certainty is None else learnt.certainty.widths(errors[count - window :])
+    gains = gains_of_a_new_level(tail, level, noise, widths) * len(settled) / (len(settled) + np.arange(1, window + 1))
     # and the noise from so many: Student's t in place of the normal
     gains = known_count * np.log1p(np.maximum(gains, 0.0) / known_count)
     inflations = most_inflation(noise, known_count, window)
@@ -278,35 +262,55 @@ class _Learnt:
     noise: Noise
     slope: float
     """Of the present level, per value."""
+    certainty: Certainty | None
 
 
-def _learnt_of(state: OnlineState, settled: Values) -> _Learnt:
+def _learnt_of(state: OnlineState, settled: Values, errors: Values | None) -> _Learnt:
     """It stays for a block of values, so that it need not be learnt anew for each."""
     if state.earlier:
-        earlier = tuple(_scaled(state.earlier, state.unit).tolist())
-        return _learnt(earlier, state.residuals, _floor(state), is_before=True)
-    held = tuple(settled[: max(len(settled) - state.seen % _BLOCK, 0)].tolist())
-    return _learnt(held, state.residuals, _floor(state), is_before=False)
+        held = _scaled(state.earlier, state.unit)
+        errors = _on_scale(state.earlier_errors, held, state.unit)
+    else:
+        held = settled[: max(len(settled) - state.seen % _BLOCK, 0)]
+    floor = _floor(state)
+    own = () if errors is None else tuple(np.nan_to_num(errors[: len(held)]).tolist())
+    return _learnt(tuple(held.tolist()), own, state.residuals, floor, is_before=bool(state.earlier))
 
 
 @lru_cache(maxsize=256)
-def _learnt(held: tuple[float, ...], residuals: tuple[float, ...], floor: float, *, is_before: bool) -> _Learnt:
+def _learnt(
+    held: tuple[float, ...], kept: tuple[float, ...], residuals: tuple[float, ...], floor: float, *, is_before: bool
+) -> _Learnt:
     """From a level, the present one or the one before, and what is remembered of others."""
-    slope = _slope(held, residuals, floor)
-    rest = residuals_of(np.array(held), slope)
+    values, errors = np.array(held), known_errors(kept)
+    certainty = None if errors is None else Certainty.of(values, errors, floor=floor)
+    widths = None if certainty is None or errors is None else certainty.widths(errors)
+    slope = _slope(held, residuals, floor, () if widths is None else tuple(widths.tolist()))
+    rest = _narrowed(residuals_of(values, slope), widths)
     known = (*rest, *residuals) if is_before else (*residuals, *rest)
-    return _Learnt(np.array(known), _learn(known, floor), 0.0 if is_before else slope)
+    return _Learnt(np.array(known), _learn(known, floor), 0.0 if is_before else slope, certainty)
 
 
 @lru_cache(maxsize=256)
-def _slope(held: tuple[float, ...], residuals: tuple[float, ...], floor: float) -> float:
+def _slope(
+    held: tuple[float, ...], residuals: tuple[float, ...], floor: float, widths: tuple[float, ...] = ()
+) -> float:
     """How the level drifts, per value; 0 unless it must."""
     if len(held) < MIN_FOR_SLOPE:
         return 0.0
     settled = np.array(held)
     slope = fit_slope(settled, floor)
     left = residuals_of(settled, slope)
-    return slope if is_drifting(slope, np.array(left), _learn((*residuals, *left), floor)) else 0.0
+    known = (*residuals, *_narrowed(left, np.array(widths) if widths else None))
+    return slope if is_drifting(slope, np.array(left), _learn(known, floor)) else 0.0
+
+
+def _narrowed(distances: list[float], widths: Values | None) -> list[float]:
+    """Distances as those of values as certain as most."""
+    if widths is None:
+        return distances
+    narrowed: list[float] = (np.array(distances) / widths).tolist()
+    return narrowed
 
 
 def _values_needed(learnt: _Learnt, step: float) -> float:
@@ -320,12 +324,16 @@ def _values_needed(learnt: _Learnt, step: float) -> float:
 
 def _with_earlier(state: OnlineState) -> tuple[float, ...]:
     """What is remembered of the noise, the level before with it."""
-    return (*state.residuals, *_rest(state, _scaled(state.earlier, state.unit)))[-_MAX_RESIDUALS:]
+    earlier = _scaled(state.earlier, state.unit)
+    widths = _widths_among(earlier, _on_scale(state.earlier_errors, earlier, state.unit), _floor(state))
+    return (*state.residuals, *_rest(state, earlier, widths))[-_MAX_RESIDUALS:]
 
 
-def _rest(state: OnlineState, settled: Values) -> list[float]:
-    """Distances of values from their level, or from the line that it drifts along."""
-    return residuals_of(settled, _slope(tuple(settled.tolist()), state.residuals, _floor(state)))
+def _rest(state: OnlineState, settled: Values, widths: Values | None) -> list[float]:
+    """Distances of values from their level, or from the line that it drifts along, as those of certain ones."""
+    own = () if widths is None else tuple(widths.tolist())
+    slope = _slope(tuple(settled.tolist()), state.residuals, _floor(state), own)
+    return _narrowed(residuals_of(settled, slope), widths)
 
 
 @lru_cache(maxsize=4096)
@@ -352,6 +360,8 @@ def _begin_level(state: OnlineState, length: int) -> OnlineState:
         positions=state.positions[-length:],
         earlier=state.values[:-length],
         residuals=residuals,
+        errors=state.errors[-length:],
+        earlier_errors=state.errors[:-length],
     )
 
 
@@ -359,6 +369,7 @@ def _end_burst(state: OnlineState, length: int) -> OnlineState:
     """Back where it was: the values in between lie far from that level, which is learnt of them."""
     burst = _scaled(state.values[:-length], state.unit) - median(_scaled(state.earlier, state.unit))
     kept = state.earlier[-(_MAX_VALUES - length) :]
+    kept_too = state.earlier_errors[-(_MAX_VALUES - length) :]
     # places of the values before the burst no longer matter: no step will be looked for among them
     return replace(
         state,
@@ -366,15 +377,20 @@ def _end_burst(state: OnlineState, length: int) -> OnlineState:
         positions=(*([state.positions[0]] * len(kept)), *state.positions[-length:]),
         earlier=(),
         residuals=(*state.residuals, *burst.tolist())[-_MAX_RESIDUALS:],
+        errors=joined_errors((kept_too, len(kept)), (state.errors[-length:], length)),
+        earlier_errors=(),
     )
 
 
 def _forget(state: OnlineState, scaled: Values) -> OnlineState:
     """Of a level that has gone on for long, the oldest values are kept as noise alone."""
-    settled = scaled[: len(scaled) - _GUARD]
+    count = len(scaled) - _GUARD
+    settled, errors = scaled[:count], _on_scale(state.errors, scaled, state.unit)
+    widths = _widths_among(settled, None if errors is None else errors[:count], _floor(state))
     return replace(
         state,
         values=state.values[_BLOCK:],
         positions=state.positions[_BLOCK:],
-        residuals=(*state.residuals, *_rest(state, settled)[:_BLOCK])[-_MAX_RESIDUALS:],
+        residuals=(*state.residuals, *_rest(state, settled, widths)[:_BLOCK])[-_MAX_RESIDUALS:],
+        errors=state.errors[_BLOCK:],
     )

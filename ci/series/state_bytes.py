@@ -8,15 +8,16 @@ from __future__ import annotations
 import struct
 from array import array
 
-from ci.series.online import OnlineState
+from ci.series.online_state import OnlineState
 
-_VERSION = 1
-_HEAD = struct.Struct("<BdIdHHH")
-"""Version, smallest relative change, values seen, unit, and how many values, earlier values and residuals follow."""
+_VERSION = 2
+_HEAD = struct.Struct("<BdIdHHHHH")
+"""Version, smallest relative change, values seen, unit, and how many values, earlier values, residuals, errors and
+errors of earlier values follow."""
 
 
 def to_bytes(state: OnlineState) -> bytes:
-    """Pack a state: 1 to 3 KiB."""
+    """Pack a state: 1 to 3.5 KiB."""
     head = _HEAD.pack(
         _VERSION,
         state.min_relative_change,
@@ -25,9 +26,12 @@ def to_bytes(state: OnlineState) -> bytes:
         len(state.values),
         len(state.earlier),
         len(state.residuals),
+        len(state.errors),
+        len(state.earlier_errors),
     )
     numbers = array("d", (*state.values, *state.earlier, *state.residuals))
-    return head + numbers.tobytes() + array("I", state.positions).tobytes()
+    errors = array("f", (*state.errors, *state.earlier_errors))
+    return head + numbers.tobytes() + errors.tobytes() + array("I", state.positions).tobytes()
 
 
 def from_bytes(packed: bytes) -> OnlineState:
@@ -39,16 +43,20 @@ def from_bytes(packed: bytes) -> OnlineState:
     if not packed or packed[0] != _VERSION:
         raise ValueError(f"an online state of version {packed[0] if packed else None}, not {_VERSION}")
     try:
-        _, least, seen, unit, value_count, earlier_count, residual_count = _HEAD.unpack_from(packed)
-        count = value_count + earlier_count + residual_count
-        numbers, positions = array("d"), array("I")
-        numbers.frombytes(packed[_HEAD.size : _HEAD.size + 8 * count])
-        positions.frombytes(packed[_HEAD.size + 8 * count :])
+        _, least, seen, unit, *counts = _HEAD.unpack_from(packed)
+        value_count, earlier_count, residual_count, *error_counts = counts
+        count, error_count = value_count + earlier_count + residual_count, sum(error_counts)
+        numbers, errors, positions = array("d"), array("f"), array("I")
+        numbers_end = _HEAD.size + numbers.itemsize * count
+        errors_end = numbers_end + errors.itemsize * error_count
+        numbers.frombytes(packed[_HEAD.size : numbers_end])
+        errors.frombytes(packed[numbers_end:errors_end])
+        positions.frombytes(packed[errors_end:])
     except (struct.error, ValueError) as error:
         raise ValueError(f"an online state of {len(packed)} bytes is not whole: {error}") from None
-    if len(numbers) != count or len(positions) != value_count:
+    if (len(numbers), len(errors), len(positions)) != (count, error_count, value_count):
         raise ValueError(f"an online state of {len(packed)} bytes is not whole")
-    values = tuple(numbers)
+    values, all_errors = tuple(numbers), tuple(errors)
     return OnlineState(
         min_relative_change=least,
         seen=seen,
@@ -57,4 +65,6 @@ def from_bytes(packed: bytes) -> OnlineState:
         positions=tuple(positions),
         earlier=values[value_count : value_count + earlier_count],
         residuals=values[value_count + earlier_count :],
+        errors=all_errors[: error_counts[0]],
+        earlier_errors=all_errors[error_counts[0] :],
     )

@@ -44,7 +44,7 @@ def choose_alerts(regressions: Sequence[Told], *, series_by_night: Mapping[date,
     alerts = {position for position, (regression, _) in enumerate(regressions) if _is_sure(regression)}
     for night, positions in by_night.items():
         # a series that tells nothing is a hypothesis too, whose p-value is 1
-        moved = sum(len(regressions[position][1]) for position in positions)
+        moved = sum(one.p_value is not None for position in positions for one in regressions[position][1])
         judged = series_by_night.get(night, 0) if night is not None else 0
         count = len(positions) + max(judged - moved, 0)
         alerts |= _survivors({position: p_values[position] or 0.0 for position in positions}, count, rate)

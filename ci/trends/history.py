@@ -3,8 +3,10 @@
 What is judged, and by which rule (docs/analysis.md argues each):
 
 - times: steps of the median time per commit (`ci.trends.time_steps`), each timer and cache state for itself
-  (`ci.trends.timed_history`); the other measured metrics are the same numbers
-  divided by constants and are not judged twice;
+  (`ci.trends.timed_history`); rates and utilisation are the same numbers divided by constants and are not judged
+  twice;
+- what is measured beside them: steps of the host's time of a launch and of the memory of one
+  (`ci.trends.beside_time`);
 - errors of results: steps within their tolerance (`ci.trends.error_steps`);
 - outcomes of accuracy checks and of measurements: what worked at the commit before and fails now, or the reverse
   (`ci.trends.outcome_changes`);
@@ -27,6 +29,7 @@ from datetime import date
 from ci.group import ALL_KERNELS, group_with_findings
 from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
+from ci.trends.beside_time import BESIDE_TIME, BesideTime
 from ci.trends.compiled_changes import CompiledHistory
 from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.error_steps import METRIC as ERROR
@@ -63,6 +66,7 @@ class Gathered:
     """How many of them were measured in each night."""
     times: list[TimedHistory] = field(default_factory=list)
     errors: list[ErrorSteps] = field(default_factory=list)
+    beside: list[BesideTime] = field(default_factory=list)
 
 
 def judge_history(
@@ -105,6 +109,10 @@ def gather(
     compiled = CompiledHistory(given)
     gathered = Gathered(findings=list(compiled.findings()))
     for one in given:
+        if one.key.metric in BESIDE_TIME:
+            beside_time = BesideTime.of(one, thresholds)
+            gathered.findings.extend(beside_time.findings(compiled))
+            gathered.beside.append(beside_time)
         if one.key.metric not in OUTCOME_METRICS:
             continue
         by_commit = points_by_commit(one.points)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ci.thresholds import Thresholds
+from ci.trends.beside_time import threshold_beside
 from collector.metrics import Layer
 from db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
@@ -47,14 +48,20 @@ def _recovery(regression: Regression, improved: _Improvements, thresholds: Thres
 
 
 def _undone_at(point: ChangePoint, improved: _Improvements, thresholds: Thresholds) -> CommitRef | None:
-    is_error = point.series.definition.layer is Layer.ACCURACY
-    tolerance = thresholds.error_relative_change if is_error else thresholds.trend_relative_change
+    tolerance = _tolerance(point.series, thresholds)
     later = [
         other
         for other in improved.get(point.series, ())
         if other.commit > point.commit and _is_back(point, other, tolerance)
     ]
     return min((other.commit for other in later), default=None)
+
+
+def _tolerance(series: SeriesKey, thresholds: Thresholds) -> float:
+    if series.definition.layer is Layer.ACCURACY:
+        return thresholds.error_relative_change
+    own = threshold_beside(series.metric, thresholds)
+    return thresholds.trend_relative_change if own is None else own
 
 
 def _is_back(point: ChangePoint, improvement: ChangePoint, tolerance: float) -> bool:

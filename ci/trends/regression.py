@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ci.reason import Reason
+from ci.trends.beside_time import BESIDE_TIME
 from ci.trends.family import Population, kernels_in_words, scale_of
 from ci.trends.sites import commit_of
 from ci.trends.suspects import cause_of, combine
@@ -15,6 +16,7 @@ from collector.metrics import Layer
 from db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 _KIND_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.STATIC: 2}
+_BESIDE_TIME = 3
 _CLOCK_MOVED = f"; {Reason.CLOCK_MOVED}: the clock moved, the cycles did not"
 _FAMILY_FROM = 3
 """So many times that moved are a family worth a name; two are named one by one."""
@@ -99,9 +101,13 @@ def _subject(change: ChangePoint) -> str:
 
 
 def _weight(change: ChangePoint) -> tuple[int, float]:
-    """Outcomes before times before compiled facts, then by size; smaller sorts first."""
+    """Outcomes before times before compiled facts before what is measured beside times, then by size; smaller sorts
+    first.
+    """
     if is_outcome(change):
         return -1, 0.0
+    if change.series.metric in BESIDE_TIME:
+        return _BESIDE_TIME, -abs(log_change(change))
     return _KIND_ORDER[change.series.definition.layer], -abs(log_change(change))
 
 

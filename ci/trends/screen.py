@@ -1,7 +1,7 @@
 """Which series moved at all: most never do, and need no more than this look. Pure.
 
-The look is the very one that `ci.trends.time_steps` and `ci.trends.error_steps` take, at the same values: what is left
-aside here would tell nothing there.
+The look is the very one that `ci.trends.time_steps`, `ci.trends.beside_time` and `ci.trends.error_steps` take, at the
+same values: what is left aside here would tell nothing there.
 """
 
 from __future__ import annotations
@@ -10,18 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci.thresholds import Thresholds
+from ci.trends.beside_time import find_steps_beside
 from ci.trends.error_steps import find_error_steps
+from ci.trends.relative_error import QUARTILES_TO_ERROR
 from ci.trends.slow_drift import find_slow_drift
-from ci.trends.time_steps import QUARTILES_TO_ERROR, find_steps
+from ci.trends.time_steps import find_steps
 from db.values import ErrorColumns, TimeColumns
 
 
 def has_moved(columns: TimeColumns, thresholds: Thresholds) -> bool:
-    """Whether the series steps anywhere, or drifts."""
-    values, errors = _by_commit(columns)
+    """Whether the series steps anywhere, or drifts, or what was measured beside it steps."""
+    values, errors = by_commit(columns)
     if find_steps(values, errors, thresholds):
         return True
-    return find_slow_drift(values, _first_days(columns).tolist(), thresholds) is not None
+    if find_slow_drift(values, _first_days(columns).tolist(), thresholds) is not None:
+        return True
+    return any(_has_moved_beside(metric, known, columns.places, thresholds) for metric, known in columns.beside.items())
+
+
+def _has_moved_beside(
+    metric: str, values: NDArray[np.float64], places: NDArray[np.int64], thresholds: Thresholds
+) -> bool:
+    is_known = ~np.isnan(values)
+    return bool(find_steps_beside(metric, _medians(values[is_known], _starts(places[is_known])), thresholds))
 
 
 def has_changed_error(columns: ErrorColumns, thresholds: Thresholds) -> bool:
@@ -30,17 +41,12 @@ def has_changed_error(columns: ErrorColumns, thresholds: Thresholds) -> bool:
     return bool(find_error_steps(_medians(columns.rmse_ratios, starts), thresholds))
 
 
-def medians_of(columns: TimeColumns) -> NDArray[np.float64]:
-    """Median of each commit's runs, shape [commits]."""
-    return _medians(columns.medians_ns, _starts(columns.places))
-
-
 def nights_of(columns: TimeColumns) -> NDArray[np.datetime64]:
     """When commits were first measured, each night once."""
     return np.unique(_first_days(columns))
 
 
-def _by_commit(columns: TimeColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def by_commit(columns: TimeColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Median of a commit's runs, and its standard error as a fraction; shapes [commits]."""
     squares = (QUARTILES_TO_ERROR * columns.relative_spreads) ** 2 / columns.block_counts
     starts = _starts(columns.places)

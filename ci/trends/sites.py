@@ -57,8 +57,11 @@ class Site:
 
     @cached_property
     def scale(self) -> tuple[float, float] | None:
-        """Median log change of the times, and its standard error; None if no time moved."""
+        """Median log change of the times, and its standard error; where no time moved, of the host's times of launches,
+        which a machine moves together too; None if neither did.
+        """
         times = [finding for finding in self.findings if finding.is_time]
+        times = times or [finding for finding in self.findings if finding.is_host_time]
         if not times:
             return None
         error = statistics.median(finding.log_error for finding in times) / math.sqrt(len(times))

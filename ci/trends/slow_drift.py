@@ -25,7 +25,7 @@ _PARTS = 5
 def find_slow_drift(
     values: Sequence[float] | NDArray[np.float64], nights: Sequence[date], thresholds: Thresholds
 ) -> Drift | None:
-    """Find a drift that lasts until now; its rate is per week, or per commit where all were measured in one week.
+    """Find a drift, going on or ended; its rate is per week, or per commit where all were measured in one week.
 
     Args:
         values: Times, a commit each, above 0.
@@ -54,7 +54,13 @@ def drift_finding(
     start = min(drift.start, len(commits) - 2)
     before = float(np.median(values[: start + 1]))
     after = before * (1 + drift.relative_change)
+    end = len(commits) - 1 if drift.end is None else drift.end
     per = "a week" if _weeks(nights) is not None else "a commit"
+    drifts = (
+        f"drifts by {drift.rate:+.2%} {per} since then"
+        if drift.end is None
+        else f"drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
+    )
     log_change = math.log1p(drift.relative_change)
     old = [point for run in points[max(0, start - NEAR_RUNS) : start + 1] for point in run]
     new = [point for run in points[-NEAR_RUNS:] for point in run]
@@ -69,14 +75,14 @@ def drift_finding(
         before=before,
         after=after,
         evidence=(
-            f"median time drifts by {drift.rate:+.2%} {per} since then, {metric('median_ns').format(before)} to "
-            f"{metric('median_ns').format(after)} ({drift.relative_change:+.1%}), {len(commits) - start - 1} commits"
+            f"median time {drifts}, {metric('median_ns').format(before)} to "
+            f"{metric('median_ns').format(after)} ({drift.relative_change:+.1%}), {end - start} commits"
             f"{f'; {in_cycles.in_words()}' if in_cycles is not None and is_clock else ''}"
         ),
         is_gradual=True,
     )
     # the start is known to about a tenth of what has drifted since
-    slack = max(1, (len(commits) - start) // 10)
+    slack = max(1, (end + 1 - start) // 10)
     first, last = max(1, start + 1 - slack), min(len(commits) - 1, start + 1 + slack)
     window = Window(
         min(commits[first - 1].first_parent_count + 1, commits[last].first_parent_count),
@@ -90,7 +96,7 @@ def drift_finding(
         reach=window,
         # an e-value: Ville's bound holds however often one looks
         p_value=math.exp(-drift.likelihood_ratio / 2),
-        night=nights[-1],
+        night=nights[end],
     )
 
 

@@ -2,8 +2,9 @@
 Pure.
 
 A new run moves a standing on if there is nothing to tell: its times raise no alarm online (`ci.series.online`), its
-errors stay within what their level has shown, its machine code is the newest known, and all worked, now as before. In
-every other case `advanced` says None: then the whole history is read again and judged offline. So it is
+errors and what is measured beside its times stay within what their levels have shown, its machine code is the newest
+known, and all worked, now as before. In every other case `advanced` says None: then the whole history is read again and
+judged offline. So it is
 
 - if a run was timed by another timer or cache state, came late, out of order or again, as a side of a pair or with
   hardware counters: it changes what was judged already, or what explains it;
@@ -24,7 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci.series import online
+from ci.series.online_state import OnlineState
 from ci.trends.nights import Nights
+from ci.trends.relative_error import relative_error
 from db.reading.news_values import JudgedRun, NewError, News, NewTime
 
 Place = tuple[int, str]
@@ -46,7 +49,7 @@ class TimeStanding:
     """As in `cupti, cold`."""
     last: Place
     """The newest commit with a time."""
-    state: online.OnlineState
+    state: OnlineState
     looked_at: int
     """Commits with a time when the whole series was judged last."""
     level_count: int
@@ -79,6 +82,19 @@ class ErrorStanding:
 
 
 @dataclass(frozen=True)
+class BesideStanding:
+    """What is measured beside the times of one series: the range of its newest level, as far as that is settled. Its
+    turn to be judged whole is that of the times.
+    """
+
+    runner_class: str
+    timing: str
+    metric: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Standing:
     """All that a new run of one case and implementation is held against."""
 
@@ -88,6 +104,7 @@ class Standing:
     """Fingerprint of the newest machine code; empty where there is none."""
     is_failing: bool = False
     """Something did not work at the newest commit."""
+    beside: tuple[BesideStanding, ...] = ()
 
 
 def advanced(name: str, standing: Standing, news: News, runs: Mapping[int, JudgedRun]) -> Standing | None:
@@ -103,6 +120,8 @@ def advanced(name: str, standing: Standing, news: News, runs: Mapping[int, Judge
         return None
     numbers = {time.run_number for time in news.times} | {error.run_number for error in news.errors}
     if any(runs[number].is_pair for number in numbers):
+        return None
+    if not _are_as_before(standing.beside, news.times):
         return None
     errors = _advanced_errors(name, standing.errors, news.errors, runs)
     if errors is None:
@@ -120,6 +139,17 @@ def advanced(name: str, standing: Standing, news: News, runs: Mapping[int, Judge
     return replace(standing, times=tuple(times.values()), errors=errors)
 
 
+def _are_as_before(standings: Sequence[BesideStanding], new: Sequence[NewTime]) -> bool:
+    """Whether what was measured beside the times lies in the range of its level."""
+    known = {(one.runner_class, one.timing, one.metric): one for one in standings}
+    for time in new:
+        for metric, value in time.beside.items():
+            one = known.get((time.runner_class, time.timing, metric))
+            if one is None or not one.low <= value <= one.high:
+                return False
+    return True
+
+
 def _advanced_times(
     name: str, standing: TimeStanding, new: Sequence[NewTime], runs: Mapping[int, JudgedRun]
 ) -> TimeStanding | None:
@@ -131,9 +161,10 @@ def _advanced_times(
         return None
     for commit, own in sorted(by_commit.items()):
         medians_ns = [time.median_ns for time in own if time.median_ns is not None]
+        error = relative_error((time.relative_spread, time.block_count) for time in own)
         if commit <= standing.last or len(medians_ns) < len(own) or any(one.timing != standing.timing for one in own):
             return None
-        state, alarm = online.update(state, statistics.median(medians_ns))
+        state, alarm = online.update(state, statistics.median(medians_ns), error)
         if alarm is not None:
             return None
         nights = nights.with_night(min(runs[time.run_number].measured_on for time in own))

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from ci.series import state_bytes
 from ci.trends.nights import Nights
-from ci.trends.standing import ErrorStanding, Standing, TimeStanding
+from ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
 from ci.trends.trend_finding import TrendFinding
 
 _FINDINGS: TypeAdapter[list[TrendFinding]] = TypeAdapter(list[TrendFinding])
@@ -40,6 +40,7 @@ def to_bytes(standing: Standing) -> bytes:
         "errors": [astuple(one) for one in standing.errors],
         "code": standing.code,
         "is_failing": standing.is_failing,
+        "beside": [astuple(one) for one in standing.beside],
     }
     parts = [orjson.dumps(words), *(state_bytes.to_bytes(one.state) for one in standing.times)]
     return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
@@ -71,6 +72,7 @@ def from_bytes(packed: bytes) -> Standing:
         errors=tuple(ErrorStanding(*one) for one in words["errors"]),
         code=words["code"],
         is_failing=words["is_failing"],
+        beside=tuple(BesideStanding(*one) for one in words["beside"]),
     )
 
 

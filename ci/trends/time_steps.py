@@ -16,26 +16,32 @@ from ci.compare import Comparison
 from ci.explain import NEAR_RUNS, Around, CodeMove, explain
 from ci.pairs.pair_evidence import PairEvidence, in_words, look_again
 from ci.series.chance import chances_of_steps
-from ci.series.drift import find_ratchets
+from ci.series.drift import Drift, find_ratchets
 from ci.thresholds import Thresholds
 from ci.trends.clock_step import clock_step
 from ci.trends.compiled_changes import CompiledHistory
 from ci.trends.counter_evidence import CounterEvidence
+from ci.trends.relative_error import relative_error
 from ci.trends.runner_evidence import Calibrations, RunnerEvidence, measured_again
 from ci.trends.slow_drift import drift_finding, find_slow_drift
 from ci.trends.trend_finding import Status, TrendFinding, Window, window_of, windows_between
 from collector.metrics import metric
 from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
 
-QUARTILES_TO_ERROR = 1.2533 / 1.349
-"""Standard error of a median, in distances between the quartiles, of one value: 1.2533 σ, and the quartiles of a normal
-distribution lie 1.349 σ apart."""
+_MOST_OF_A_DRIFT = 3
+"""Newest steps that are held against a drift together: one that was cut into more moved by a fifth at least, and is
+nothing slow."""
+_SURE_OF_A_DRIFT = 6.0
+"""By how much more than it takes to be told a drift must be likelier than the steps in its place: odds of 20 to 1 once
+more, since a step names a commit, and a drift none."""
 
 Points = Mapping[CommitRef, Sequence[SeriesPoint]]
 
 
 class TimeSteps:
-    """One series of times: its values, where they step, and whether they drift."""
+    """One series of times: its values, and where they step; which of the steps a drift explains better, its findings
+    say.
+    """
 
     def __init__(self, key: SeriesKey, by_commit: Points, thresholds: Thresholds) -> None:
         self.key = key
@@ -50,15 +56,37 @@ class TimeSteps:
             for points in self._points.values()
         ]
         self._nights = [_night(points) for points in self._points.values()]
-        self.steps = find_steps(self.values, relative_errors(self._points), thresholds)
+        self.relative_errors = relative_errors(self._points)
+        self.steps = find_steps(self.values, self.relative_errors, thresholds)
         self._min_relative_change = thresholds.trend_relative_change
-        # steps are the plainer explanation, and a drift goes on until now: it is looked for since the last of them
-        self._newest = self.steps[-1].index if self.steps else 0
-        self._drift = find_slow_drift(self.values[self._newest :], self._nights[self._newest :], thresholds)
+        self._thresholds = thresholds
         self._ratchets = {
             ratchet.worse_at: ratchet
             for ratchet in find_ratchets(self.steps, min_relative_change=thresholds.drift_relative_change)
         }
+
+    def _drift_since(self, count: int) -> tuple[int, Drift | None]:
+        """Where the level of so many steps begins, and the drift since then."""
+        begins = self.steps[count - 1].index if count else 0
+        return begins, find_slow_drift(self.values[begins:], self._nights[begins:], self._thresholds)
+
+    def _told_count(self, evidence: PairEvidence) -> int:
+        """How many of the steps are told: the newest may be a drift that was cut up."""
+        count = len(self.steps)
+        least = count
+        for step in reversed(self.steps[-_MOST_OF_A_DRIFT:]):
+            # one that is known to the commit, or was measured again, is a step
+            if len(step.candidates) < 2 or self._look_again(step, evidence)[2] is not None:
+                break
+            least -= 1
+        for told in range(least, count):
+            _, drift = self._drift_since(told)
+            if drift is not None and drift.likelihood_ratio > _SURE_OF_A_DRIFT:
+                return told
+        return count
+
+    def _look_again(self, step: detect.ChangePoint, evidence: PairEvidence) -> tuple[int, Status, Comparison | None]:
+        return look_again(self.key, self.commits, step, _verdict_of(step), evidence)
 
     @property
     def nights(self) -> set[date]:
@@ -69,12 +97,16 @@ class TimeSteps:
         self, evidence: PairEvidence, compiled: CompiledHistory, counted: CounterEvidence, calibrations: Calibrations
     ) -> Iterator[TrendFinding]:
         """Every step, and the drift."""
-        for step, chance in zip(self.steps, chances_of_steps(self.values, self.steps), strict=True):
+        told = self._told_count(evidence)
+        chances = chances_of_steps(self.values, self.steps)
+        for step, chance in zip(self.steps[:told], chances[:told], strict=True):
             yield self._finding(step, chance, evidence, compiled, counted, calibrations)
-        if self._drift is not None:
-            since = slice(self._newest, None)
+        # steps are the plainer explanation: a drift is looked for since the last of them
+        begins, drift = self._drift_since(told)
+        if drift is not None:
+            since = slice(begins, None)
             yield drift_finding(
-                *(self.key, self._drift, self.values[since], self.commits[since]),
+                *(self.key, drift, self.values[since], self.commits[since]),
                 *(list(self._points.values())[since], self._nights[since]),
                 min_relative_change=self._min_relative_change,
             )
@@ -88,8 +120,8 @@ class TimeSteps:
         counted: CounterEvidence,
         calibrations: Calibrations,
     ) -> TrendFinding:
-        verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
-        index, status, comparison = look_again(self.key, self.commits, step, verdict, evidence)
+        verdict = _verdict_of(step)
+        index, status, comparison = self._look_again(step, evidence)
         commit, previous = self.commits[index], self.commits[index - 1]
         code = compiled.move(self.key, previous, commit, verdict)
         change = ChangePoint(
@@ -186,6 +218,10 @@ class TimeSteps:
         return windows_between(self.commits, first, last)
 
 
+def _verdict_of(step: detect.ChangePoint) -> Verdict:
+    return Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
+
+
 def find_steps(
     values: Sequence[float] | NDArray[np.float64],
     errors: Sequence[float] | NDArray[np.float64],
@@ -204,22 +240,15 @@ def find_steps(
 
 
 def relative_errors(by_commit: Points) -> list[float]:
-    """Standard error of each commit's time as a fraction of it; NaN where its runs do not say.
-
-    Samples of a block agree with each other more than with the next block's, so the blocks are counted, not the
-    samples. Runs of one commit add up.
-    """
-    return [_relative_error(points) for points in by_commit.values()]
+    """Standard error of each commit's time as a fraction of it; NaN where its runs do not say."""
+    return [relative_error((_spread(point), point.block_count) for point in points) for points in by_commit.values()]
 
 
-def _relative_error(points: Sequence[SeriesPoint]) -> float:
-    squares = []
-    for point in points:
-        if point.value is None or point.low is None or point.high is None or not point.block_count:
-            return math.nan
-        error = QUARTILES_TO_ERROR * (point.high - point.low) / point.value
-        squares.append(error**2 / point.block_count)
-    return math.sqrt(sum(squares)) / len(squares)
+def _spread(point: SeriesPoint) -> float | None:
+    """Distance between the quartiles over the median."""
+    if point.value is None or point.low is None or point.high is None:
+        return None
+    return (point.high - point.low) / point.value
 
 
 def _night(points: Sequence[SeriesPoint]) -> date:

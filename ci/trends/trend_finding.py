@@ -72,6 +72,11 @@ class TrendFinding:
         return self.change.series.metric == "median_ns" and not is_outcome(self.change)
 
     @property
+    def is_host_time(self) -> bool:
+        """Whether the host's time of a launch moved, which no kernel on the device does."""
+        return self.change.series.metric == "host_ns" and not is_outcome(self.change)
+
+    @property
     def is_step(self) -> bool:
         """Whether a time moved at one commit, as opposed to little by little."""
         return self.is_time and not self.change.is_gradual

@@ -18,8 +18,8 @@ from ci.trends.history import Gathered, gather
 from ci.trends.nights import Nights
 from ci.trends.outcome_changes import OUTCOME_METRICS
 from ci.trends.runner_evidence import Calibrations
-from ci.trends.screen import has_changed_error, has_moved, medians_of, nights_of
-from ci.trends.standing import ErrorStanding, Standing, TimeStanding
+from ci.trends.screen import by_commit, has_changed_error, has_moved, nights_of
+from ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
 from ci.trends.timed_history import TimedHistory
 from ci.trends.trend_finding import TrendFinding
 from collector.part import Outcome
@@ -61,6 +61,11 @@ def look_at_series(
         errors=tuple(_error_standing(errors) for errors in gathered.errors if errors.values),
         code=code,
         is_failing=any(_is_failing(one) for one in series),
+        beside=tuple(
+            BesideStanding(steps.key.runner_class, timing, steps.key.metric, *_settled_range(steps.newest_level))
+            for beside in gathered.beside
+            for timing, steps in beside.by_timing.items()
+        ),
     )
     return WholeLook(standing, tuple(gathered.findings), _classes(gathered))
 
@@ -80,6 +85,11 @@ def look_at_columns(
         times=tuple(_quiet_standing(own, thresholds) for own in by_class.values()),
         errors=tuple(_shown(one.key, one.rmse_ratios, len(one.rmse_ratios)) for one in errors if len(one.rmse_ratios)),
         code=code,
+        beside=tuple(
+            BesideStanding(one.key.runner_class, one.timing, metric, *_settled_range(values[~np.isnan(values)]))
+            for one in times
+            for metric, values in one.beside.items()
+        ),
     )
     return WholeLook(standing, runner_classes=tuple(by_class))
 
@@ -92,7 +102,12 @@ def _time_standing(timed: TimedHistory, thresholds: Thresholds) -> TimeStanding:
         runner_class=steps.key.runner_class,
         timing=timing,
         last=(newest.first_parent_count, newest.sha),
-        state=online.resume(steps.values, starts, min_relative_change=thresholds.trend_relative_change),
+        state=online.resume(
+            steps.values,
+            starts,
+            min_relative_change=thresholds.trend_relative_change,
+            relative_errors=steps.relative_errors,
+        ),
         looked_at=len(steps.values),
         level_count=len(steps.values) - (starts[-1] if starts else 0),
         nights=Nights.of(timed.nights),
@@ -102,13 +117,13 @@ def _time_standing(timed: TimedHistory, thresholds: Thresholds) -> TimeStanding:
 def _quiet_standing(by_timing: Sequence[TimeColumns], thresholds: Thresholds) -> TimeStanding:
     """Of one runner class: the newest way of timing is what the next time is held against."""
     columns = max(by_timing, key=lambda one: one.last_commit or (-1, ""))
-    values = medians_of(columns)
+    values, errors = by_commit(columns)
     assert columns.last_commit is not None
     return TimeStanding(
         runner_class=columns.key.runner_class,
         timing=columns.timing,
         last=columns.last_commit,
-        state=online.resume(values, [], min_relative_change=thresholds.trend_relative_change),
+        state=online.resume(values, [], min_relative_change=thresholds.trend_relative_change, relative_errors=errors),
         looked_at=len(values),
         level_count=len(values),
         nights=Nights.of({night for one in by_timing for night in nights_of(one).tolist()}),
@@ -116,17 +131,18 @@ def _quiet_standing(by_timing: Sequence[TimeColumns], thresholds: Thresholds) ->
 
 
 def _error_standing(errors: ErrorSteps) -> ErrorStanding:
-    begins = errors.steps[-1].index if errors.steps else 0
-    runs = [[point.value for point in points if point.value is not None] for points in errors.points.values()]
-    level = [value for values in runs[begins:] for value in values]
-    return _shown(errors.key, level, sum(len(values) for values in runs))
+    return _shown(errors.key, errors.newest_level, len(errors.runs))
 
 
 def _shown(key: SeriesKey, level: Sequence[float] | NDArray[np.float64], run_count: int) -> ErrorStanding:
+    low, high = _settled_range(level)
+    return ErrorStanding(key.runner_class, key.tensor, low, high, looked_at=run_count, run_count=run_count)
+
+
+def _settled_range(level: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
     """The range of a level, its newest values aside if there are others: they may be the first of the next one."""
     settled = level[:-_UNSETTLED] if len(level) > _UNSETTLED else level
-    low, high = float(min(settled)), float(max(settled))
-    return ErrorStanding(key.runner_class, key.tensor, low, high, looked_at=run_count, run_count=run_count)
+    return float(min(settled)), float(max(settled))
 
 
 def _is_failing(series: Series) -> bool:

@@ -18,7 +18,7 @@ from db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, RunRow, S
 
 _OF_MEASUREMENT = (
     *("outcome", "message", "median_ns", "below_ns", "above_ns", "sample_count", "block_count"),
-    *("utilisation", "joules_per_launch", "is_memory_bound"),
+    *("utilisation", "joules_per_launch", "is_memory_bound", "host_ns", "peak_allocated_bytes"),
 )
 
 
@@ -71,6 +71,8 @@ def store_summaries(connection: Connection, record: RunRecord, line: AgedRun) ->
                 Identity(version_ids[positions[one.case_id]], one.implementation, one.timer, one.cache),
                 has_utilisation=one.utilisation is not None,
                 has_energy=one.joules_per_launch is not None,
+                has_host_time=one.host_ns is not None,
+                has_memory=one.peak_allocated_bytes is not None,
             )
             for one in line.summaries
         ]

@@ -64,6 +64,9 @@ class Summary(Line):
     utilisation: float | None
     joules_per_launch: float | None
     is_memory_bound: bool | None
+    host_ns: float | None = None
+    """This and the next are not in lines that an older version wrote."""
+    peak_allocated_bytes: float | None = None
     launch_count: Annotated[int, Field(ge=0)] = 0
     """Launches that were timed."""
     is_degraded: bool = False

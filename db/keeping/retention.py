@@ -169,8 +169,11 @@ def _is_newest_of_a_series() -> ColumnElement[bool]:
             MeasurementRow.measured_on >= RunRow.measured_on,
             later.started_at > RunRow.started_at,
             ~later.is_dirty,
+            ~later.is_unreachable,
             later.branch.is_not_distinct_from(RunRow.branch),
         )
         .correlate(RunRow, own)
     )
-    return ~RunRow.is_dirty & exists(select(own.c.id).where(~exists(replacing)).correlate(RunRow))
+    return (
+        ~RunRow.is_dirty & ~RunRow.is_unreachable & exists(select(own.c.id).where(~exists(replacing)).correlate(RunRow))
+    )

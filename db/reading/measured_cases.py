@@ -28,6 +28,7 @@ from db.values import MeasuredCase
 Rows = Sequence[tuple[Any, ...]]
 
 
+_BESIDE = ("host_ns", "peak_allocated_bytes")
 _BETWEEN = "\x1f"
 """Unit separator: of the words between which it stands all but the first are ours."""
 
@@ -88,7 +89,9 @@ def _cases_of_run(
             series_id
         ]
         dtype, direction, timer, cache = said
-        outcome, message, median_ns, low_ns, high_ns, sample_count, is_memory_bound, utilisation = value_of[series_id]
+        outcome, message, median_ns, low_ns, high_ns, sample_count, is_memory_bound, utilisation, *beside = value_of[
+            series_id
+        ]
         cases.append(
             MeasuredCase(
                 case_id=case_id,
@@ -112,6 +115,7 @@ def _cases_of_run(
                 accuracy_outcome=outcomes.get((case_row_id, implementation)),
                 timer=timer,
                 cache=cache,
+                **dict(zip(_BESIDE, beside, strict=True)),
             )
         )
     return tuple(cases)
@@ -154,6 +158,7 @@ def _measured(place: RunPlace) -> Select[*tuple[Any, ...]]:
         table.sample_count,
         table.is_memory_bound,
         table.utilisation,
+        *(getattr(table, name) for name in _BESIDE),
     ).where(table.measured_on == place.measured_on, table.run_number == place.number)
 
 

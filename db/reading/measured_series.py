@@ -32,6 +32,14 @@ COSTS = {
     "bus_bytes_per_s": CaseVersionRow.bus_bytes,
 }
 """Metrics that are what a case costs over its time."""
+BESIDE = {
+    "joules_per_launch": SeriesRow.has_energy,
+    "host_ns": SeriesRow.has_host_time,
+    "peak_allocated_bytes": SeriesRow.has_memory,
+}
+"""Metrics that are measured beside the time, over whole blocks or once: they have no quartiles. Each with whether a
+series has any."""
+_FLAGS = {**BESIDE, "utilisation": SeriesRow.has_utilisation}
 
 
 def measured_points(
@@ -125,7 +133,7 @@ def _measurements(series_ids: list[int], wanted: SeriesFilter) -> Select[*tuple[
         table.q3_ns.label("high_ns"),
         table.block_count,
         table.utilisation,
-        table.joules_per_launch,
+        *(getattr(table, metric) for metric in BESIDE),
     ).where(table.series_id.in_(series_ids))
     if wanted.include_conditions:
         samples = SampleSetRow
@@ -157,9 +165,8 @@ def _point(
             timing=timing,
             **seen,
         )
-    if metric == "joules_per_launch":
-        # counted over whole blocks: no quartiles
-        value = row.joules_per_launch
+    if metric in BESIDE:
+        value = getattr(row, metric)
         return None if value is None else run.point(row.outcome, row.message, value, timing=timing)
     value = row.utilisation
     if metric in COSTS:
@@ -191,9 +198,8 @@ def _has_value(wanted: SeriesFilter, metric: str) -> ColumnElement[bool]:
         return has_time
     if metric in COSTS:
         return and_(COSTS[metric] > 0, has_time)
-    flag = SeriesRow.has_utilisation if metric == "utilisation" else SeriesRow.has_energy
     # only a look where there is something to find: else it would go through the whole series in vain
-    return case((flag, _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))), else_=False)
+    return case((_FLAGS[metric], _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))), else_=False)
 
 
-assert {*COSTS, "median_ns", "joules_per_launch", "utilisation"} == set(metric_keys(Layer.MEASURED))
+assert {*COSTS, *_FLAGS, "median_ns"} == set(metric_keys(Layer.MEASURED))

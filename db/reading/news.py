@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import date
 
 from sqlalchemy import ColumnElement, Executable, func, select
@@ -49,15 +50,28 @@ def list_judged_runs(session: Session, project: str) -> list[JudgedRun]:
     return [JudgedRun(*row) for row in session.execute(query)]
 
 
-def read_news(session: Session, project: str, runs: Sequence[JudgedRun], row_ids: range) -> dict[tuple[str, str], News]:
-    """What some runs measured, checked and compiled, by case and implementation; of the cases in some rows."""
+def read_news(
+    session: Session, project: str, runs: Sequence[JudgedRun], row_ids: range, *, beside: Sequence[str] = ()
+) -> dict[tuple[str, str], News]:
+    """What some runs measured, checked and compiled, by case and implementation; of the cases in some rows. Of what is
+    measured beside times, some metrics.
+    """
     numbers = [run.number for run in runs]
     days = {run.measured_on for run in runs}
     news: dict[tuple[str, str], News] = {}
-    for name, row_id, implementation, number, runner_class, timer, cache, median_ns in session.execute(
-        _times(numbers, days, row_ids)
-    ):
-        new_time = NewTime(number, runner_class, timing_of(timer, cache), median_ns)
+    for row in session.execute(_times(numbers, days, row_ids, beside)):
+        name, row_id, implementation, number, runner_class, timer, cache, median_ns, spread, block_count, *values = row
+        new_time = NewTime(
+            number,
+            runner_class,
+            timing_of(timer, cache),
+            median_ns,
+            relative_spread=spread,
+            block_count=block_count,
+        )
+        if any(value is not None for value in values):
+            known = {metric: value for metric, value in zip(beside, values, strict=True) if value is not None}
+            new_time = replace(new_time, beside=known)
         news.setdefault((name, implementation), News(row_id)).times.append(new_time)
     for name, row_id, implementation, number, tensor, ratio, outcome in session.execute(
         _errors(numbers, days, row_ids)
@@ -73,7 +87,7 @@ def read_news(session: Session, project: str, runs: Sequence[JudgedRun], row_ids
     return news
 
 
-def _times(numbers: Collection[int], days: Collection[date], row_ids: range) -> Executable:
+def _times(numbers: Collection[int], days: Collection[date], row_ids: range, beside: Sequence[str]) -> Executable:
     table = MeasurementRow
     return (
         select(
@@ -85,6 +99,9 @@ def _times(numbers: Collection[int], days: Collection[date], row_ids: range) -> 
             SeriesRow.timer,
             SeriesRow.cache,
             table.median_ns,
+            (table.q3_ns - table.q1_ns) / table.median_ns,
+            table.block_count,
+            *(getattr(table, metric) for metric in beside),
         )
         .select_from(table)
         .join(SeriesRow, SeriesRow.id == table.series_id)

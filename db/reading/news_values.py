@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from types import MappingProxyType
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+"""One for all: there may be half a million."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,11 @@ class NewTime:
     """Timer and cache state, as in `cupti, cold`."""
     median_ns: float | None
     """None where it failed."""
+    beside: Mapping[str, float] = field(default_factory=lambda: _NOTHING)
+    """What was measured beside it and asked for, by metric."""
+    relative_spread: float | None = None
+    """Distance between the quartiles over the median; None where it failed."""
+    block_count: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
-from sqlalchemy import select, true
+from sqlalchemy import ColumnElement, Select, and_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from collector.record import Side
+from db.reading.series_runs import timing_of
 from db.storing.samples import unpack
-from db.tables.records import CaseRow, CaseVersionRow, CommitRow, ProjectRow, RunRow, SampleSetRow, SeriesRow
+from db.tables.records import (
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    EnvironmentRow,
+    ProjectRow,
+    RunRow,
+    SampleSetRow,
+    SeriesRow,
+)
 from db.values import Pair
+
+_MOST_CALIBRATIONS = 3
+"""Of a runner that are read: one of a few kernels does not hide the one of all of them before it."""
 
 
 def list_pairs(
@@ -27,22 +41,75 @@ def list_pairs(
         row_ids: Only of the cases in these rows.
         of_one_commit: Only those that measured a commit against itself: what calibrates a runner.
     """
+    return _read(session, project, row_ids=row_ids, of_one_commit=of_one_commit)
+
+
+def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
+    """What the newest three calibrations measured on the runner class of a run and by its harness, newest first: as
+    `list_pairs`, in one statement. What the run itself is a side of calibrates it not.
+
+    Args:
+        session: Of the store.
+        project: Whose calibrations count.
+        run_id: Of the run.
+    """
+    run, base_run, head_run = aliased(RunRow), aliased(RunRow), aliased(RunRow)
+    own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
+    newest = (
+        select(head_run.pair_id)
+        .select_from(run)
+        .join(own, own.id == run.environment_id)
+        .join(environment, environment.runner_class == own.runner_class)
+        .join(head_run, head_run.environment_id == environment.id)
+        .join(base_run, base_run.pair_id == head_run.pair_id)
+        .join(ProjectRow, ProjectRow.id == head_run.project_id)
+        .where(
+            run.run_id == run_id,
+            ProjectRow.name == project,
+            head_run.harness_version == run.harness_version,
+            head_run.pair_side == Side.HEAD.value,
+            base_run.pair_side == Side.BASE.value,
+            _is_same_code(base_run, head_run),
+            head_run.pair_id.is_distinct_from(run.pair_id),
+        )
+        .order_by(head_run.started_at.desc(), head_run.run_id)
+        .limit(_MOST_CALIBRATIONS)
+    )
+    return _read(session, project, of_one_commit=True, pair_ids=newest)
+
+
+def _is_same_code(base_run: type[RunRow], head_run: type[RunRow]) -> ColumnElement[bool]:
+    """Of one commit, and not of its work tree on one side alone, which may differ from it."""
+    return and_(base_run.commit_id == head_run.commit_id, base_run.is_dirty == head_run.is_dirty)
+
+
+def _read(
+    session: Session,
+    project: str,
+    *,
+    row_ids: Sequence[int] | None = None,
+    of_one_commit: bool = False,
+    pair_ids: Select[UUID | None] | None = None,
+) -> list[Pair]:
     base_run, head_run = aliased(RunRow), aliased(RunRow)
-    base_commit, head_commit = aliased(CommitRow), aliased(CommitRow)
+    base_commit, head_commit = aliased(CommitRow, name="base_of"), aliased(CommitRow, name="head_of")
     base, head = aliased(SampleSetRow), aliased(SampleSetRow)
     base_series, head_series = aliased(SeriesRow), aliased(SeriesRow)
     base_version, head_version = aliased(CaseVersionRow), aliased(CaseVersionRow)
     query = (
         select(
             head_run.pair_id,
+            head_run.started_at,
+            head_run.harness_version,
             base_commit,
             head_commit,
             CaseRow.name,
             head_series.implementation,
             head_series.runner_class,
-            head_run.started_at,
-            base.content,
-            head.content,
+            head_series.timer,
+            head_series.cache,
+            base.content.label("base_content"),
+            head.content.label("head_content"),
         )
         .select_from(head_run)
         .join(base_run, base_run.pair_id == head_run.pair_id)
@@ -74,7 +141,8 @@ def list_pairs(
             head_run.pair_side == Side.HEAD.value,
             base_run.pair_side == Side.BASE.value,
             base_run.harness_version == head_run.harness_version,
-            base_run.commit_id == head_run.commit_id if of_one_commit else true(),
+            _is_same_code(base_run, head_run) if of_one_commit else true(),
+            true() if pair_ids is None else head_run.pair_id.in_(pair_ids),
             true() if row_ids is None else head_version.case_id.in_(row_ids),
         )
         .order_by(
@@ -82,23 +150,25 @@ def list_pairs(
         )
     )
     pairs = []
-    for pair_id, base_of, head_of, case_id, implementation, runner_class, started_at, *contents in session.execute(
-        query
-    ):
-        base_blocks_ns, head_blocks_ns = (unpack(content).blocks_ns() for content in contents)
+    for row in session.execute(query):
+        base_blocks_ns, head_blocks_ns = (
+            unpack(content).blocks_ns() for content in (row.base_content, row.head_content)
+        )
         if base_blocks_ns and head_blocks_ns:
             pairs.append(
                 Pair(
                     project=project,
-                    pair_id=str(pair_id),
-                    base=base_of.to_ref(),
-                    head=head_of.to_ref(),
-                    case_id=case_id,
-                    implementation=implementation,
-                    runner_class=runner_class,
-                    measured_at=started_at,
+                    pair_id=str(row.pair_id),
+                    base=row.base_of.to_ref(),
+                    head=row.head_of.to_ref(),
+                    case_id=row.name,
+                    implementation=row.implementation,
+                    runner_class=row.runner_class,
+                    measured_at=row.started_at,
                     base_blocks_ns=base_blocks_ns,
                     head_blocks_ns=head_blocks_ns,
+                    timing=timing_of(row.timer, row.cache),
+                    harness_version=row.harness_version,
                 )
             )
     return pairs

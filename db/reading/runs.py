@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, or_, select
+from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from collector.part import Outcome
@@ -35,7 +35,7 @@ BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
 which measures fewer cases; then the newest."""
 _OF_SUMMARY = (
     *(RunRow.run_id, RunRow.started_at, RunRow.finished_at),
-    *(RunRow.harness_version, RunRow.is_dirty, RunRow.pair_id, RunRow.outcome_counts),
+    *(RunRow.harness_version, RunRow.is_dirty, RunRow.pair_id, RunRow.outcome_counts, RunRow.is_unreachable),
 )
 
 
@@ -58,8 +58,17 @@ def list_projects(
 
 
 def list_commits(session: Session, project: str, *, runner_classes: Collection[str] = ()) -> list[CommitRef]:
-    """The commits that have runs, in the order of the branch; on some runner classes alone where these are named."""
-    query = select(CommitRow).join(ProjectRow).where(ProjectRow.name == project)
+    """The commits that have runs, in the order of the branch; on some runner classes alone where these are named.
+
+    Those that their branch has left come before all others, so that the last ones are what is compared.
+    """
+    left = (
+        select(RunRow.commit_id)
+        .where(RunRow.project_id == project_id(project))
+        .group_by(RunRow.commit_id)
+        .having(func.bool_and(RunRow.is_unreachable))
+    )
+    query = select(CommitRow, CommitRow.id.not_in(left)).join(ProjectRow).where(ProjectRow.name == project)
     if runner_classes:
         narrowing = Narrowing(project, runner_classes)
         measured_there = (
@@ -68,7 +77,9 @@ def list_commits(session: Session, project: str, *, runner_classes: Collection[s
             .where(RunRow.project_id == project_id(project), narrowing.admits(RunRow, EnvironmentRow))
         )
         query = query.where(CommitRow.id.in_(measured_there))
-    return sorted(commit.to_ref() for commit in session.scalars(query))
+    return [
+        commit for _, commit in sorted((is_on_branch, row.to_ref()) for row, is_on_branch in session.execute(query))
+    ]
 
 
 def list_runs(
@@ -168,6 +179,7 @@ def _summary(run: RunRow, commit: CommitRow, name: str, runner_class: str, devic
         is_dirty=run.is_dirty,
         outcome_counts=run.outcome_counts,
         is_pair_side=run.pair_id is not None,
+        is_unreachable=run.is_unreachable,
     )
 
 

@@ -26,7 +26,7 @@ _LAYERS = {
 }
 """How the series of each layer are listed: by a query, and by keys made of its rows."""
 _CASES_AT_ONCE = 50
-"""That a page of keys is looked for in."""
+"""That a page of keys is looked for in at most."""
 
 
 def list_series_keys(
@@ -82,18 +82,20 @@ def list_series_page(
         .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .where(ProjectRow.name == project)
         .order_by(by_code_point)
-        .limit(_CASES_AT_ONCE)
     )
     if case is not None:
         named = named.where(CaseRow.name == case)
     if kernel is not None:
         named = named.where(CaseRow.kernel == kernel)
     found: list[SeriesKey] = []
+    # a case has a series at least, unless the filters leave it none
+    at_once = min(limit, _CASES_AT_ONCE)
     following = named if after is None else named.where(by_code_point >= after.case_id)
-    while len(found) < limit and (cases := session.scalars(following).all()):
+    while len(found) < limit and (cases := session.scalars(following.limit(at_once)).all()):
         keys = list_series_keys(session, project, kernel=kernel, cases=cases, **filters)
         found += [key for key in keys if after is None or key > after]
         following = named.where(by_code_point > cases[-1])
+        at_once = min(2 * at_once, _CASES_AT_ONCE)
     return found
 
 
@@ -132,7 +134,8 @@ def read_series(
     """Series of a project, in the order of their keys.
 
     Where a run failed, its point has no value: an accuracy check that failed counts for all of its tensors. A
-    thing that never gave a value has one series, of its layer's first metric.
+    thing that never gave a value has one series, of its layer's first metric; of keys within a time, each that has
+    points there has one.
 
     Args:
         session: Of the store.
@@ -164,6 +167,8 @@ def read_series(
         since,
         until,
     )
+    # of a key that is asked for, a part of the time may have nothing but failures
+    is_part = keys is not None and (since, until) != (None, None)
     runs = read_runs(session, wanted.runs())
     points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
     for read in (measured_points, accuracy_points, static_points):
@@ -173,5 +178,5 @@ def read_series(
     return [
         Series(key, tuple(sorted(points[key], key=lambda point: (point.commit, point.measured_at, point.run_id))))
         for key in sorted(points)
-        if is_first_of_layer(key.metric) or any(point.value is not None for point in points[key])
+        if is_first_of_layer(key.metric) or is_part or any(point.value is not None for point in points[key])
     ]

@@ -95,7 +95,7 @@ def of_series(project: str, *, include_dirty: bool, include_pairs: bool, include
     """Condition on runs that are joined with their commit and project.
 
     A run whose branch is not known, as on a detached HEAD, is taken to be of the default branch: so are those of most
-    CI jobs.
+    CI jobs. With the runs of other branches come those of commits that a branch has left.
     """
     conditions = [ProjectRow.name == project]
     if not include_dirty:
@@ -103,11 +103,19 @@ def of_series(project: str, *, include_dirty: bool, include_pairs: bool, include
     if not include_pairs:
         conditions.append(RunRow.pair_id.is_(None))
     if not include_branches:
-        conditions.append(or_(RunRow.branch.is_(None), RunRow.branch == _default_branch(project)))
+        conditions.append(or_(RunRow.branch.is_(None), RunRow.branch == default_branch(project)))
+        conditions.append(on_branch())
     return and_(*conditions)
 
 
-def _default_branch(project: str) -> ScalarSelect[str | None]:
+def on_branch(run: Any = RunRow) -> ColumnElement[bool]:
+    """Condition on runs, by whatever name: not those of a commit that the branch which they were made on has left."""
+    condition: ColumnElement[bool] = run.is_unreachable.is_(False)
+    return condition
+
+
+def default_branch(project: str) -> ScalarSelect[str | None]:
+    """Name of the branch that is the project's own; NULL where no run of it says its branch."""
     run, own = aliased(RunRow), aliased(ProjectRow)
     return (
         select(run.branch)

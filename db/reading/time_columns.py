@@ -6,17 +6,19 @@ that a series is one row and numpy reads it without a Python object per value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import CTE, Integer, Select, cast, func, literal, select
+from sqlalchemy import CTE, REAL, Integer, Select, cast, false, func, literal, select
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.reading.measured_series import BESIDE
 from db.reading.series_runs import of_series, timing_of
 from db.tables.records import CaseRow, CaseVersionRow, CommitRow, MeasurementRow, ProjectRow, RunRow, SeriesRow
 from db.values import SeriesKey, TimeColumns
@@ -34,7 +36,12 @@ def list_case_row_ids(session: Session, project: str) -> list[int]:
 
 
 def read_time_columns(
-    session: Session, project: str, row_ids: Sequence[int], *, include_pairs: bool = False
+    session: Session,
+    project: str,
+    row_ids: Sequence[int],
+    *,
+    include_pairs: bool = False,
+    beside: Collection[str] = (),
 ) -> Iterator[TimeColumns]:
     """The times of some cases, a series at a time, and of that what was measured by one timer and cache state.
 
@@ -43,12 +50,15 @@ def read_time_columns(
         project: Its name.
         row_ids: Row ids, as `list_case_row_ids` gives them.
         include_pairs: Also runs that are one side of a pair.
+        beside: Metrics of what is measured beside times that are wanted too. Where no series of the cases has any, it
+            costs no more than to see that.
     """
+    known_beside = _known_beside(session, row_ids, beside)
     runs = numbered_runs(project, include_pairs=include_pairs)
     known = session.execute(select(runs).order_by(runs.c.number)).all()
     places = np.array([run.place for run in known], dtype=np.int64)
     days = np.array([run.started_at.astimezone(UTC).replace(tzinfo=None) for run in known], dtype="datetime64[D]")
-    for row in session.execute(_columns(runs, row_ids)):
+    for row in session.execute(_columns(runs, row_ids, known_beside)):
         numbers = np.frombuffer(row.numbers or b"", dtype=">i4").astype(np.int64)
         order = np.argsort(numbers)
         numbers = numbers[order]
@@ -61,6 +71,13 @@ def read_time_columns(
             days=days[numbers],
             has_failures=row.failure_count > 0,
             timing=timing_of(row.timer, row.cache),
+            beside={
+                metric: values[order]
+                for metric in known_beside
+                if not np.isnan(
+                    values := np.frombuffer(getattr(row, metric) or b"", dtype=">f4").astype(np.float64)
+                ).all()
+            },
             last_commit=None if not len(numbers) else (known[numbers[-1]].first_parent_count, known[numbers[-1]].sha),
         )
 
@@ -86,7 +103,17 @@ def numbered_runs(project: str, *, include_pairs: bool) -> CTE:
     )
 
 
-def _columns(runs: CTE, row_ids: Sequence[int]) -> Select[Any]:
+def _known_beside(session: Session, row_ids: Sequence[int], metrics: Collection[str]) -> list[str]:
+    """Those that any series of the cases has."""
+    if not metrics:
+        return []
+    flags = (func.coalesce(func.bool_or(BESIDE[metric]), false()) for metric in metrics)
+    query = select(*flags).join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+    found = session.execute(query.where(CaseVersionRow.case_id.in_(row_ids))).one()
+    return list(compress(metrics, found))
+
+
+def _columns(runs: CTE, row_ids: Sequence[int], beside: Sequence[str]) -> Select[Any]:
     table = MeasurementRow
     is_ok = table.outcome == Outcome.OK.value
 
@@ -105,6 +132,11 @@ def _columns(runs: CTE, row_ids: Sequence[int]) -> Select[Any]:
             joined(func.float8send((table.q3_ns - table.q1_ns) / table.median_ns), "spreads"),
             joined(func.int4send(cast(table.block_count, Integer)), "blocks"),
             func.count().filter(~is_ok).label("failure_count"),
+            # a value for each time, so that they lie as the times do
+            *(
+                joined(func.float4send(func.coalesce(getattr(table, metric), cast("NaN", REAL))), metric)
+                for metric in beside
+            ),
         )
         .select_from(table)
         .join(runs, runs.c.run_number == table.run_number)

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from db.reading.series_runs import SeriesRun, of_series, setting_of, timing_of
+from db.reading.series_runs import SeriesRun, of_series, on_branch, setting_of, timing_of
 from db.reading.trend_points import points_of
 from db.reading.trend_values import Trend, WindowEnd
 from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
@@ -132,8 +132,12 @@ def _runs(question: TrendQuestion) -> ColumnElement[bool]:
     if not question.branches:
         return condition
     other = aliased(RunRow)
-    was_measured = exists().where(other.commit_id == CommitRow.id, other.branch.in_(question.branches))
-    return and_(condition, or_(RunRow.branch.is_(None), RunRow.branch.in_(question.branches)), was_measured)
+    # a run whose branch is not known goes along with those of its commit
+    of_branches = or_(RunRow.branch.is_(None), RunRow.branch.in_(question.branches))
+    was_measured = exists().where(
+        other.commit_id == CommitRow.id, other.branch.in_(question.branches), on_branch(other)
+    )
+    return and_(condition, of_branches, was_measured)
 
 
 def _within_window(points: CTE, question: TrendQuestion) -> CTE:

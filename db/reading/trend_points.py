@@ -29,7 +29,7 @@ from sqlalchemy.dialects.postgresql import array
 
 from collector.metrics import METRICS, Layer
 from collector.part import Outcome
-from db.reading.measured_series import COSTS
+from db.reading.measured_series import BESIDE, COSTS
 from db.reading.series_filter import metric_keys
 from db.tables.records import (
     AccuracyRow,
@@ -76,7 +76,7 @@ def _measured(project: str, wanted: FromClause) -> Select[Any]:
     times = {
         "median_ns": table.median_ns,
         "utilisation": table.utilisation,
-        "joules_per_launch": table.joules_per_launch,
+        **{name: getattr(table, name) for name in BESIDE},
     }
     rates = {name: case((cost > 0, cost / table.median_ns * 1e9)) for name, cost in COSTS.items()}
     value = _by_metric(wanted, {**times, **rates})

@@ -34,12 +34,15 @@ _VALUES = {
     "utilisation": "float8",
     "joules_per_launch": "float8",
     "is_memory_bound": "bool",
+    "host_ns": "float4",
+    "peak_allocated_bytes": "float4",
 }
 _SUMMARIES = Target("measurement", _OF_RUN | _VALUES)
 _SAMPLE_SETS = Target("sample_set", _OF_RUN | {"content": "bytea"})
 _CODES = {outcome: MeasurementRow.outcome.type.words.index(outcome) for outcome in Outcome}
 _MORE = {"blocks", "memory", "autotuning", "launches_per_sample"}
 """Fields that are packed, where they are not at their defaults."""
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 class Measurements:
@@ -57,6 +60,13 @@ class Measurements:
             one.joules_per_launch if any(map(_is_metered, some)) else None
             for one, some in zip(self._all, states, strict=True)
         ]
+        self._hosts_ns = [
+            one.host_ns if any(block.host_ns is not None for block in one.blocks) else None for one in self._all
+        ]
+        # of a time alone: a launch that failed says nothing of what it takes
+        self._peaks = [
+            one.memory.peak_allocated_bytes if one.memory is not None and one.blocks else None for one in self._all
+        ]
         of_blocks = (block.samples_ns for one in self._all for block in one.blocks)
         self._samples_ns = np.fromiter(chain.from_iterable(of_blocks), dtype=np.float64, count=sum(self._counts))
 
@@ -67,8 +77,10 @@ class Measurements:
                 Identity(version_ids[self._case_places[one.case_id]], one.implementation, one.timer, one.cache),
                 has_utilisation=one.utilisation is not None,
                 has_energy=joules is not None,
+                has_host_time=host_ns is not None,
+                has_memory=peak is not None,
             )
-            for one, joules in zip(self._all, self._joules, strict=True)
+            for one, joules, host_ns, peak in zip(self._all, self._joules, self._hosts_ns, self._peaks, strict=True)
         ]
 
     def launch_counts(self) -> list[int]:
@@ -109,7 +121,8 @@ class Measurements:
         below = towards_zero(np.minimum(medians - summary.first_quartiles, np.nextafter(medians, 0)))
         above = towards_zero(summary.third_quartiles - medians)
         times = zip(medians.tolist(), below.tolist(), above.tolist(), strict=True)
-        for one, count, joules in zip(self._all, self._counts, self._joules, strict=True):
+        beside = zip(self._joules, map(to_single, self._hosts_ns), map(to_single, self._peaks), strict=True)
+        for one, count, (joules, host_ns, peak) in zip(self._all, self._counts, beside, strict=True):
             yield (
                 _CODES[one.outcome],
                 one.message,
@@ -119,6 +132,8 @@ class Measurements:
                 one.utilisation,
                 joules,
                 None if one.bound is None else one.bound == "memory",
+                host_ns,
+                peak,
             )
 
 
@@ -138,6 +153,11 @@ def towards_zero(values: NDArray[np.float64]) -> NDArray[np.float32]:
     with np.errstate(over="ignore", under="ignore"):
         rounded = values.astype(np.float32)
         return np.where(rounded > values, np.nextafter(rounded, np.float32(0)), rounded)
+
+
+def to_single(value: float | None) -> float | None:
+    """The nearest number of single precision; of what is larger than any, the largest."""
+    return None if value is None else float(np.float32(min(value, _LARGEST_SINGLE)))
 
 
 def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | None:

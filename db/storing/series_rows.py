@@ -26,14 +26,21 @@ class Measured(NamedTuple):
     identity: Identity
     has_utilisation: bool
     has_energy: bool
+    has_host_time: bool
+    has_memory: bool
+
+    @property
+    def values(self) -> tuple[bool, ...]:
+        """Which of the values that not every measurement has are there, in the order of `_FLAGS`."""
+        return self[1:]
 
 
 class _Known(NamedTuple):
     id: int
-    has_utilisation: bool
-    has_energy: bool
+    values: tuple[bool, ...]
 
 
+_FLAGS = Measured._fields[1:]
 _STAGED = Target(
     "staged_series",
     {
@@ -41,13 +48,12 @@ _STAGED = Target(
         "implementation": "text",
         "timer": "text",
         "cache": "text",
-        "has_utilisation": "bool",
-        "has_energy": "bool",
+        **dict.fromkeys(_FLAGS, "bool"),
     },
 )
 _KNOWN = text(
-    """
-    SELECT case_version_id, implementation, timer, cache, id, has_utilisation, has_energy
+    f"""
+    SELECT case_version_id, implementation, timer, cache, id, {", ".join(_FLAGS)}
     FROM series
     WHERE runner_class = :runner_class AND case_version_id = ANY(
         ARRAY(SELECT json_array_elements_text(CAST(:version_ids AS json))::int)
@@ -56,9 +62,9 @@ _KNOWN = text(
 )
 # what is stored already is left alone before a conflict could use up an id
 _NEW = text(
-    """
-    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy)
-    SELECT case_version_id, implementation, timer, cache, :runner_class, has_utilisation, has_energy
+    f"""
+    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, {", ".join(_FLAGS)})
+    SELECT case_version_id, implementation, timer, cache, :runner_class, {", ".join(_FLAGS)}
     FROM staged_series staged
     WHERE NOT EXISTS (
         SELECT FROM series
@@ -71,10 +77,8 @@ _NEW = text(
 )
 _LOCK = text("SELECT FROM series WHERE id = ANY(CAST(:ids AS int[])) ORDER BY id FOR NO KEY UPDATE")
 _NOTE_MORE = text(
-    """
-    UPDATE series SET
-        has_utilisation = has_utilisation OR id = ANY(CAST(:utilised AS int[])),
-        has_energy = has_energy OR id = ANY(CAST(:metered AS int[]))
+    f"""
+    UPDATE series SET {", ".join(f"{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))" for flag in _FLAGS)}
     WHERE id = ANY(CAST(:ids AS int[]))
     """
 )
@@ -90,12 +94,16 @@ def series_ids(connection: Connection, measured: Sequence[Measured], runner_clas
         connection.execute(_NEW, {"runner_class": runner_class})
         known = _known(connection, measured, runner_class)
     found = [known[one.identity] for one in measured]
-    utilised = [to.id for one, to in zip(measured, found, strict=True) if one.has_utilisation > to.has_utilisation]
-    metered = [to.id for one, to in zip(measured, found, strict=True) if one.has_energy > to.has_energy]
-    if utilised or metered:
-        ids = [*utilised, *metered]
+    more: dict[str, list[int]] = {flag: [] for flag in _FLAGS}
+    for one, to in zip(measured, found, strict=True):
+        if one.values != to.values:
+            for flag, is_there, was_there in zip(_FLAGS, one.values, to.values, strict=True):
+                if is_there > was_there:
+                    more[flag].append(to.id)
+    ids = [series_id for own in more.values() for series_id in own]
+    if ids:
         connection.execute(_LOCK, {"ids": ids})
-        connection.execute(_NOTE_MORE, {"ids": ids, "utilised": utilised, "metered": metered})
+        connection.execute(_NOTE_MORE, {"ids": ids, **more})
     return [to.id for to in found]
 
 
@@ -106,6 +114,6 @@ def _known(
     version_ids = sorted({one.identity.case_version_id for one in measured})
     rows = connection.execute(_KNOWN, {"version_ids": as_json(version_ids), "runner_class": runner_class})
     return {
-        (version_id, implementation, timer, cache): _Known(series_id, has_utilisation, has_energy)
-        for version_id, implementation, timer, cache, series_id, has_utilisation, has_energy in rows
+        (version_id, implementation, timer, cache): _Known(series_id, tuple(values))
+        for version_id, implementation, timer, cache, series_id, *values in rows
     }

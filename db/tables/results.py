@@ -41,8 +41,8 @@ _OUTCOMES = (
 
 class SeriesRow(Base):
     """What is the same in all measurements of a series. One whose case began to cost otherwise, or that was timed in
-    another way, goes on in a row of its own. `has_utilisation` and `has_energy` say whether any measurement has that
-    value.
+    another way, goes on in a row of its own. `has_utilisation`, `has_energy`, `has_host_time` and `has_memory` say
+    whether any measurement has that value.
     """
 
     __tablename__ = "series"
@@ -62,15 +62,22 @@ class SeriesRow(Base):
     runner_class: Mapped[str]
     has_utilisation: Mapped[bool]
     has_energy: Mapped[bool]
+    has_host_time: Mapped[bool]
+    has_memory: Mapped[bool]
 
 
 class MeasurementRow(Base):
     """One row for each time that was measured, or that could not be: as narrow as can be, for there are most of these.
 
     The quartiles are kept as distances from the median, rounded towards it in single precision: a quartile read back
-    lies between the true one and the median. The columns are in an order that leaves no gap between them. No
+    lies between the true one and the median. The columns are in an order that leaves no gap between them, but for the
+    last two, which came later: they fill a row up to the next multiple of eight bytes, as it would be anywhere. No
     constraint says that a run has a series once: that index would be larger than both others together, the record was
     checked for it, and a run is stored once. All that is measured is NULL where the outcome is not `ok`.
+
+    `host_ns` and `peak_allocated_bytes` are in single precision, to the nearest: 24 bits hold what torch's allocator
+    hands out, multiples of 512 bytes, exactly up to 8 GiB, and more than that to 0.06 parts in a million. Both are NULL
+    of what was stored before there were these columns.
     """
 
     __tablename__ = "measurement"
@@ -84,7 +91,11 @@ class MeasurementRow(Base):
         ),
         CheckConstraint("below_ns >= 0 AND below_ns < median_ns AND above_ns >= 0", name="times_positive"),
         CheckConstraint("sample_count > 0 AND block_count > 0", name="samples_not_empty"),
-        CheckConstraint("outcome = 0 OR num_nonnulls(utilisation, joules_per_launch) = 0", name="values_only_if_ok"),
+        CheckConstraint(
+            "outcome = 0 OR num_nonnulls(utilisation, joules_per_launch, host_ns, peak_allocated_bytes) = 0",
+            name="values_only_if_ok",
+        ),
+        *not_negative("host_ns", "peak_allocated_bytes"),
         _BY_MONTH,
     )
 
@@ -101,6 +112,8 @@ class MeasurementRow(Base):
     outcome: Mapped[str] = mapped_column(Coded(*_OUTCOMES))
     is_memory_bound: Mapped[bool | None]
     message: Mapped[str | None]
+    host_ns: Mapped[float | None] = mapped_column(REAL)
+    peak_allocated_bytes: Mapped[float | None] = mapped_column(REAL)
 
     __mapper_args__ = {"primary_key": [run_number, series_id]}  # noqa: RUF012 -- SQLAlchemy's own hook, read once
 

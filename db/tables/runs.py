@@ -17,6 +17,7 @@ from sqlalchemy import (
     Index,
     Integer,
     UniqueConstraint,
+    false,
     func,
     text,
 )
@@ -149,7 +150,8 @@ class RunRow(Base):
     partition to look for it. `project_id` is its commit's, so that the runs of a project are found at once. The lists
     of ids are in the order of the record, and so are the counts of launches that were timed, 0 where none was.
     `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run on purpose has its time
-    (`retention.py`).
+    (`retention.py`). `is_unreachable` is derived: its commit is not on the line of its branch any more
+    (`db.judged.reachability`).
     """
 
     __tablename__ = "run"
@@ -163,7 +165,7 @@ class RunRow(Base):
             None,
             *("project_id", "started_at"),
             postgresql_include=[
-                *("branch", "is_dirty", "pair_id"),
+                *("branch", "is_dirty", "pair_id", "is_unreachable"),
                 *("number", "run_id", "commit_id", "environment_id", "harness_version"),
             ],
         ),
@@ -199,6 +201,7 @@ class RunRow(Base):
     as_sent: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     samples_pruned_at: Mapped[datetime | None]
     telemetry_pruned_at: Mapped[datetime | None]
+    is_unreachable: Mapped[bool] = mapped_column(server_default=false())
 
 
 class CeilingRow(Base):

@@ -12,6 +12,8 @@ from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
     CacheName,
+    CheckTimeout,
+    CompileTimeout,
     DeviceName,
     Discard,
     ImplementationPattern,
@@ -20,6 +22,7 @@ from roofwatch.options import (
     LaunchTimeout,
     LockClocks,
     Output,
+    PreparationTimeout,
     PresetName,
     ProjectName,
     Resume,
@@ -83,6 +86,7 @@ def check(
         ),
     ] = None,
     device: DeviceName = None,
+    check_timeout: CheckTimeout = 300.0,
     as_json: AsJson = False,
 ) -> None:
     """Check results and gradients at usual and odd sizes and in other memory layouts; explain what is wrong.
@@ -101,6 +105,7 @@ def check(
         cases=tuple(case) if case else None,
         implementations=tuple(implementation) if implementation else None,
         device=device,
+        timeout_s=check_timeout,
     )
     with progress(target) as on_progress, Nursery() as nursery:
         reports = check_suite(asked.source, plan, on_progress, nursery=nursery)
@@ -131,6 +136,9 @@ def run(
     unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
     launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
+    compile_timeout: CompileTimeout = 300.0,
     blocks: Annotated[
         int | None, typer.Option(min=1, help="Blocks of samples per measurement; the preset's if left out.")
     ] = None,
@@ -167,6 +175,7 @@ def run(
     from roofwatch.arguments import run_plan, suite_at
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.launch_table import launches
+    from roofwatch.measuring.memory_table import memory_of_launches
     from roofwatch.measuring.running import RunRequest, measure
     from roofwatch.records import RECORD_SUFFIX, failed_results, time_spent
     from roofwatch.terminal import print_error, print_json, print_note, print_table
@@ -185,6 +194,9 @@ def run(
         lock_clocks=lock_clocks,
         unfit_device=unfit_device,
         launch_timeout_s=launch_timeout,
+        preparation_timeout_s=preparation_timeout,
+        check_timeout_s=check_timeout,
+        compile_timeout_s=compile_timeout,
     )
     if affected != (base is not None):
         raise GitError("--affected and --base belong together: what differs from that revision is measured")
@@ -201,6 +213,8 @@ def run(
         print_table(tables.measurements(record))
         if (launched := launches(record)) is not None:
             print_table(launched)
+        if (memory := memory_of_launches(record)) is not None:
+            print_table(memory)
         if record.static_facts:
             print_table(tables.static_facts(record.static_facts))
         print_note("\n".join([*device_summary(record), time_spent(record)]))

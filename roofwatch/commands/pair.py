@@ -14,6 +14,8 @@ from roofwatch.options import (
     AsJson,
     BaselineFile,
     CacheName,
+    CheckTimeout,
+    CompileTimeout,
     DeviceName,
     Discard,
     ImplementationPattern,
@@ -22,6 +24,7 @@ from roofwatch.options import (
     LaunchTimeout,
     LockClocks,
     NoiseFloorFile,
+    PreparationTimeout,
     PresetName,
     RecordFolder,
     Resume,
@@ -66,6 +69,9 @@ def ab(
     unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
     launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
+    compile_timeout: CompileTimeout = 300.0,
     blocks: Annotated[int | None, typer.Option(min=1, help=_BLOCKS_HELP, show_default=False)] = None,
     budget: _Budget = _BUDGET_S,
     affected: Annotated[
@@ -85,6 +91,7 @@ def ab(
     from ci.gate import exit_code
     from ci.pull_request import PullRequestJudgement, judge_pull_request
     from collector.record import RunRecord
+    from collector.sampling import Preset
     from roofwatch.arguments import run_plan
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
@@ -94,7 +101,7 @@ def ab(
     from roofwatch.terminal import print_json, print_note
 
     accepted = baseline_for_suite(path, baseline)
-    floor = read_noise_floor(noise_floor)
+    floor = read_noise_floor(noise_floor, Preset(preset))
 
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:
         return judge_pull_request(base, head, baseline=accepted, noise_floor=floor)
@@ -113,6 +120,9 @@ def ab(
         lock_clocks=lock_clocks,
         unfit_device=unfit_device,
         launch_timeout_s=launch_timeout,
+        preparation_timeout_s=preparation_timeout,
+        check_timeout_s=check_timeout,
+        compile_timeout_s=compile_timeout,
     )
     plan, skipped = only_affected(path, base, head, plan, kernel) if affected else (plan, ())
     asked = PairPlan(
@@ -154,6 +164,8 @@ def calibrate(
     unfit_device: UnfitDeviceAction = None,
     preset: PresetName = "survey",
     launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
     blocks: Annotated[int | None, typer.Option(min=3, help=_BLOCKS_HELP, show_default=False)] = None,
     budget: _Budget = _BUDGET_S,
     resume: Resume = False,
@@ -167,6 +179,7 @@ def calibrate(
     """
     from ci.pull_request import judge_pull_request
     from ci.thresholds import Thresholds
+    from collector.sampling import Preset
     from roofwatch import tables
     from roofwatch.arguments import run_plan
     from roofwatch.measuring.calibrating import noise_of, summary
@@ -188,12 +201,14 @@ def calibrate(
         lock_clocks=lock_clocks,
         unfit_device=unfit_device,
         launch_timeout_s=launch_timeout,
+        preparation_timeout_s=preparation_timeout,
+        check_timeout_s=check_timeout,
     )
     asked = PairPlan(
         path, (None, None), plan, is_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard
     )
     measured = measure_revisions(asked, judge_pull_request, title="commit against itself")
-    noise = noise_of(*measured.records, Thresholds())
+    noise = noise_of(*measured.records, Thresholds(), preset=Preset(preset))
     file = output / "noise_floor.json"
     write_text(file, json_text(noise))
     if as_json:

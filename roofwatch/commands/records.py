@@ -13,6 +13,7 @@ from roofwatch.options import (
     BaselineFile,
     ComparedProject,
     ComparedSide,
+    HasStoredFloor,
     NoiseFloorFile,
     Output,
     RunnerClass,
@@ -30,6 +31,14 @@ def read(
         Path, typer.Argument(help="A profiler's file; what it is shows in its content.", show_default=False)
     ],
     *,
+    top: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Kernels that are told: of a trace those that took most time, of Nsight Compute the first; 0: all.",
+        ),
+    ] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Print what is in a profiler's file: a torch.profiler trace, or one of Nsight Compute or Nsight Systems."""
@@ -37,11 +46,11 @@ def read(
     from roofwatch.profiles.reading import tables
     from roofwatch.terminal import print_json, print_table
 
-    profile = read_profile(file)
+    profile = read_profile(file, top=top or None)
     if as_json:
         print_json(profile)
     else:
-        for table in tables(profile):
+        for table in tables(profile, top=top or None):
             print_table(table)
 
 
@@ -158,6 +167,7 @@ def compare(
     *,
     baseline: BaselineFile = None,
     noise_floor: NoiseFloorFile = None,
+    stored_floor: HasStoredFloor = True,
     project: ComparedProject = None,
     runner_class: RunnerClass = None,
     url: StoreUrl = None,
@@ -176,10 +186,16 @@ def compare(
 
     accepted = baseline_for_records(baseline)
     floor = read_noise_floor(noise_floor)
-    records = read_sides(base, head, project=project, url=url, runner_class=runner_class)
-    judgement = judge_pull_request(*records, baseline=accepted, noise_floor=floor)
+    sides = read_sides(
+        *(base, head),
+        project=project,
+        url=url,
+        runner_class=runner_class,
+        with_noise_floor=stored_floor and floor is None,
+    )
+    judgement = judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor or sides.noise_floor)
     if as_json:
-        runs = [record.run_id for record in records]
+        runs = [sides.base.run_id, sides.head.run_id]
         print_json({"runs": runs, "judgement": judgement, "exit_code": exit_code(judgement)})
     else:
         print_judgement(judgement)
@@ -200,6 +216,7 @@ def report(
     ] = None,
     baseline: BaselineFile = None,
     noise_floor: NoiseFloorFile = None,
+    stored_floor: HasStoredFloor = True,
     project: ComparedProject = None,
     runner_class: RunnerClass = None,
     url: StoreUrl = None,
@@ -218,8 +235,14 @@ def report(
 
     accepted = baseline_for_records(baseline)
     floor = read_noise_floor(noise_floor)
-    records = read_sides(base, head, project=project, url=url, runner_class=runner_class)
-    judgement = judge_pull_request(*records, baseline=accepted, noise_floor=floor)
+    sides = read_sides(
+        *(base, head),
+        project=project,
+        url=url,
+        runner_class=runner_class,
+        with_noise_floor=stored_floor and floor is None,
+    )
+    judgement = judge_pull_request(sides.base, sides.head, baseline=accepted, noise_floor=floor or sides.noise_floor)
     if junit is not None:
         write_text(junit, to_junit(judgement))
     if sarif is not None:

@@ -11,22 +11,35 @@ from ci.pairs.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, nois
 from ci.pull_request import judge_pull_request
 from ci.thresholds import Thresholds
 from collector.record import RunRecord
+from collector.sampling import Preset
 
 
-def noise_of(base: RunRecord, head: RunRecord, thresholds: Thresholds) -> NoiseFloor:
-    """The noise floor of a pair whose sides are one commit, as the pair's own judgement shows it."""
+def noise_of(base: RunRecord, head: RunRecord, thresholds: Thresholds, *, preset: Preset) -> NoiseFloor:
+    """The noise floor of a pair whose sides are one commit, as the pair's own judgement shows it.
+
+    Args:
+        base: The one side.
+        head: The other.
+        thresholds: For what can be detected.
+        preset: By which both were sampled.
+    """
     judged = judge_pull_request(base, head, thresholds)
     comparisons = {
         (case.case_id, case.implementation): case.comparison for case in judged.cases if case.comparison is not None
     }
-    return noise_floor_of(head, comparisons, threshold=thresholds.relative_change)
+    floor = noise_floor_of(head, comparisons, threshold=thresholds.relative_change)
+    return floor.model_copy(update={"preset": preset})
 
 
-def read_noise_floor(file: Path | None) -> NoiseFloor | None:
+def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFloor | None:
     """The noise floor in a file; None for None.
 
+    Args:
+        file: As `roofwatch calibrate` writes it.
+        preset: By which is sampled what it is for; None where that is not known.
+
     Raises:
-        NoiseFloorError: it cannot be read, or holds something else.
+        NoiseFloorError: it cannot be read, or holds something else, or was sampled otherwise.
     """
     if file is None:
         return None
@@ -35,9 +48,12 @@ def read_noise_floor(file: Path | None) -> NoiseFloor | None:
     except OSError as error:
         raise NoiseFloorError(f"{file}: cannot be read: {error.strerror}") from None
     try:
-        return NoiseFloor.parse(content)
+        floor = NoiseFloor.parse(content)
+        if preset is not None:
+            floor.require_same_sampling(preset)
     except NoiseFloorError as error:
         raise NoiseFloorError(f"{file}: {error}") from None
+    return floor
 
 
 def summary(noise: NoiseFloor) -> Iterator[str]:

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from collector.measurement import Measurement
-from collector.metrics import format_bytes, format_ns
+from collector.metrics import format_ns
 from collector.record import RunRecord
 from roofwatch.terminal import printable
 
@@ -23,10 +23,8 @@ def launches(record: RunRecord) -> Table | None:
         title_justify="left",
         header_style="bold",
     )
-    for column in ("case", "implementation", "timer", "cache", "kernels", *_TIMES, "memory", ""):
-        table.add_column(
-            column, justify="right" if column in {"kernels", "memory", *_TIMES} else "left", overflow="fold"
-        )
+    for column in ("case", "implementation", "timer", "cache", "kernels", *_TIMES, ""):
+        table.add_column(column, justify="right" if column in {"kernels", *_TIMES} else "left", overflow="fold")
     for measurement in timed:
         table.add_row(*_row(measurement))
     return table
@@ -43,7 +41,6 @@ def _row(measurement: Measurement) -> tuple[Text | str, ...]:
         _kernels(measurement),
         *("" if value is None else format_ns(value) for value in (busy_ns, gaps_ns)),
         *("" if value is None else format_ns(value) for value in (measurement.launch_delay_ns, measurement.host_ns)),
-        "" if measurement.memory is None else format_bytes(measurement.memory.peak_allocated_bytes),
         Text("host-bound", style="yellow") if measurement.is_host_bound else "",
     )
 

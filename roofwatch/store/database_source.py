@@ -9,6 +9,8 @@ from uuid import UUID
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from ci.pairs.calibrations import stored_floor
+from ci.pairs.noise_floor import NoiseFloor
 from collector.record import RunRecord
 from db import queries
 from db.access.values import TriageState
@@ -66,3 +68,7 @@ class DatabaseSource:
     def load_record(self, run_id: UUID) -> RunRecord:
         with Session(self.engine) as session:
             return queries.load_record(session, run_id)
+
+    def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
+        with Session(self.engine) as session:
+            return stored_floor(queries.list_newest_calibrations(session, project, run_id))

@@ -25,10 +25,16 @@ _CHUNK_BYTES = 2**20
 _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
 _OK = 200
 _NOT_MODIFIED = 304
+_UNPROCESSABLE = 422
+_TOO_LARGE = "urn:roofwatch:problem:too-large"
 _NO_ROUTE = "Not Found; "
 """How a server begins that knows no such address, other than one that has no such thing."""
 
 _Value = TypeVar("_Value")
+
+
+class TooMuchError(SpoolError):
+    """The server would answer, were less asked for at once."""
 
 
 class _Page(BaseModel):
@@ -145,7 +151,8 @@ class Server:
     def _check(self, answered: Answered, path: str) -> None:
         if answered.status == _OK:
             return
-        reason = _detail_of(answered.read(_MAX_REASON_BYTES))
+        body = answered.read(_MAX_REASON_BYTES)
+        reason = _detail_of(body)
         said = f"HTTP {answered.status}: {reason or 'no reason given'}"
         if 300 <= answered.status < 400:
             said = f"sends on to {answered.headers.get('Location')}, where no token goes unasked: name that with --url"
@@ -155,7 +162,9 @@ class Server:
             said = f"knows no {path}: it is another server, or older than roofwatch {__version__}; update it"
         elif (wait_s := answered.headers.get("Retry-After")) is not None:
             said += f"; after {wait_s} s"
-        raise SpoolError(self.line.said(f"{self.line.url}: {said}"))
+        is_too_much = answered.status == _UNPROCESSABLE and _type_of(body) == _TOO_LARGE
+        kind = TooMuchError if is_too_much else SpoolError
+        raise kind(self.line.said(f"{self.line.url}: {said}"))
 
     def _whole(self, answered: Answered, most_bytes: int) -> bytes:
         body = b"".join(self._chunks(answered, most_bytes))
@@ -193,6 +202,15 @@ class Server:
     def _is_another(self) -> SpoolError:
         expected = f"does not answer as roofwatch api {__version__} does"
         return SpoolError(f"{self.line.url}: {expected}; check --url, or update the older of the two")
+
+
+def _type_of(body: bytes) -> object:
+    """The kind of problem that a problem document says."""
+    try:
+        problem = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return problem.get("type") if isinstance(problem, dict) else None
 
 
 def _detail_of(body: bytes) -> str | None:

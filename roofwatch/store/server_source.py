@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
 
+from ci.pairs.noise_floor import NoiseFloor
 from collector.record import RunRecord
 from db.access.values import TriageState
-from db.values import RegressionState, RunSummary, Series
+from db.values import RegressionState, RunSummary, Series, SeriesKey, SeriesPoint
 from roofwatch.store.fetching import fetch_record
-from roofwatch.store.server import Server
+from roofwatch.store.server import Server, TooMuchError
 from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
 _MOST_AT_ONCE = 1_000
 _SERIES_AT_ONCE = 20
 """Each with all of its points: twenty of a few thousand are some tens of megabytes."""
+_BEGINNING = datetime(2007, 1, 1, tzinfo=UTC)
+"""Before CUDA there was nothing to measure; what says that it began earlier is asked for all the same."""
+_END = _BEGINNING + timedelta(days=2**15)
+"""A power of two, so that halves are whole days for long."""
+_SHORTEST = timedelta(seconds=1)
 
 
 class _Sides(BaseModel):
     base_run_id: UUID
     head_run_id: UUID
+    noise_floor: NoiseFloor | None = None
 
 
 _SIDES = TypeAdapter(_Sides)
@@ -55,7 +64,27 @@ class ServerSource:
             "include_pairs": _word(question.include_pairs),
             "include_dirty": _word(question.include_dirty),
         }
-        return list(self.server.pages("/v1/series/points", query, _SERIES, size=_SERIES_AT_ONCE))
+        points: defaultdict[SeriesKey, list[SeriesPoint]] = defaultdict(list)
+        for one in self._series_of(query, _BEGINNING, _END):
+            points[one.key] += one.points
+        return [
+            Series(key, tuple(sorted(points[key], key=lambda point: (point.commit, point.measured_at, point.run_id))))
+            for key in sorted(points)
+        ]
+
+    def _series_of(self, query: dict[str, str], since: datetime, until: datetime) -> list[Series]:
+        """Series as far as their runs began in a time: asked for in halves of it where a server has more of them than
+        it answers at once. The halves are the same each time, so that what was answered before need not be sent again.
+        """
+        within = query | ({"since": since.isoformat()} if since != _BEGINNING else {})
+        within |= {"until": until.isoformat()} if until != _END else {}
+        try:
+            return list(self.server.pages("/v1/series/points", within, _SERIES, size=_SERIES_AT_ONCE))
+        except TooMuchError:
+            half = (until - since) // 2
+            if half < _SHORTEST:
+                raise
+        return self._series_of(query, since, since + half) + self._series_of(query, since + half, until)
 
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
@@ -70,6 +99,10 @@ class ServerSource:
 
     def load_record(self, run_id: UUID) -> RunRecord:
         return fetch_record(self.server, run_id)
+
+    def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
+        query = {"project": project, "base": str(run_id), "head": str(run_id), "noise_floor": _word(True)}
+        return self.server.read("/v1/comparison/runs", query, _SIDES).noise_floor
 
 
 def _said(query: dict[str, str | None]) -> dict[str, str]:

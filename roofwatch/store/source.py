@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from ci.pairs.noise_floor import NoiseFloor
 from collector.record import RunRecord
 from db.access.values import Triage, TriageState
 from db.errors import StoreError
@@ -61,6 +62,9 @@ class Source(Protocol):
 
     def load_record(self, run_id: UUID) -> RunRecord:
         """What was sent; refused once its samples are gone."""
+
+    def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
+        """What the newest calibrations say of the runner of a run, under its harness; None where there is none."""
 
 
 @contextmanager

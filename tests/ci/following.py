@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import zip_longest
 
 from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
@@ -17,6 +18,7 @@ from tests.builders import CASE_ID, NOON, make_commit_ref
 from tests.ci.values import RUNNER_CLASS, make_series
 
 _THRESHOLDS = Thresholds()
+_BLOCKS = 3
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,17 @@ class Followed:
     """Numbers of commits at which the whole history was read."""
 
 
-def follow(values: Sequence[float], *, name: str = CASE_ID) -> Followed:
-    """Judge a series after each of its values."""
+def follow(values: Sequence[float], spreads: Sequence[float] | None = None, *, name: str = CASE_ID) -> Followed:
+    """Judge a series after each of its values; each of three blocks, if the distance between its quartiles is given."""
+    known: Sequence[float | None] = spreads if spreads is not None else [None] * len(values)
     standing: Standing | None = None
     findings: list[tuple[TrendFinding, ...]] = []
     looks = []
     for number, value in enumerate(values):
         if standing is not None:
-            standing = advanced(name, from_bytes(to_bytes(standing)), *_brought(number, value))
+            standing = advanced(name, from_bytes(to_bytes(standing)), *_brought(number, value, known[number]))
         if standing is None:
-            look = look_whole(values[: number + 1])
+            look = look_whole(values[: number + 1], known[: number + 1])
             standing = look.standing
             findings.append(look.findings)
             looks.append(number)
@@ -47,12 +50,21 @@ def follow(values: Sequence[float], *, name: str = CASE_ID) -> Followed:
     return Followed(findings, looks)
 
 
-def look_whole(values: Sequence[float]) -> WholeLook:
+def look_whole(values: Sequence[float], spreads: Sequence[float | None] = ()) -> WholeLook:
     """Judge all of a series at once."""
-    return look_at_series([make_series(values)], "", PairEvidence((), _THRESHOLDS), _THRESHOLDS)
+    series = make_series(values)
+    points = [
+        point
+        if spread is None or point.value is None
+        else replace(
+            point, low=point.value * (1 - spread / 2), high=point.value * (1 + spread / 2), block_count=_BLOCKS
+        )
+        for point, spread in zip_longest(series.points, spreads)
+    ]
+    return look_at_series([replace(series, points=tuple(points))], "", PairEvidence((), _THRESHOLDS), _THRESHOLDS)
 
 
-def _brought(number: int, value: float) -> tuple[News, dict[int, JudgedRun]]:
+def _brought(number: int, value: float, spread: float | None) -> tuple[News, dict[int, JudgedRun]]:
     commit = make_commit_ref(number)
     at = NOON + timedelta(hours=number)
     run = JudgedRun(
@@ -65,4 +77,5 @@ def _brought(number: int, value: float) -> tuple[News, dict[int, JudgedRun]]:
         is_pair=False,
         series_count=1,
     )
-    return News(1, times=[NewTime(number, RUNNER_CLASS, "", value)]), {number: run}
+    time = NewTime(number, RUNNER_CLASS, "", value, relative_spread=spread, block_count=_BLOCKS)
+    return News(1, times=[time]), {number: run}

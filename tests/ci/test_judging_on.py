@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from ci import judge
 from ci.judge import judge_project
 from ci.thresholds import Thresholds
-from collector.measurement import CacheState
+from collector.measurement import CacheState, MemoryUse
 from collector.part import Outcome
 from collector.record import RunRecord
 from db.judged.standings import begin_judgement, read_judged_history
@@ -40,12 +40,21 @@ def noise_of(number: int, seed: int) -> float:
 
 
 def make_run(
-    number: int, *, slowdown: float = 1.0, error: float = 1e-7, code: str = "a", **fields: object
+    number: int,
+    *,
+    slowdown: float = 1.0,
+    error: float = 1e-7,
+    code: str = "a",
+    peak_bytes: int = 2**20,
+    **fields: object,
 ) -> RunRecord:
-    """A commit of two kernels of which one may slow down, and one may lose accuracy or be compiled otherwise."""
+    """A commit of two kernels of which one may slow down and one may take more memory, and others that may lose
+    accuracy or be compiled otherwise.
+    """
+    memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**21, allocation_count=1)
     defaults: dict[str, Any] = {
         "measurements": [
-            make_measurement(QUIET, median_ns=1e6 * noise_of(number, 1)),
+            make_measurement(QUIET, median_ns=1e6 * noise_of(number, 1), memory=memory),
             make_measurement(SOFTMAX, median_ns=1e6 * noise_of(number, 2) * slowdown),
         ],
         "accuracies": [make_accuracy(SWIGLU, tensors=[make_tensor_error(rmse_ratio=error)])],
@@ -128,7 +137,9 @@ def test_what_is_timed_otherwise_from_a_run_on_is_held_against_its_own_kind(sett
 
 
 def test_judging_run_by_run_ends_where_judging_at_once_does(settled: Engine) -> None:
-    """A slowdown that is fixed, a loss of accuracy, new machine code, a failure, and a run that came late."""
+    """A slowdown that is fixed, a loss of accuracy, new machine code, a failure, more memory, and a run that came
+    late.
+    """
     late = SETTLED + 4
     for number in range(SETTLED, SETTLED + 26):
         slowdown = 1.3 if SETTLED + 2 <= number < SETTLED + 15 else 1.0
@@ -137,6 +148,7 @@ def test_judging_run_by_run_ends_where_judging_at_once_does(settled: Engine) -> 
             fields["accuracies"] = [make_accuracy(SWIGLU, outcome=Outcome.INCORRECT)]
         if number != late:
             error, code = 1e-7 if number < SETTLED + 12 else 4e-7, "a" if number < SETTLED + 6 else "b"
+            fields["peak_bytes"] = 2**20 if number < SETTLED + 20 else 2**21
             ingest_record(settled, make_run(number, slowdown=slowdown, error=error, code=code, **fields))
             step_by_step = judge_project(settled, PROJECT)
     ingest_record(settled, make_run(late, slowdown=1.3))
@@ -149,6 +161,7 @@ def test_judging_run_by_run_ends_where_judging_at_once_does(settled: Engine) -> 
     assert told(step_by_step) == told(at_once)
     kernels = [(found.kernel, str(found.verdict)) for found in at_once]
     assert sorted(kernels) == [
+        ("rms_norm", "regressed"),
         ("rope", "regressed"),
         ("softmax", "improved"),
         ("softmax", "regressed"),

@@ -24,6 +24,7 @@ from tests.builders import (
     make_commit_ref,
     make_environment,
     make_measurement,
+    make_pair_of_records,
     make_record,
     make_series_key,
 )
@@ -106,6 +107,14 @@ def make_pair(
         "head_blocks_ns": blocks(1e6 * factor),
     }
     return Pair(**defaults | fields)
+
+
+def make_noisy_calibration() -> tuple[RunRecord, RunRecord]:
+    """Records of commit 0 against itself, in noise of 15 % between blocks."""
+    base, head = make_pair_of_records(0, 0)
+    levels_ns = (10_000.0 * np.exp(0.15 * np.random.default_rng(1).standard_normal((2, 12)))).tolist()
+    there, here = (make_measurement(blocks=make_blocks(side)) for side in levels_ns)
+    return base.model_copy(update={"measurements": (there,)}), head.model_copy(update={"measurements": (here,)})
 
 
 Result = Measurement | Accuracy | StaticFacts

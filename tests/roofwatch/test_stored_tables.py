@@ -25,6 +25,7 @@ def test_nothing_that_a_server_says_drives_the_terminal(capsys: pytest.CaptureFi
         is_dirty=True,
         outcome_counts={"ok\x1b": 2},
         is_pair_side=True,
+        is_unreachable=True,
     )
 
     print_table(runs_table([run]))
@@ -33,7 +34,7 @@ def test_nothing_that_a_server_says_drives_the_terminal(capsys: pytest.CaptureFi
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "[red]" in shown
-    assert "(work tree differed) (side of a pair)" in " ".join(shown.split())
+    assert "(work tree differed) (side of a pair) (no longer on its branch)" in " ".join(shown.split())
 
 
 def test_a_metric_that_is_not_known_here_is_shown_as_a_number_and_a_failure_is_counted(

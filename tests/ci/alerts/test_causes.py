@@ -9,12 +9,20 @@ import pytest
 
 from ci.alerts.causes import Surroundings, regression_firings, silence_firings, why_not
 from ci.alerts.levels import RunLevels, level_firings
-from ci.alerts.rules import AccuracyRule, FloorRule, RegressionRule, SilenceRule, UtilisationRule
+from ci.alerts.rules import AccuracyRule, FloorRule, LimitRule, RegressionRule, SilenceRule, UtilisationRule
 from collector.part import Outcome
 from db.access.values import Triage, TriageState
 from db.alerts.values import CaseError
 from db.values import Cause, MeasuredCase, Regression, RegressionState, Suspect, Verdict
-from tests.builders import CASE_ID, NOON, PROJECT, make_change_point, make_commit_ref, make_regression
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    make_change_point,
+    make_commit_ref,
+    make_regression,
+    make_series_key,
+)
 
 HERE = Surroundings(PROJECT, NOON + timedelta(days=1), dashboard_url="https://dash.example")
 ID = UUID(int=1)
@@ -64,6 +72,16 @@ def test_why_nobody_is_called_is_said(verdict: Verdict, reason: str | None) -> N
 
 def test_what_ceased_to_work_is_told_whatever_the_size() -> None:
     assert told(change_points=(make_change_point(1, after=None),)) != []
+
+
+def test_memory_has_to_move_as_far_as_a_time_and_a_host_moves_nothing() -> None:
+    memory, host = make_series_key("peak_allocated_bytes"), make_series_key("host_ns")
+    small = make_change_point(1, after=10_500.0)
+
+    assert told(change_points=(make_change_point(1, series=memory, before=100.0, after=106.0),)) == []
+    assert told(change_points=(make_change_point(1, series=memory, before=100.0, after=120.0),)) != []
+    assert told(change_points=(make_change_point(1, series=memory, before=0.0, after=4_096.0),)) != []
+    assert told(change_points=(small, make_change_point(1, series=host, before=5_000.0, after=9_000.0))) == []
 
 
 @pytest.mark.parametrize("state", [TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID])
@@ -173,6 +191,31 @@ def test_a_rate_below_its_floor_is_told_in_its_unit() -> None:
 
     assert one.message.facts[2].text == "rms_norm/n=1/float32/fwd · triton: 6.4 GB/s, wanted 7 GB/s"
     assert level_firings(rule.model_copy(update={"floor": 6e9}), runs(0.5), HERE) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "sentence", "title"),
+    [
+        ("host_ns", 8_000, "9 µs, allowed 8 µs", "host time of a launch above its limit of 8 µs in 1 case on gpu"),
+        (
+            *("peak_allocated_bytes", 2**20, "2 MiB, allowed 1 MiB"),
+            "peak allocated memory above its limit of 1 MiB in 1 case on gpu",
+        ),
+        ("median_ns", 9_999, "10 µs, allowed 10 µs", "time above its limit of 10 µs in 1 case on gpu"),
+    ],
+)
+def test_what_is_above_its_limit_is_told_in_its_unit(metric: str, limit: float, sentence: str, title: str) -> None:
+    rule = LimitRule(name="limit", kind="limit", channels=("chat",), metric=metric, limit=limit)
+    measured = {"host_ns": 9_000.0, "peak_allocated_bytes": 2.0**21}
+
+    (one,) = level_firings(rule, runs(0.5, **measured), HERE)
+
+    assert one.message.facts[2].text == f"rms_norm/n=1/float32/fwd · triton: {sentence}"
+    assert one.message.title == f"rms_norm: {title}"
+    at_limit = rule.model_copy(update={"limit": {**measured, "median_ns": 10_000.0}[metric]})
+    assert level_firings(at_limit, runs(0.5, **measured), HERE) == []
+    if metric != "median_ns":
+        assert level_firings(rule, runs(0.5), HERE) == [], "where nobody measured it"
 
 
 def test_an_error_that_creeps_up_is_told_against_the_older_runs() -> None:

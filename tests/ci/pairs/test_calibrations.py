@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ci.pairs.calibrations import noise_of_runners
+from ci.pairs.calibrations import noise_of_runners, stored_floor
 from db.values import Pair
 from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref
 
@@ -57,6 +57,24 @@ def test_the_newest_calibration_of_a_case_is_its_floor() -> None:
 
     assert len(noise.cases) == 1
     assert noise.cases[0].noise_floor < 0.01
+
+
+def test_a_stored_floor_has_of_each_case_and_way_of_timing_what_is_newest() -> None:
+    newest = make_pair(seed=3, spread=0.002, timing="cupti, cold", harness_version="1")
+    older = make_pair(seed=4, spread=0.05, timing="cupti, cold")
+    hot = make_pair(seed=5, spread=0.05, timing="cupti, hot")
+    too_short = make_pair(seed=6, block_count=2, implementation="triton")
+
+    floor = stored_floor([newest, older, hot, too_short])
+
+    assert floor is not None
+    assert [(case.implementation, case.timing, case.sample_count) for case in floor.cases] == [
+        ("eager", "cupti, cold", 5),
+        ("eager", "cupti, hot", 5),
+    ]
+    assert floor.cases[0] == noise_of_runners([newest])[0].cases[0]
+    assert (floor.runner_class, floor.harness_version, floor.commit_sha) == ("runner", "1", newest.head.sha)
+    assert stored_floor([too_short]) is None
 
 
 def test_the_noisiest_case_comes_first() -> None:

@@ -1,20 +1,26 @@
 """A commit against itself: what its noise is taken for, what follows for other comparisons, and what is refused."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 
 from ci.compare import Comparison, compare, detectable_change
-from ci.pairs.noise_floor import DETECTABLE_AT, NoiseFloor, NoiseFloorError, noise_floor_of
+from ci.pairs.noise_floor import DETECTABLE_AT, FloorUsed, NoiseFloor, NoiseFloorError, noise_floor_of
 from ci.pull_request import judge_pull_request
+from ci.report.comment import to_markdown
 from ci.trends.history import judge_history
+from collector.measurement import CacheState, Measurement, Timer
 from collector.record import RunRecord
+from collector.sampling import Preset
 from db.values import Verdict
-from tests.builders import CASE_ID, make_environment, make_record
+from roofwatch.tables import verdict_line
+from tests.builders import CASE_ID, make_environment, make_record, sha_of
 from tests.ci.values import QUIET, make_pair, make_records, make_series, make_timed
 
 KEY = (CASE_ID, "eager")
+LONG_BLOCKS = tuple(block.model_copy(update={"samples_ns": 4 * block.samples_ns}) for block in make_timed().blocks)
 
 
 def compared_with_itself(rng: np.random.Generator, *, noise: float, block_count: int = 18) -> Comparison:
@@ -124,12 +130,44 @@ def test_a_change_must_exceed_three_times_the_floor() -> None:
     ]
     assert noisy.cases[0].comparison is not None
     assert noisy.cases[0].comparison.threshold == pytest.approx(0.06)
+    assert without.noise_floor is None
+    assert quiet.noise_floor == FloorUsed(sha_of(0), floor_with(0.001).measured_at, 0, None)
+    assert noisy.noise_floor is not None
+    assert noisy.noise_floor.case_count == 1
+    assert noisy.noise_floor.most == pytest.approx(0.06)
 
 
-def test_a_case_without_a_known_floor_is_held_to_the_threshold() -> None:
-    floor = floor_with(0.5)
+def test_what_a_floor_asked_is_said_where_the_threshold_is() -> None:
+    records = slower(1.05)
+    quiet, noisy = (judge_pull_request(*records, noise_floor=floor_with(one)) for one in (0.001, 0.02))
 
-    assert floor.threshold("another case", "eager", least=0.03) == 0.03
+    origin = f"(commit `{sha_of(0)[:8]}`)"
+    assert f"{origin} the noise floor of no case asks more than that of a change." in to_markdown(quiet)
+    assert "within ±3%, or 3 times the runner's noise where that is more (up to ±6.0%)" in to_markdown(noisy)
+    assert verdict_line(noisy).endswith(f"(commit {sha_of(0)[:8]}) asks more of a change in 1 case(s), by up to 6.0%")
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        make_timed("another case"),
+        make_timed(implementation="another"),
+        make_timed(timer=Timer.CUDA_EVENT),
+        make_timed(cache=CacheState.COLD),
+        make_timed().model_copy(update={"blocks": LONG_BLOCKS}),
+    ],
+    ids=["another case", "another implementation", "another timer", "another cache state", "much longer blocks"],
+)
+def test_what_a_floor_does_not_speak_of_is_held_to_the_threshold(measured: Measurement) -> None:
+    known = make_timed()
+    noise = noise_floor_of(
+        make_record(measurements=[known]),
+        {KEY: compared_with_itself(np.random.default_rng(3), noise=0.5)},
+        threshold=0.03,
+    )
+
+    assert noise.threshold(known, least=0.03) > 0.5
+    assert noise.threshold(measured, least=0.03) == 0.03
 
 
 def test_the_floor_of_another_runner_is_refused() -> None:
@@ -167,6 +205,19 @@ def test_what_is_written_reads_back_equal() -> None:
 def test_what_is_no_noise_floor_is_refused(content: str, message: str) -> None:
     with pytest.raises(NoiseFloorError, match=message):
         NoiseFloor.parse(content)
+
+
+def test_a_floor_holds_for_what_is_sampled_alike_and_one_of_an_earlier_roofwatch_for_all() -> None:
+    gate = floor_with(0.02).model_copy(update={"preset": Preset.GATE})
+    earlier = json.loads(gate.model_dump_json())
+    del earlier["preset"]
+    earlier["schema_version"] = "1.0"
+
+    for preset in Preset:
+        NoiseFloor.parse(json.dumps(earlier)).require_same_sampling(preset)
+    gate.require_same_sampling(Preset.GATE)
+    with pytest.raises(NoiseFloorError, match="calibrate with --preset quick, or compare with --preset gate"):
+        gate.require_same_sampling(Preset.QUICK)
 
 
 def test_the_runner_of_the_builders_is_that_of_the_floor() -> None:

@@ -13,11 +13,13 @@ from ci.series.drift import Drift, find_drift, find_ratchets
 Values = NDArray[np.float64]
 
 
-def half_a_percent_a_week(seed: int, *, per_week: int = 7, noise: float = 0.01) -> tuple[Values, Values]:
-    """Eight quiet weeks, then ten in which it gets slower by half a percent each; times in weeks."""
-    weeks = np.arange(18 * per_week) / per_week
+def half_a_percent_a_week(
+    seed: int, *, per_week: int = 7, noise: float = 0.01, quiet_after: int = 0
+) -> tuple[Values, Values]:
+    """Eight quiet weeks, then ten in which it gets slower by half a percent each, then quiet ones; times in weeks."""
+    weeks = np.arange((18 + quiet_after) * per_week) / per_week
     logs = noise * np.random.default_rng(seed).standard_normal(len(weeks))
-    return np.asarray(1_000 * np.exp(logs + math.log(1.005) * np.maximum(weeks - 8, 0))), weeks
+    return np.asarray(1_000 * np.exp(logs + math.log(1.005) * np.clip(weeks - 8, 0, 10))), weeks
 
 
 def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate() -> None:
@@ -29,8 +31,27 @@ def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate()
             found.append((drift, weeks))
 
     assert len(found) >= 38
+    assert all(drift.end is None for drift, _ in found)
     assert np.median([drift.rate for drift, _ in found]) == pytest.approx(0.005, rel=0.1)
     assert np.median([weeks[drift.start] for drift, weeks in found]) == pytest.approx(8, abs=1)
+    assert np.median([drift.relative_change for drift, _ in found]) == pytest.approx(0.05, rel=0.15)
+
+
+@pytest.mark.parametrize("quiet_after", [8, 16])
+def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(quiet_after: int) -> None:
+    found: list[tuple[Drift, Values]] = []
+    for seed in range(12):
+        values, weeks = half_a_percent_a_week(seed, quiet_after=quiet_after)
+        drift = find_drift(values, weeks)
+        if drift is not None:
+            found.append((drift, weeks))
+
+    assert len(found) >= 11
+    assert np.median([drift.rate for drift, _ in found]) == pytest.approx(0.005, rel=0.1)
+    assert np.median([weeks[drift.start] for drift, weeks in found]) == pytest.approx(8, abs=1)
+    assert np.median([weeks[drift.end] if drift.end else math.nan for drift, weeks in found]) == pytest.approx(
+        18, abs=1
+    )
     assert np.median([drift.relative_change for drift, _ in found]) == pytest.approx(0.05, rel=0.15)
 
 
@@ -70,7 +91,7 @@ def test_a_drift_downwards_is_found_with_the_same_care() -> None:
 
     assert up is not None
     assert down is not None
-    assert down.start == up.start
+    assert (down.start, down.end) == (up.start, up.end)
     assert math.log1p(down.rate) == pytest.approx(-math.log1p(up.rate))
 
 
@@ -78,7 +99,7 @@ def test_a_drift_downwards_is_found_with_the_same_care() -> None:
 def test_no_series_is_refused(values: list[float]) -> None:
     drift = find_drift(values)
 
-    assert drift is None or 0 <= drift.start < len(values)
+    assert drift is None or 0 <= drift.start < (len(values) if drift.end is None else drift.end) <= len(values)
 
 
 @given(value=st.floats(1e-6, 1e6), gaps=st.sets(st.integers(0, 79), max_size=40))

@@ -1,25 +1,29 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
 from bench.detectors import Detector, detect
 from ci.detect import find_change_points
-from ci.series.online import Alarm, OnlineState, start, update
+from ci.series import state_bytes
+from ci.series.online import resume, start, update
+from ci.series.online_state import Alarm, OnlineState
 
 Values = NDArray[np.float64]
 
 
-def fed(values: Values, *, smallest: float = 0.005) -> list[tuple[int, Alarm]]:
+def fed(values: Values, errors: Values | None = None, *, smallest: float = 0.005) -> list[tuple[int, Alarm]]:
     """Alarms with the number of values seen when each was raised."""
     state = start(min_relative_change=smallest)
     alarms = []
-    for seen, value in enumerate(values, start=1):
-        state, alarm = update(state, value)
+    certain = np.full(len(values), math.nan) if errors is None else errors
+    for seen, (value, error) in enumerate(zip(values, certain, strict=True), start=1):
+        state, alarm = update(state, value, error)
         if alarm is not None:
             alarms.append((seen, alarm))
     return alarms
@@ -113,15 +117,75 @@ def test_offline_and_online_name_the_same_step_in_the_end(factor: float) -> None
     assert agreed >= 27
 
 
-def test_a_state_that_was_stored_goes_on_as_if_it_never_had_been() -> None:
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_state_that_was_stored_goes_on_as_if_it_never_had_been(*, is_certain: bool) -> None:
     values = series(2, count=200, factor=1.1)
     values[50:56] *= 1.4
+    errors = np.full(200, math.nan) if is_certain else 0.01 * np.random.default_rng(5).uniform(0.2, 3, 200)
+    errors[::7] = math.nan
     kept = stored = start(min_relative_change=0.005)
-    for value in values:
-        kept, expected = update(kept, value)
-        stored, alarm = update(OnlineState.from_json(stored.to_json()), value)
+    for place, (value, error) in enumerate(zip(values, errors, strict=True)):
+        kept, expected = update(kept, value, error)
+        read = (
+            OnlineState.from_json(stored.to_json())
+            if place % 2
+            else state_bytes.from_bytes(state_bytes.to_bytes(stored))
+        )
+        stored, alarm = update(read, value, error)
         assert alarm == expected
         assert stored == kept
+    assert is_certain is not bool(kept.errors)
+
+
+# --- how certain each value is
+
+
+@pytest.mark.parametrize("kind", ["normal", "autocorrelated", "bursts", "ramp"])
+def test_values_that_are_all_as_certain_are_judged_as_if_nothing_were_known_of_it(kind: str) -> None:
+    values = series(3, count=220, factor=1.08, kind=kind)
+    values[60:64] *= 1.3
+    plain, weighed = start(min_relative_change=0.005), start(min_relative_change=0.005)
+    for place, value in enumerate(values):
+        if place == 200:
+            plain, weighed = resume(values[:200], [90]), resume(values[:200], [90], relative_errors=np.full(200, 0.02))
+        plain, expected = update(plain, value)
+        weighed, alarm = update(weighed, value, 0.02)
+        assert alarm == expected
+        assert replace(weighed, errors=(), earlier_errors=()) == plain
+    assert len(weighed.errors) == len(weighed.values)
+
+
+def test_a_level_of_values_that_nobody_is_sure_of_waits_for_surer_ones() -> None:
+    told_at: dict[float, list[int]] = {0.002: [], 0.05: []}
+    for error, counts in told_at.items():
+        for seed in range(5):
+            errors = np.full(120, 0.002)
+            errors[90:105] = error
+            counts.append(next(seen for seen, _ in fed(series(seed, factor=1.06, count=120), errors)))
+
+    assert np.median(told_at[0.002]) <= 96
+    assert min(told_at[0.05]) > 98
+    assert np.median(told_at[0.05]) <= 115
+
+
+def test_noise_that_says_how_wide_it_is_raises_no_alarm_by_it() -> None:
+    rng = np.random.default_rng(8)
+    told = {"weighed": 0, "not weighed": 0}
+    for _ in range(8):
+        errors = np.full(200, 0.002)
+        for begins in rng.integers(40, 190, 3):
+            errors[begins : begins + 8] = 0.06  # somebody else ran on the machine
+        values = 1_000 * np.exp(0.01 * rng.standard_normal(200) + errors * rng.standard_normal(200))
+        told["weighed"] += len(fed(values, errors))
+        told["not weighed"] += len(fed(values))
+
+    assert told["weighed"] <= told["not weighed"] / 2
+
+
+@settings(max_examples=25)
+@given(errors=st.lists(st.floats(), min_size=60, max_size=60))
+def test_no_error_is_refused(errors: list[float]) -> None:
+    fed(series(0, count=60), np.array(errors))
 
 
 def test_a_state_stays_small_however_long_the_series() -> None:

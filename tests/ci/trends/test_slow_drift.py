@@ -1,15 +1,19 @@
 """Slow changes of a history, and how much each of its values weighs."""
 
+import math
+import re
 from datetime import timedelta
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ci.detect import find_change_points
 from ci.trends.history import judge_history, unconfirmed
 from db.values import Regression, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import (
+    make_pair,
     make_point,
     only,
     stepped,
@@ -38,6 +42,32 @@ def test_half_a_percent_a_week_is_found_with_its_start_and_its_rate() -> None:
     assert "% a week since then" in change.evidence
     assert change.relative_change == pytest.approx(0.05, abs=0.02)
     assert unconfirmed([found]) == []  # two neighbours hardly differ
+
+
+def test_a_drift_that_ended_is_told_with_both_ends_and_the_rate_that_it_had() -> None:
+    days = np.arange(170)
+    values = np.array(stepped(count=170, factor=1.0)) * np.exp(0.005 * np.clip(days - 50, 0, 70) / 7)
+
+    (change,) = only(judge_history([daily(values)])).change_points
+
+    rate, until = re.findall(r"drifted by \+(\S+)% a week from then to (\w+),", change.evidence)[0]
+    assert float(rate) == pytest.approx(0.5, abs=0.08)
+    assert min(abs(number - 120) for number in range(170) if make_commit_ref(number).short_sha == until) <= 12
+    assert abs(change.commit.first_parent_count - 51) <= 12
+    assert change.relative_change == pytest.approx(0.05, abs=0.01)
+
+
+def test_a_drift_that_the_detector_cuts_into_steps_is_told_as_a_drift_unless_a_pair_shows_a_step() -> None:
+    days = np.arange(150)
+    values = np.array(stepped(count=150, factor=1.0)) * np.exp(math.log(1.15) * np.clip((days - 50) / 70, 0, 1))
+
+    (change,) = only(judge_history([daily(values)])).change_points
+    at = find_change_points(values, min_relative_change=0.05)[-1].index
+    measured_again = judge_history([daily(values)], [make_pair(at - 1, at, factor=1.07)])
+
+    assert change.is_gradual
+    assert change.relative_change == pytest.approx(0.15, abs=0.02)
+    assert [one.change_points[0].is_gradual for one in measured_again if one.commit == make_commit_ref(at)] == [False]
 
 
 def test_a_drift_that_begins_after_a_step_is_told_beside_it() -> None:

@@ -63,6 +63,15 @@ def test_a_step_is_told_within_ten_commits() -> None:
     assert 110 <= told_at < 120
 
 
+def test_a_step_of_times_that_nobody_is_sure_of_is_looked_at_later() -> None:
+    values = stepped(count=116, at=100, factor=1.12, noise=0.02)
+    sure = follow(values, [0.004] * 116)
+    unsure = follow(values, [0.004] * 100 + [0.3] * 16)
+
+    assert [number for number in sure.looks if 100 <= number < 107]
+    assert not [number for number in unsure.looks if 100 <= number < 107]
+
+
 # --- what has to be read again
 
 

@@ -182,7 +182,8 @@ def test_every_row_of_a_run_is_the_same_after_an_import(store: Engine, another_s
         "samples_pruned_at, telemetry_pruned_at, unread_fields::text FROM run ORDER BY run_id",
         "SELECT sha, parents, first_parent_count, committed_at, author FROM commit ORDER BY sha, id",
         "SELECT r.run_id, s.implementation, s.timer, m.median_ns, m.below_ns, m.above_ns, m.outcome, m.utilisation, "
-        "m.sample_count, m.is_memory_bound FROM measurement m JOIN run r ON r.number = m.run_number "
+        "m.sample_count, m.is_memory_bound, m.host_ns, m.peak_allocated_bytes, s.has_host_time, s.has_memory "
+        "FROM measurement m JOIN run r ON r.number = m.run_number "
         "JOIN series s ON s.id = m.series_id ORDER BY 1, 2, 3",
         "SELECT r.run_id, sha256(x.content) FROM sample_set x JOIN run r ON r.number = x.run_number ORDER BY 1, 2",
         "SELECT name FROM project ORDER BY 1",

@@ -1,8 +1,9 @@
 """Pairs of runs of one job."""
 
 from datetime import timedelta
+from itertools import chain
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import Engine
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 from collector.measurement import CacheState, Measurement, Timer
 from collector.part import Outcome
 from collector.record import Pairing, RunRecord, Side
-from db.queries import list_pairs
+from db.queries import list_newest_calibrations, list_pairs
 from db.storing.ingest import ingest_record
 from db.values import Pair
 from tests.builders import (
@@ -49,6 +50,8 @@ def test_a_pair_has_the_blocks_of_both_sides_in_their_order(store: Engine) -> No
             measured_at=head.started_at,
             base_blocks_ns=((99, 100, 101), (99, 100, 101)),
             head_blocks_ns=((198, 200, 202), (198, 200, 202)),
+            timing="perf_counter, hot",
+            harness_version=head.harness_version,
         )
     ]
 
@@ -64,6 +67,33 @@ def test_one_commit_can_be_paired_with_itself(store: Engine) -> None:
     (pair,) = pairs_of(store, *make_pair_of_records(1, 1))
 
     assert pair.base == pair.head
+
+
+def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(store: Engine) -> None:
+    def at(day: int, **fields: Any) -> tuple[RunRecord, RunRecord]:
+        return make_pair_of_records(1, 1, started_at=NOON + timedelta(days=day), **fields)
+
+    old = [at(day) for day in range(4)]
+    base, dirty = at(5)
+    others = [
+        make_pair_of_records(0, 1, started_at=NOON + timedelta(days=6)),
+        at(7, harness_version="another"),
+        at(8, environment=make_environment(thread_count=64)),
+        at(9, project="other/project"),
+        (base, dirty.model_copy(update={"commit": dirty.commit.model_copy(update={"is_dirty": True})})),
+    ]
+    run = make_record(2)
+    for record in (run, *chain.from_iterable([*old, *others])):
+        ingest_record(store, record)
+
+    def read(run_id: UUID) -> list[str]:
+        with Session(store) as session:
+            return [pair.pair_id for pair in list_newest_calibrations(session, PROJECT, run_id)]
+
+    ids = [str(head.pairing.pair_id) for _, head in old if head.pairing is not None]
+    assert read(run.run_id) == [ids[3], ids[2], ids[1]]
+    assert read(old[3][0].run_id) == [ids[2], ids[1], ids[0]], "a pair does not calibrate itself"
+    assert read(uuid4()) == []
 
 
 def test_a_side_that_is_not_there_yet_makes_no_pair(store: Engine) -> None:

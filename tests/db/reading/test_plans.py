@@ -22,6 +22,7 @@ from db.alerts.standing import list_alerts
 from db.alerts.values import AlertState, DeliveryState
 from db.errors import StoreError
 from db.judged.judging import read_run_state
+from db.judged.reachability import note_unreachable
 from db.projects import delete_project
 from db.reading.codes import list_failed_checks, read_codes
 from db.reading.comparing import (
@@ -128,6 +129,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     ),
     "list_window_ends": lambda session: queries.list_window_ends(session, TrendQuestion(PROJECT, (KEY,), length=20)),
     "list_pairs": lambda session: queries.list_pairs(session, PROJECT),
+    "list_newest_calibrations": lambda session: queries.list_newest_calibrations(session, PROJECT, _run_id(session)),
     "read_facets": lambda session: queries.read_facets(session, PROJECT),
     "read_facets of the first": lambda session: queries.read_facets(session, None),
     "list_triaged": lambda session: queries.list_triaged(session, PROJECT),
@@ -182,6 +184,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_failed_checks": lambda session: list_failed_checks(session, PROJECT, _some_cases(session)),
     "read_codes": lambda session: read_codes(session, PROJECT, row_ids=_some_cases(session)),
     "read_error_columns": lambda session: list(read_error_columns(session, PROJECT, _some_cases(session))),
+    "note_unreachable": lambda session: note_unreachable(session.get_bind(), PROJECT),  # type: ignore[arg-type]
     "read_news": lambda session: read_news(session, PROJECT, list_judged_runs(session, PROJECT)[-1:], range(10**6)),
 }
 

@@ -29,6 +29,6 @@ def test_a_page_of_keys_looks_at_no_more_cases_than_it_needs(store: Engine, monk
         rest = list_series_page(session, PROJECT, after=first[-1], limit=1_000)
         of_kernel = list_series_page(session, PROJECT, after=None, limit=1_000, kernel="Z", metric="median_ns")
 
-    assert {key.case_id for key in first} == {*ids[:2]}
+    assert {key.case_id for key in first} == {ids[0]}
     assert first + rest == whole
     assert [key.case_id for key in of_kernel] == ids[:3]

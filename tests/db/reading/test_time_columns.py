@@ -1,11 +1,13 @@
 """Times as bare columns, and what else of a case has to be read."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from collector.measurement import MemoryUse
 from collector.part import Outcome
 from collector.record import RunRecord
 from db.reading.codes import list_failed_checks, read_codes
@@ -52,6 +54,40 @@ def test_times_as_columns_are_those_of_the_points(store: Engine) -> None:
     assert [str(day) for day in one.days] == ["2026-03-01", "2026-03-01", "2026-03-10"]
     assert one.has_failures
     assert not columns[make_series_key(case_id=BACKWARD)].has_failures
+
+
+def test_what_is_measured_beside_times_lies_as_they_do(store: Engine) -> None:
+    def taking(number: int, peak_bytes: int | None, **fields: Any) -> RunRecord:
+        memory = None
+        if peak_bytes is not None:
+            memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**20, allocation_count=1)
+        measured = make_measurement(median_ns=1_000 * (number + 1), memory=memory, **fields)
+        return make_record(number, measurements=[measured, make_measurement(BACKWARD)])
+
+    ingest_all(store, taking(2, 3_072), taking(0, None), taking(1, 1_024), taking(3, 4_096, outcome=Outcome.CRASHED))
+
+    asked = ("host_ns", "peak_allocated_bytes")
+    with Session(store) as session:
+        rows = list_case_row_ids(session, PROJECT)
+        columns = {one.key: one for one in read_time_columns(session, PROJECT, rows, beside=asked)}
+        unasked = {one.key: one for one in read_time_columns(session, PROJECT, rows)}
+        news = read_news(
+            session, PROJECT, list_judged_runs(session, PROJECT), range(min(rows), max(rows) + 1), beside=asked
+        )
+
+    one = columns[make_series_key()]
+    assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
+    assert list(one.beside) == ["peak_allocated_bytes"]
+    assert str(one.beside["peak_allocated_bytes"].tolist()) == "[nan, 1024.0, 3072.0]"
+    assert columns[make_series_key(case_id=BACKWARD)].beside == {}
+    assert unasked[make_series_key()].beside == {}
+    brought = {time.median_ns: dict(time.beside) for time in news[make_series_key().case_id, "eager"].times}
+    assert brought == {
+        1_000: {},
+        2_000: {"peak_allocated_bytes": 1_024.0},
+        3_000: {"peak_allocated_bytes": 3_072.0},
+        None: {},
+    }
 
 
 SOFTMAX, ROPE, GELU = (f"{kernel}/n=1/float32/fwd" for kernel in ("softmax", "rope", "gelu"))

@@ -46,8 +46,8 @@ def long_history(databases: Databases) -> Iterator[Engine]:
             f"UPDATE measurement SET median_ns = median_ns * 50 WHERE run_number = {HIGH_AT}",
             f"UPDATE measurement SET median_ns = 1, below_ns = 0, above_ns = 0 WHERE run_number = {LOW_AT}",
             "UPDATE measurement SET median_ns = NULL, below_ns = NULL, above_ns = NULL, sample_count = NULL, "
-            "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, "
-            f"outcome = (SELECT 4) WHERE run_number = {CRASHED_AT}",
+            "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, host_ns = NULL, "
+            f"peak_allocated_bytes = NULL, outcome = (SELECT 4) WHERE run_number = {CRASHED_AT}",
             "INSERT INTO environment SELECT (jsonb_populate_record(environment, "
             """'{"id": 4711, "fingerprint": "other", "torch_version": "2.14"}')).* FROM environment""",
             f"UPDATE run SET environment_id = 4711 WHERE number >= {UPDATED_AT}",

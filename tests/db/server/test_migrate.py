@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 from sqlalchemy.orm import Session
 
-from collector.measurement import Timer
+from collector.measurement import MemoryUse, Timer
 from collector.part import Outcome
 from db.errors import StoreError
 from db.judged.judgements import replace_regressions
@@ -165,6 +165,26 @@ def test_records_with_everything_survive_the_move_to_the_wide_tables_and_back(st
     with store.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM case_version")) == 3
         assert connection.scalar(text("SELECT count(*) FROM static_fact")) == 3
+
+
+def test_memory_of_a_launch_is_known_of_what_is_stored_after_the_upgrade(store: Engine) -> None:
+    memory = MemoryUse(peak_allocated_bytes=1_024, peak_reserved_bytes=2_048, allocation_count=1)
+    old, new = (make_record(number, measurements=[make_measurement(memory=memory)]) for number in range(2))
+    ingest_record(store, old)
+
+    with store.begin() as connection:
+        command.downgrade(migrate.configuration(connection), "0011")
+    migrate.upgrade(store)
+    with store.connect() as connection:
+        assert connection.scalars(text("SELECT has_memory FROM series")).all() == [False]
+    ingest_record(store, new)
+
+    with store.connect() as connection:
+        rows = connection.execute(text("SELECT median_ns, peak_allocated_bytes FROM measurement ORDER BY run_number"))
+        assert [tuple(row) for row in rows] == [(10_000, None), (10_000, 1_024)]
+        assert connection.scalars(text("SELECT has_memory FROM series")).all() == [True]
+    with Session(store) as session:
+        assert load_record(session, old.run_id) == old
 
 
 def summaries(store: Engine) -> list[tuple[object, ...]]:

@@ -27,8 +27,9 @@ IMPOSSIBLE = {
     "an unknown direction": ("UPDATE \"case\" SET direction = 'up'", "ck_case_direction"),
     "a project twice": ("INSERT INTO project (name) SELECT name FROM project", "uq_project_name"),
     "a series twice": (
-        "INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy) "
-        "SELECT case_version_id, implementation, timer, cache, runner_class, false, false FROM series",
+        "INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy, "
+        "has_host_time, has_memory) "
+        "SELECT case_version_id, implementation, timer, cache, runner_class, false, false, false, false FROM series",
         "uq_series_identity",
     ),
     "a run without a commit": ("UPDATE run SET commit_id = -1", "fk_run_commit_id"),

@@ -4,6 +4,7 @@ from rich.table import Table
 
 from collector.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.measuring.launch_table import launches
+from roofwatch.measuring.memory_table import memory_of_launches
 from tests.builders import NOON, make_measurement, make_record
 
 
@@ -46,9 +47,21 @@ def test_kernels_that_vary_are_counted_at_their_most() -> None:
 
 
 def test_memory_is_shown_where_it_was_counted() -> None:
-    memory = MemoryUse(peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=1)
+    memory = MemoryUse(
+        peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=1_234, fragmentation=0.125
+    )
 
-    assert cells(launches(make_record(measurements=[on_a_gpu(memory=memory)])))["memory"] == "1 MiB"
+    shown = cells(
+        memory_of_launches(
+            make_record(measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)])
+        )
+    )
+
+    assert (shown["allocated"], shown["reserved"]) == ("1 MiB", "2 MiB")
+    assert (shown["allocations"], shown["fragmentation"]) == ("1,234", "12.5%")
+    unshared = memory.model_copy(update={"fragmentation": None})
+    assert cells(memory_of_launches(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"] == ""
+    assert memory_of_launches(make_record(measurements=[on_a_gpu()])) is None
 
 
 def test_a_cpu_has_nothing_to_launch() -> None:

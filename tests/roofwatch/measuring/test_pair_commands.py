@@ -23,6 +23,7 @@ def test_a_runner_is_calibrated_and_its_floor_holds_in_the_next_comparison(tmp_p
     assert done.status == 0, done.error
     floor = tmp_path / "noise_floor.json"
     assert floor.read_text() == done.output
+    assert done.parsed["preset"] == "survey"
     (case,) = done.parsed["cases"]
     assert (case["case_id"], case["implementation"], case["block_count"]) == ("scale/n=1000/float32/fwd", "eager", 3)
     base, head = (RunRecord.read(file) for file in sorted(tmp_path.glob("*.json.gz")))
@@ -36,6 +37,13 @@ def test_a_runner_is_calibrated_and_its_floor_holds_in_the_next_comparison(tmp_p
 
     threshold = compared.parsed["judgement"]["cases"][0]["comparison"]["threshold"]
     assert threshold == max(0.03, 3 * case["noise_floor"])
+
+    otherwise = roofwatch("ab", SUITE, "--base", "HEAD", "--preset", "gate", "--noise-floor", floor, "-o", tmp_path)
+
+    assert otherwise.status == 2, "before anything is measured"
+    assert (
+        f"{floor}: the noise floor was sampled with --preset survey, and this is with --preset gate" in otherwise.error
+    )
 
 
 def test_a_file_that_is_no_noise_floor_is_named(tmp_path: Path) -> None:

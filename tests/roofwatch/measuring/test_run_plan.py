@@ -1,11 +1,16 @@
 """What the options of `roofwatch run` stand for."""
 
 import pytest
+from typer.main import get_command
 
 from collector.measurement import CacheState, Timer
 from collector.run_plan import RunPlan
 from collector.sampling import EFFORTS, Preset
 from roofwatch.arguments import run_plan
+from roofwatch.cli import app
+
+COMPILING = {"run", "ab", "backfill", "diagnose", "static"}
+TIME_OUTS_OF: dict[str, set[str]] = {"check": {"check_timeout"}, "static": set()}
 
 
 def plan(**options: object) -> RunPlan:
@@ -17,6 +22,25 @@ def test_what_is_left_out_is_what_a_plan_is_by_itself() -> None:
 
     assert (asked.sampling, asked.block_count) == (RunPlan().sampling, RunPlan().block_count)
     assert (asked.timer, asked.cache) == (None, None)
+
+
+@pytest.mark.parametrize("command", ["run", "ab", "calibrate", "bisect", "backfill", "diagnose", "check", "static"])
+def test_a_time_out_that_a_command_offers_is_by_itself_that_of_a_plan(command: str) -> None:
+    static = get_command(app).commands["static"].commands["compile"]  # type: ignore[attr-defined]
+    found = static if command == "static" else get_command(app).commands[command]  # type: ignore[attr-defined]
+    offered = {option.name: option.default for option in found.params if option.name.endswith("_timeout")}
+
+    assert offered == {name: getattr(RunPlan(), f"{name}_s") for name in offered}
+    assert set(offered) == TIME_OUTS_OF.get(command, {"launch_timeout", "preparation_timeout", "check_timeout"}) | (
+        {"compile_timeout"} if command in COMPILING else set()
+    )
+
+
+def test_every_time_out_of_a_plan_that_a_kernel_can_meet_may_be_moved() -> None:
+    given = {"launch_timeout_s": 1.0, "preparation_timeout_s": 2.0, "check_timeout_s": 3.0, "compile_timeout_s": 4.0}
+    asked = plan(**given)
+
+    assert {name: getattr(asked, name) for name in given} == given
 
 
 @pytest.mark.parametrize("preset", Preset)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -10,6 +11,7 @@ import pytest
 from sqlalchemy import URL, Engine
 from typer.main import get_command
 
+from api.limits import Limits
 from collector.errors import RecordError, SpoolError
 from collector.keeping.http_line import HttpLine
 from collector.part import Outcome
@@ -25,13 +27,14 @@ from roofwatch.cli import app
 from roofwatch.commands import show
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
-from roofwatch.store.server import Server
+from roofwatch.store.server import Server, TooMuchError
 from roofwatch.store.server_source import ServerSource
 from roofwatch.store.sides import read_sides
 from roofwatch.store.source import SeriesQuestion, Source, check_project
 from tests.api.serving import served, token_of_today
 from tests.builders import (
     CASE_ID,
+    NOON,
     PROJECT,
     make_accuracy,
     make_environment,
@@ -42,6 +45,7 @@ from tests.builders import (
     make_static_facts,
     sha_of,
 )
+from tests.ci.values import make_noisy_calibration
 
 OTHER = "other/project"
 
@@ -69,7 +73,7 @@ def filled(store: Engine) -> Filled:
         )
         ingest_record(store, record)
     aside = make_record(3)
-    for record in (*pair, make_record(0, project=OTHER)):
+    for record in (*pair, *make_noisy_calibration(), make_record(0, project=OTHER)):
         ingest_record(store, record)
     ingest_record(store, aside, is_quarantined=True)
     replace_regressions(store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)])
@@ -94,6 +98,7 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "sides of a pair": lambda source: source.find_sides(PROJECT, sha_of(1), sha_of(2)[:8]),
     "sides alone": lambda source: source.find_sides(PROJECT, sha_of(0), sha_of(3)),
     "what a backfill leaves out": lambda source: known_to_source(source, PROJECT, make_environment().runner_class),
+    "noise floor": lambda source: source.read_noise_floor(PROJECT, source.find_sides(PROJECT, sha_of(1), sha_of(2))[1]),
     "records": lambda source: [
         source.load_record(run_id) for run_id in source.find_sides(PROJECT, sha_of(1), sha_of(2))
     ],
@@ -124,6 +129,29 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
             server.list_runs(OTHER, 1)
 
 
+def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_time(filled: Filled) -> None:
+    # a run that failed alone in its time, of a metric that is not its layer's first
+    ingest_record(
+        filled.engine,
+        make_record(4, started_at=NOON + timedelta(days=9), measurements=[make_measurement(outcome=Outcome.CRASHED)]),
+    )
+    ingest_record(filled.engine, make_record(0, started_at=datetime(1999, 1, 1, tzinfo=UTC)))
+    database = DatabaseSource(filled.engine)
+    for most, names in {1: ["series", "no series"], 3: ["series of pairs", "series of one case"]}.items():
+        with served(filled.engine, limits=Limits(points=most)) as (host, port):
+            server = ServerSource(Server(HttpLine(f"http://{host}:{port}", filled.token)))
+            for name in names:
+                assert QUESTIONS[name](server) == QUESTIONS[name](database), (name, most)
+
+
+def test_times_that_cannot_be_told_apart_are_refused_with_the_reason(filled: Filled) -> None:
+    ingest_record(filled.engine, make_record(2))
+    with served(filled.engine, limits=Limits(points=1)) as (host, port):
+        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", filled.token)))
+        with pytest.raises(TooMuchError, match="a page has at most 1: narrow the time"):
+            server.read_series(SeriesQuestion(PROJECT))
+
+
 @dataclass(frozen=True)
 class Ran:
     status: int
@@ -148,10 +176,14 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     filled.pair[1].write(tmp_path / "head.json")
     commits = ("compare", sha_of(1), sha_of(2)[:7], "--project", PROJECT, "--json")
     decided = ("show", "regressions", "--project", PROJECT)
+    anyway = (*commits, "--no-stored-floor")
     commands = {
-        commits: 1,
+        # 20 % is no more than this runner shows where nothing changed
+        commits: 0,
+        anyway: 1,
         ("compare", sha_of(3), "head.json", "--project", PROJECT): 2,
-        ("report", *commits[1:-1]): 1,
+        ("report", *commits[1:-1]): 0,
+        ("report", *anyway[1:-2], "--no-stored-floor"): 1,
         ("show", "runs", "--project", PROJECT): 0,
         ("show", "series", "--project", PROJECT): 0,
         decided: 0,
@@ -173,6 +205,8 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert through_server == from_database
     assert again == from_database[commits]
     assert json.loads(again.output)["runs"] == [str(record.run_id) for record in filled.pair]
+    assert json.loads(again.output)["judgement"]["noise_floor"]["case_count"] == 1
+    assert json.loads(from_database[anyway].output)["judgement"]["noise_floor"] is None
     assert "expected by Example Engineer" in from_database[decided].output
     assert json.loads(projects.output) == {"projects": [PROJECT]}
 

@@ -1,0 +1,152 @@
+"""Steps of what is measured once in a run, and that no pair confirms: errors, memory, the time of the host. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ci import detect
+from ci.explain import NEAR_RUNS, Around
+from ci.trends.compiled_changes import CompiledHistory
+from ci.trends.trend_finding import Status, TrendFinding, window_of, windows_between
+from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Suspect, Verdict
+
+_SURE_RUNS = 2
+"""Runs on either side that must say the same number."""
+_DITHER = 1e-6
+"""Relative: far below any step that is told, and above the spacing of numbers."""
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_Values = Sequence[float] | NDArray[np.float64]
+
+
+class ValueSteps:
+    """One series by commit, and where it steps."""
+
+    def __init__(
+        self,
+        key: SeriesKey,
+        by_commit: Mapping[CommitRef, Sequence[SeriesPoint]],
+        *,
+        find: Callable[[Sequence[float]], list[detect.ChangePoint]],
+        explain: Callable[[Around], tuple[Suspect, ...]],
+    ) -> None:
+        """Find the steps.
+
+        Args:
+            key: Of the series.
+            by_commit: Its points, commits in order.
+            find: Finds the steps of its values, a commit each.
+            explain: Weighs what may have caused one.
+        """
+        self.key = key
+        self.points = {
+            commit: known
+            for commit, points in by_commit.items()
+            if (known := [point for point in points if point.value is not None])
+        }
+        self._commits = list(self.points)
+        self.values = [
+            statistics.median(point.value for point in points if point.value is not None)
+            for points in self.points.values()
+        ]
+        self.steps = find(self.values)
+        self._explain = explain
+
+    @property
+    def runs(self) -> list[float]:
+        """The value of each run."""
+        return [point.value for points in self.points.values() for point in points if point.value is not None]
+
+    @property
+    def newest_level(self) -> list[float]:
+        """The value of each run since the last step."""
+        since = self.steps[-1].index if self.steps else 0
+        return [point.value for point in self._runs(since, len(self._commits)) if point.value is not None]
+
+    def findings(self, compiled: CompiledHistory) -> Iterator[TrendFinding]:
+        """Every step."""
+        edges = [0, *(step.index for step in self.steps), len(self._commits)]
+        for step, start, end in zip(self.steps, edges, edges[2:], strict=False):
+            yield self._finding(step, start, end, compiled)
+
+    def _finding(self, step: detect.ChangePoint, start: int, end: int, compiled: CompiledHistory) -> TrendFinding:
+        before, after = self._runs(start, step.index)[-NEAR_RUNS:], self._runs(step.index, end)[:NEAR_RUNS]
+        is_exact = _says_one_number(before) and _says_one_number(after)
+        commit, previous = self._commits[step.index], self._commits[step.index - 1]
+        verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
+        code = compiled.move(self.key, previous, commit, verdict)
+        change = ChangePoint(
+            series=self.key,
+            commit=commit,
+            previous_commit=previous,
+            verdict=verdict,
+            before=step.before,
+            after=step.after,
+            evidence=self._sentence(step, is_exact=is_exact),
+        )
+        candidates = {step.index} if is_exact else set(step.candidates)
+        around = Around(
+            before=before,
+            after=after,
+            log_change=math.log(step.after / step.before) if step.before > 0 and step.after > 0 else math.inf,
+            candidates=frozenset(self._commits[place] for place in candidates),
+            code=code,
+        )
+        window, reach = windows_between(self._commits, min(candidates), max(candidates))
+        return TrendFinding(
+            change=change,
+            status=Status.CONFIRMED if is_exact else Status.UNCONFIRMED,
+            suspects=self._explain(around),
+            window=window_of(change) if is_exact else window,
+            reach=window_of(change) if is_exact else reach,
+        )
+
+    def _runs(self, first: int, last: int) -> list[SeriesPoint]:
+        return [point for commit in self._commits[first:last] for point in self.points[commit]]
+
+    def _sentence(self, step: detect.ChangePoint, *, is_exact: bool) -> str:
+        metric = self.key.definition
+        relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
+        sure = "the same in every run on either side" if is_exact else f"{step.standard_errors:.1f} standard errors"
+        return (
+            f"{metric.title} {metric.format(step.before)} to {metric.format(step.after)}{relative}, "
+            f"{step.count_before} commits before and {step.count_after} after, {sure}"
+        )
+
+
+def find_value_steps(
+    values: _Values, *, min_relative_change: float, least: float | None = None
+) -> list[detect.ChangePoint]:
+    """Steps of values that may be zero; what `before` and `after` say are the values as measured.
+
+    Args:
+        values: A commit each, 0 or above.
+        min_relative_change: Smaller ones are not worth telling.
+        least: What counts as no more than nothing; half of the least value that is above 0 if left out.
+    """
+    given = np.asarray(values, dtype=np.float64)
+    positive = given[given > 0]
+    if not len(positive):
+        return []
+    floored = np.where(given > 0, given, float(positive.min()) / 2) if least is None else np.maximum(given, least)
+    if float(floored.max()) < float(floored.min()) * (1 + min_relative_change):
+        return []  # medians of levels lie within the values
+    # of two values alone the detector takes the distance for the tick of a clock, and so for noise
+    dither = 1 + _DITHER * ((np.arange(len(floored)) * _GOLDEN) % 1 - 0.5)
+    steps = detect.find_change_points(floored * dither, min_relative_change=min_relative_change)
+    edges = [0, *(step.index for step in steps), len(given)]
+    return [
+        replace(
+            step, before=float(np.median(given[start : step.index])), after=float(np.median(given[step.index : end]))
+        )
+        for step, start, end in zip(steps, edges, edges[2:], strict=False)
+    ]
+
+
+def _says_one_number(runs: Sequence[SeriesPoint]) -> bool:
+    return len(runs) >= _SURE_RUNS and len({point.value for point in runs}) == 1

@@ -1,0 +1,163 @@
+"""A branch whose history is rewritten, in a real repository, with both of its lines measured: what it left behind stays
+stored and shown, and is part of no trend, no judgement and no baseline of the branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+
+from ci.judge import judge_project
+from ci.trends.history import unconfirmed
+from collector.git import read_commit, run_git
+from collector.part import Outcome
+from db.keeping.aged_parts import Part
+from db.keeping.retention import prune
+from db.queries import list_commits, list_runs, read_series, read_trend
+from db.reading.trend import TrendQuestion
+from db.storing.ingest import ingest_record
+from db.tables.records import CommitRow, RunRow
+from tests.builders import NOON, PROJECT, make_accuracy, make_measurement, make_record, make_series_key
+from tests.ci.values import stepped
+
+KEY = make_series_key()
+
+
+class Branch:
+    """`main` of a repository, and what was measured of it."""
+
+    def __init__(self, folder: Path, store: Engine) -> None:
+        self.folder = folder
+        self.store = store
+        self._hours: Iterator[int] = count()
+        run_git(folder, "init", "--quiet", "--initial-branch=main")
+
+    def commit(self) -> str:
+        date = f"{NOON + timedelta(hours=next(self._hours)):%Y-%m-%dT%H:%M:%SZ}"
+        person = {
+            f"GIT_{role}_{part}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for part, value in (("NAME", "Test Author"), ("EMAIL", "author@example.invalid"), ("DATE", date))
+        }
+        run_git(self.folder, "commit", "--quiet", "--allow-empty", "-m", "A change", extra_environment=person)
+        return run_git(self.folder, "rev-parse", "HEAD").strip()
+
+    def measured(self, median_ns: float, *, passes: bool = True, also_detached: bool = False) -> str:
+        """A commit more, measured in the minute after it."""
+        sha = self.commit()
+        commit = read_commit(self.folder)
+        if also_detached:
+            ingest_record(self.store, make_record(commit=commit.model_copy(update={"branch": None})))
+        began = commit.committed_at + timedelta(minutes=1)
+        record = make_record(
+            commit=commit,
+            started_at=began,
+            finished_at=began + timedelta(minutes=5),
+            measurements=[make_measurement(median_ns=median_ns)],
+            accuracies=[make_accuracy(outcome=Outcome.OK if passes else Outcome.INCORRECT)],
+        )
+        ingest_record(self.store, record)
+        return sha
+
+    def rewind(self, sha: str) -> None:
+        run_git(self.folder, "reset", "--quiet", "--hard", sha)
+
+    def trend(self) -> list[str]:
+        """Shas of its points: as pages ask for them, the same as judgement reads."""
+        with Session(self.store) as session:
+            (drawn,) = read_trend(session, TrendQuestion(PROJECT, (KEY,))).series
+            (named,) = read_trend(session, TrendQuestion(PROJECT, (KEY,), branches=("main",))).series
+            (read,) = read_series(session, PROJECT, keys=[KEY])
+        assert drawn.points == named.points
+        assert [point.value for point in drawn.points] == [point.value for point in read.points]
+        return [point.commit.sha for point in read.points]
+
+
+@pytest.fixture
+def branch(tmp_path: Path, store: Engine) -> Branch:
+    return Branch(tmp_path, store)
+
+
+def test_what_a_branch_left_is_not_blamed_on_its_new_line_and_is_no_baseline(branch: Branch) -> None:
+    store = branch.store
+    values = stepped(at=8, factor=1.4, count=14)
+    shared = [branch.measured(value) for value in values[:8]]
+    left = [branch.measured(value, passes=False) for value in values[8:]]
+    slower = judge_project(store, PROJECT)
+    assert {found.commit.sha for found in slower} == {left[0]}
+    assert branch.trend() == shared + left
+
+    branch.rewind(shared[-1])
+    new = [branch.measured(value) for value in stepped(factor=1.0, seed=5, count=6)]
+    mixed = branch.trend()
+    judged = judge_project(store, PROJECT)
+
+    # before the judgement they stand between each other, each pair of them at one count
+    assert [sha in left for sha in mixed[8:]].count(True) == len(left)
+    assert mixed[8:] != left + new
+    assert judged == []
+    assert unconfirmed(judged) == []
+    assert branch.trend() == shared + new
+    with Session(store) as session:
+        runs = list_runs(session, PROJECT)
+        assert {run.commit.sha for run in runs if run.is_unreachable} == set(left)
+        # of what is offered for comparison the two last are chosen
+        assert [commit.sha for commit in list_commits(session, PROJECT)] == left + shared + new
+        every = read_series(session, PROJECT, keys=[KEY], include_branches=True)
+    assert len(every[0].points) == len(shared + left + new)
+    # the samples of the new line's newest run are kept as the baseline, of what was left none
+    prune(store, {Part.SAMPLES: 1}, now=NOON + timedelta(days=30), is_dry_run=False, actor="test")
+    with Session(store) as session:
+        whole = select(CommitRow.sha).join(RunRow).where(RunRow.samples_pruned_at.is_(None))
+        assert session.scalars(whole).all() == [new[-1]]
+
+
+def test_a_branch_that_is_put_back_has_its_old_line_again(branch: Branch) -> None:
+    shared, left = branch.measured(10_000.0), branch.measured(14_000.0)
+    branch.rewind(shared)
+    new = branch.measured(10_000.0)
+    judge_project(branch.store, PROJECT)
+    assert branch.trend() == [shared, new]
+
+    branch.rewind(left)
+    more = branch.measured(14_000.0)
+    judge_project(branch.store, PROJECT)
+
+    assert branch.trend() == [shared, left, more]
+
+
+def test_what_was_never_measured_between_is_not_guessed_at(branch: Branch) -> None:
+    shared = branch.measured(10_000.0)
+    branch.commit()
+    left = branch.measured(14_000.0)
+    branch.rewind(shared)
+    branch.commit()
+    new = branch.measured(10_000.0)
+
+    judge_project(branch.store, PROJECT)
+
+    assert branch.trend() == [shared, *sorted([left, new])]
+
+
+def test_a_branch_that_was_rewritten_beside_the_default_one_is_followed_by_itself(branch: Branch) -> None:
+    first = branch.measured(10_000.0)
+    run_git(branch.folder, "switch", "--quiet", "--create", "feature")
+    left = branch.measured(11_000.0)
+    branch.rewind(first)
+    kept = branch.measured(12_000.0, also_detached=True)
+    run_git(branch.folder, "switch", "--quiet", "main")
+    second = branch.measured(10_000.0)
+
+    judge_project(branch.store, PROJECT)
+
+    assert branch.trend() == [first, second]
+    with Session(branch.store) as session:
+        (series,) = read_trend(session, TrendQuestion(PROJECT, (KEY,), branches=("feature",))).series
+        assert {run.commit.sha: run.is_unreachable for run in list_runs(session, PROJECT)}[left]
+    assert [point.commit.sha for point in series.points] == [kept, kept]
