@@ -248,7 +248,8 @@ def _show(waits: list[Waits], session_count: int, memory_bytes: int, idle_bytes:
         told = (one.main_cold, one.main_warm, one.main_moved_to, one.all_cold, one.all_warm, one.all_moved_to)
         times = (f"{wait_s:.2f} s" for kind in told for wait_s in (kind.p50_s, kind.p95_s))
         table.add_row(one.view, str(one.count), *times, "met" if is_met else "missed")
-    console = Console()
+    # in a file or a pipe there is no width to keep to
+    console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table)
     console.print(f"targets of the main figure at p95: cold {_TARGET_COLD_S} s, warm {_TARGET_WARM_S} s")
     held = f"{memory_bytes / 2**20:.0f} MiB, and {idle_bytes / 2**20:.0f} MiB before anybody came"
