@@ -31,7 +31,7 @@ from tests.dashboard.served import serving
 from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.long]
 
 HOSTILE_PROJECT = "hostile/project"
 HOSTILE = (
