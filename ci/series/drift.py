@@ -39,6 +39,8 @@ _PLACES = 30
 two than their neighbours, half as far apart each time."""
 _WORTH_A_TRY = 0.5
 """Share of the penalty from which on an end is looked for: one that ended shows as a slower one that goes on."""
+_ROUNDS = 3
+"""Of fitting, winsorising at the fit, and fitting again: from where no outlier pulls to where the values are."""
 _MARGIN = 6.0
 """By how much a drift must explain the series better than steps do: odds of 20 to 1."""
 
@@ -56,7 +58,8 @@ class Drift:
     end: int | None
     """Position of the first value of the level that it ended at; None where it goes on."""
     likelihood_ratio: float
-    """Twice the log likelihood ratio to the best explanation without drift, beyond what the choice of a start costs."""
+    """Twice the log likelihood ratio to the best explanation without drift, beyond what the choice of a start costs,
+    what neighbours that depend on each other say again taken off."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def find_drift(
     ramp = _best_ramp(logs, when, _ongoing(len(logs)), deviation)
     if not _is_relevant(ramp, min_relative_change):
         return None
-    noise, flat = _noise_of(ramp, floor), logs - np.median(logs)
+    noise, flat = _noise_of(ramp, floor), logs - _levelled(logs, [], deviation)
     # a bend pays for its place and its rate what a step pays for its place and its size, another bend for its place
     price, places = penalty(len(logs)), 1.0
     if _saved(flat, ramp.residuals, noise) > _WORTH_A_TRY * price:
@@ -118,10 +121,11 @@ def find_drift(
     ramp_cost = _cost(ramp.residuals, noise.deviation) + places * price * noise.mean_inflation
     if flat_cost <= ramp_cost:
         return None
-    steps = fit_levels(logs, floor=floor, min_segment=3)
-    stepped = np.repeat(steps.levels, np.diff([0, *steps.starts, len(logs)]))
-    step_cost = _cost(logs - stepped, noise.deviation) + len(steps.starts) * price * noise.mean_inflation
-    ratio = min(flat_cost, step_cost - _MARGIN) - ramp_cost
+    starts = fit_levels(logs, floor=floor, min_segment=3).starts
+    stepped = logs - _levelled(logs, starts, deviation)
+    step_cost = _cost(stepped, noise.deviation) + len(starts) * price * noise.mean_inflation
+    # neighbours that depend on each other say the same again and again: what they say counts once
+    ratio = min(flat_cost - ramp_cost, step_cost - ramp_cost - _MARGIN * noise.mean_inflation) / noise.mean_inflation
     if ratio <= 0:
         return None
     return Drift(
@@ -216,7 +220,7 @@ def _best_ramp(logs: Values, when: Values, places: Places, deviation: float) -> 
     limit = OUTLIER * deviation
     centred = bent - bent.mean(axis=1, keepdims=True)
     power = np.maximum((centred**2).sum(axis=1), 1e-300)
-    for _ in range(3):
+    for _ in range(_ROUNDS):
         slopes = (centred * pulled).sum(axis=1) / power
         levels = pulled.mean(axis=1) - slopes * bent.mean(axis=1)
         lines = levels[:, None] + slopes[:, None] * bent
@@ -226,6 +230,25 @@ def _best_ramp(logs: Values, when: Values, places: Places, deviation: float) -> 
     start, end = places[best].tolist()
     slope = float(slopes[best])
     return _Ramp(start, end, slope, math.expm1(slope * (when[end] - when[start])), logs - lines[best])
+
+
+def _levelled(logs: Values, starts: Sequence[int], deviation: float) -> Values:
+    """The levels of a series at each of its values, by the estimator that ramps are fitted by: what its noise does to
+    one explanation, a skew or outliers to one side, it then does to all.
+
+    Args:
+        logs: The values.
+        starts: First positions of all levels but the first.
+        deviation: Of their noise.
+    """
+    edges = np.array([0, *starts], dtype=np.intp)
+    counts = np.diff([*edges, len(logs)])
+    limit = OUTLIER * deviation
+    pulled = levels = winsorised(logs, deviation)
+    for _ in range(_ROUNDS):
+        levels = np.repeat(np.add.reduceat(pulled, edges) / counts, counts)
+        pulled = levels + np.minimum(np.maximum(logs - levels, -limit), limit)
+    return levels
 
 
 def _saved(first: Values, second: Values, noise: Noise) -> float:

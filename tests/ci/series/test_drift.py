@@ -74,6 +74,16 @@ def test_a_step_is_no_drift() -> None:
     assert told <= 1
 
 
+def test_a_step_in_noise_that_hangs_together_is_seldom_taken_for_a_drift() -> None:
+    told = 0
+    for seed in range(40):
+        logs = 0.02 * NOISES["autocorrelated"](150, np.random.default_rng(seed))
+        logs[90:] += math.log(1.05)
+        told += find_drift(1_000 * np.exp(logs)) is not None
+
+    assert told <= 3
+
+
 def test_outliers_and_gaps_do_not_hide_a_drift() -> None:
     values, weeks = half_a_percent_a_week(1)
     values[::17] *= 1.5
