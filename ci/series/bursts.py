@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ci.series.noise import OUTLIER, Flags, Values
+from ci.series.noise import LEVEL_FOR_SURE, OUTLIER, Flags, Values
 
 _ALPHA = 0.01
 """Share of series in which a burst may pass for a level that comes and goes."""
@@ -27,8 +27,6 @@ _PRIOR_MEAN = 4.0
 _PRIOR_COUNT = 0.5
 _PRIOR_VALUES = 200.0
 """Before a series is seen: half a burst in 200 values."""
-_LONGEST = 20
-"""A level of so many values is believed whatever the bursts do: without that, noise could hide any step."""
 _SEPARATE = 5.0
 """Standard deviations between two levels from which on a value tells which of them it belongs to."""
 
@@ -85,7 +83,7 @@ def find_burst(
     is_outlier = (np.abs(values - fitted) > OUTLIER * deviation) | masked
     found: tuple[int, int] | None = None
     for index, (start, end) in enumerate(pairwise(edges)):
-        if end - start > 3 * _LONGEST or (found is not None and end - start >= found[1] - found[0]):
+        if end - start > 3 * LEVEL_FOR_SURE or (found is not None and end - start >= found[1] - found[0]):
             continue
         neighbours = [levels[i] for i in (index - 1, index + 1) if 0 <= i < len(levels)]
         own = values[start:end][~masked[start:end]]
@@ -98,7 +96,7 @@ def find_burst(
         bursts = Bursts.of(elsewhere)
         comes_and_goes = len(neighbours) == 2 and (levels[index] - neighbours[0]) * (levels[index] - neighbours[1]) > 0
         needed = bursts.longest_inside(len(values)) if comes_and_goes else bursts.longest_at_edge(len(values))
-        if length < min(max(needed, min_segment), _LONGEST):
+        if length < min(max(needed, min_segment), LEVEL_FOR_SURE):
             found = start, end
     return found
 

@@ -27,6 +27,11 @@ PER_DEVIATION = 8.0
 HALF = 96
 """Bins on either side: from 12 standard deviations on, all outliers cost the same."""
 
+_NO_SCORE = 1e-9
+"""The slope of a table of costs at a level itself: 0, but for how the numbers in it were rounded."""
+LEVEL_FOR_SURE = 20
+"""A level of so many values is believed whatever the noise does: without that, noise could hide any step."""
+
 _BIN_COUNT = 2 * HALF + 1
 _GRID = np.arange(-HALF, HALF + 1) / PER_DEVIATION
 _KERNEL = np.exp(-0.5 * (np.arange(-12, 13) / PER_DEVIATION / 0.4) ** 2)
@@ -104,9 +109,18 @@ def median(values: Values) -> float:
 
 
 def tick_of(values: Values) -> float:
-    """Gap between neighbouring distinct values where ties show that a coarse clock rounds them; else 0."""
+    """Gap between neighbouring distinct values where ties show that a coarse clock rounds them, and values that come
+    and go that there is noise to be rounded; else 0.
+
+    Of a series that stays at one exact value and then at another, the gap is a step. Since a level of `LEVEL_FOR_SURE`
+    values is believed whatever the noise does, levels bring a series back to a value that it had at most once in so
+    many.
+    """
     distinct = np.unique(values)
     if len(distinct) < 2 or len(distinct) > len(values) / 4:
+        return 0.0
+    returns = np.count_nonzero(values[1:] != values[:-1]) + 1 - len(distinct)
+    if returns * LEVEL_FOR_SURE <= len(values):
         return 0.0
     return median(np.diff(distinct))
 
@@ -246,8 +260,8 @@ def _scores(distances: Values, costs: Values) -> Values:
 def leftover_inflation(scores: Values) -> float:
     """How much more a sum of scores varies than of independent ones, by their dependence at short lags."""
     power = float(scores @ scores)
-    if power <= 0:
-        return 1.0
+    if power <= len(scores) * _NO_SCORE**2:
+        return 1.0  # all values are their levels, and say nothing of each other
     dependence = sum(
         float(scores[lag:] @ scores[:-lag]) / power * len(scores) / (len(scores) - lag)
         for lag in range(1, min(LAGS + 1, len(scores)))

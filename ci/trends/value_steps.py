@@ -18,9 +18,6 @@ from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Suspect, V
 
 _SURE_RUNS = 2
 """Runs on either side that must say the same number."""
-_DITHER = 1e-6
-"""Relative: far below any step that is told, and above the spacing of numbers."""
-_GOLDEN = (math.sqrt(5) - 1) / 2
 _Values = Sequence[float] | NDArray[np.float64]
 
 
@@ -136,9 +133,7 @@ def find_value_steps(
     floored = np.where(given > 0, given, float(positive.min()) / 2) if least is None else np.maximum(given, least)
     if float(floored.max()) < float(floored.min()) * (1 + min_relative_change):
         return []  # medians of levels lie within the values
-    # of two values alone the detector takes the distance for the tick of a clock, and so for noise
-    dither = 1 + _DITHER * ((np.arange(len(floored)) * _GOLDEN) % 1 - 0.5)
-    steps = detect.find_change_points(floored * dither, min_relative_change=min_relative_change)
+    steps = detect.find_change_points(floored, min_relative_change=min_relative_change)
     edges = [0, *(step.index for step in steps), len(given)]
     return [
         replace(

@@ -53,6 +53,18 @@ def test_a_level_that_lasts_is_told_though_it_ends() -> None:
         assert indices(values) == [100, 125], f"seed {seed}"
 
 
+@pytest.mark.parametrize("after", [4, 6, 9, 11])
+def test_a_step_between_two_exact_values_is_found_however_long_either_stays(after: int) -> None:
+    values = np.repeat([100.0, 130.0], [86, after])
+
+    assert indices(values) == [86]
+    assert indices(values[::-1]) == [after]
+
+
+def test_what_lies_between_levels_of_one_exact_value_each_is_no_tick_of_a_clock() -> None:
+    assert indices(np.repeat([100.0, 200.0, 400.0, 424.0], [8, 35, 30, 30])) == [8, 43, 73]
+
+
 def test_a_ramp_is_no_staircase_and_hides_no_step() -> None:
     ramps = [series("ramp", seed) for seed in range(SERIES)]
     assert sum(indices(values) == [] for values in ramps) >= 0.9 * SERIES
