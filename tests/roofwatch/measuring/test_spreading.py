@@ -18,10 +18,10 @@ from ray.cluster_utils import Cluster
 
 from collector.keeping.journal import journal_path
 from collector.record import RunRecord
-from tests.roofwatch.command import SUITES, Done
+from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 
-KERNELS = [f"waiting{number}" for number in range(5)]
+KERNELS = [f"waiting{number}" for number in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,8 @@ def test_a_run_that_was_killed_goes_on_with_the_shares_that_are_missing(cluster:
     run.send_signal(signal.SIGKILL)
     finish(run)
     let_go(folder, KERNELS)
-    refused = finish(start(cluster, folder))
+    again = ("run", "bench_waiting.py", "--ray", cluster.address, "--output", folder / "run.json", "--blocks", "1")
+    refused = roofwatch(*again, cwd=folder / "repository")  # before it asks the cluster for anything
     done = finish(start(cluster, folder, "--resume"))
 
     assert (refused.status, done.status) == (2, 0)
