@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from collector.profiles.hip_calls import bytes_said_by, launch_said_by
 from collector.profiles.intervals import Interval, length_ns, overlap_ns, union
 from collector.profiles.times import TOP_COUNT, Duration, delays, longest, nanoseconds, to_us
+from collector.profiles.trace_header import declared_devices, distributed_info, plain
 
 _KERNEL, _MEMCPY, _MEMSET = "kernel", "memcpy", "memset"
 _KIND_OF_CATEGORY = {
@@ -71,6 +73,7 @@ class TraceSummary:
     activities: list[Activity] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _said_by_call: dict[Any, tuple[dict[str, Any], int]] = field(default_factory=dict)
     _configurations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, event: dict[str, Any]) -> None:
@@ -93,8 +96,11 @@ class TraceSummary:
                 self._add_activity(_KIND_OF_CATEGORY[lower], event, start_ns, duration_ns)
 
     def _add_call(self, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
-        correlation = _arguments(event).get("correlation")
-        self.calls.append(Call(str(event.get("name", "")), start_ns, duration_ns, correlation))
+        arguments, name = _arguments(event), str(event.get("name", ""))
+        self.calls.append(Call(name, start_ns, duration_ns, _correlation(arguments)))
+        said = launch_said_by(name, arguments), bytes_said_by(name, arguments)
+        if any(said):
+            self._said_by_call.setdefault(_correlation(arguments), said)
 
     def _add_activity(self, kind: str, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
         arguments = _arguments(event)
@@ -107,7 +113,7 @@ class TraceSummary:
                 duration_ns=duration_ns,
                 device=str(arguments.get("device", event.get("pid", ""))),
                 stream=arguments.get("stream", event.get("tid")),
-                correlation=arguments.get("correlation"),
+                correlation=_correlation(arguments),
                 bytes=0 if kind == _KERNEL else int(_number(arguments.get("bytes", arguments.get("Bytes"))) or 0),
                 launch=launch,
             )
@@ -118,7 +124,7 @@ class TraceSummary:
         key = repr([arguments.get(name) for name in _LAUNCH_FIELDS])
         known = self._configurations.get(key)
         if known is None:
-            known = {ours: _plain(arguments[theirs]) for theirs, ours in _LAUNCH_FIELDS.items() if theirs in arguments}
+            known = {ours: plain(arguments[theirs]) for theirs, ours in _LAUNCH_FIELDS.items() if theirs in arguments}
             self._configurations[key] = known
         return known
 
@@ -138,9 +144,9 @@ class TraceSummary:
         kernels = self._of(_KERNEL)
         summary: dict[str, Any] = {
             "format": "kineto-chrome-trace",
-            "top_level": {name: _plain(value) for name, value in header.items() if not isinstance(value, (dict, list))},
-            "devices_declared": _devices(header.get("deviceProperties")),
-            "distributed": _distributed(header.get("distributedInfo")),
+            "top_level": {name: plain(value) for name, value in header.items() if not isinstance(value, (dict, list))},
+            "devices_declared": declared_devices(header.get("deviceProperties")),
+            "distributed": distributed_info(header.get("distributedInfo")),
             "events_total": self.events_by_phase.total(),
             "events_by_ph": dict(sorted(self.events_by_phase.items())),
             "complete_events_by_cat": dict(sorted(self.complete_events_by_category.items())),
@@ -163,8 +169,19 @@ class TraceSummary:
         """Kernels with the calls that launched them; those without a call are left out."""
         return _launched((call for call in self.calls if _LAUNCH.fullmatch(call.name)), self._of(_KERNEL))
 
+    def completed(self) -> list[Activity]:
+        """Kernels, copies and fills, with what the calls that launched them say of them."""
+        return [self._completed(activity) for activity in self.activities] if self._said_by_call else self.activities
+
     def _of(self, kind: str) -> list[Activity]:
-        return [activity for activity in self.activities if activity.kind == kind]
+        found = [activity for activity in self.activities if activity.kind == kind]
+        return [self._completed(activity) for activity in found] if self._said_by_call else found
+
+    def _completed(self, activity: Activity) -> Activity:
+        launch, copied_bytes = self._said_by_call.get(activity.correlation, ({}, 0))
+        if activity.kind == _KERNEL:
+            return activity._replace(launch={**launch, **activity.launch})
+        return activity._replace(bytes=activity.bytes or copied_bytes)
 
     def _counter_summary(self) -> dict[str, Any]:
         return {
@@ -327,40 +344,16 @@ _LAUNCH_FIELDS = {
 }
 
 
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else value
-
-
-_DEVICE_FIELDS = (
-    "id",
-    "name",
-    "totalGlobalMem",
-    "computeMajor",
-    "computeMinor",
-    "maxThreadsPerBlock",
-    "numSms",
-    "warpSize",
-)
-
-
-def _devices(properties: Any) -> list[dict[str, Any]]:
-    declared = properties if isinstance(properties, list) else []
-    return [
-        {name: _plain(device[name]) for name in _DEVICE_FIELDS if name in device}
-        for device in declared
-        if isinstance(device, dict)
-    ]
-
-
-def _distributed(info: Any) -> dict[str, Any] | None:
-    if not isinstance(info, dict):
-        return None
-    return {name: info[name] for name in ("backend", "rank", "world_size", "pg_count", "nccl_version") if name in info}
-
-
 def _arguments(event: dict[str, Any]) -> dict[str, Any]:
     arguments = event.get("args")
     return arguments if isinstance(arguments, dict) else {}
+
+
+def _correlation(arguments: Mapping[str, Any]) -> Any:
+    """What an activity has in common with its call: where no field is called so, as in older traces of AMD's GPUs, the
+    id that both have.
+    """
+    return arguments.get("correlation", arguments.get("External id"))
 
 
 def _by_name(activities: Iterable[Activity]) -> dict[str, list[Activity]]:

@@ -91,35 +91,57 @@ def test_activity_that_overlaps_is_busy_time_once() -> None:
     assert trace.to_dict({})["kernels"]["sum_us"] == 6.0
 
 
+def amd_event(name: str, start_us: float, *, category: str = "cuda_runtime", **arguments: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "pid": 2, "tid": 0, "ts": start_us, "dur": 3, "args": arguments}
+
+
 def test_a_trace_of_amd_is_read_like_one_of_nvidia() -> None:
+    """Built, in the form of RoctracerActivity_inl.h in pytorch/kineto at 87ecc16: a kernel says its device, stream
+    and correlation, and everything else stands at the call. A real trace of an older form is in tests/data.
+    """
+    shape: dict[str, Any] = {"grid": [8192, 3, 1], "block": [256, 1, 1], "shared memory": 512}
     trace = TraceSummary()
-    trace.add(
-        {"ph": "X", "cat": "cuda_runtime", "name": "hipLaunchKernel", "ts": 1, "dur": 2, "args": {"correlation": 5}}
-    )
-    trace.add(
-        {
-            "ph": "X",
-            "cat": "cuda_runtime",
-            "name": "hipExtModuleLaunchKernel",
-            "ts": 2,
-            "dur": 2,
-            "args": {"correlation": 6},
-        }
-    )
-    trace.add(
-        {"ph": "X", "cat": "kernel", "name": "Cijk_Ailk", "ts": 8, "dur": 3, "args": {"device": 2, "correlation": 5}}
-    )
-    trace.add(
-        {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "ncclDevKernel_Generic",
-            "ts": 9,
-            "dur": 4,
-            "args": {"device": 2, "correlation": 6},
-        }
-    )
+    for event in (
+        amd_event("hipLaunchKernel", 1, cid=198, correlation=5, stream="0x0", **shape),
+        amd_event("hipExtModuleLaunchKernel", 2, cid=106, correlation=6, stream="0x0", **shape),
+        amd_event("hipMemcpyWithStream", 3, cid=245, correlation=7, src="0x1", dst="0x2", size="4096", kind="1"),
+        amd_event("Cijk_Ailk", 8, category="kernel", device=2, stream=0, correlation=5, kind="Dispatch Kernel"),
+        amd_event(
+            "ncclDevKernel_Generic", 9, category="kernel", device=2, stream=1, correlation=6, kind="Dispatch Kernel"
+        ),
+        amd_event(
+            "Memcpy HtoD (Host -> Device)", 20, category="gpu_memcpy", device=2, stream=0, correlation=7, kind="HtoD"
+        ),
+    ):
+        trace.add(event)
     summary = trace.to_dict({})
+
     assert summary["launches"]["kernel_launch_calls_by_name"] == {"hipExtModuleLaunchKernel": 1, "hipLaunchKernel": 1}
     assert summary["launches"]["delay_call_start_to_kernel_start"]["mean_us"] == 7.0
     assert summary["devices"]["2"]["collectives"]["overlapped_with_compute_us"] == 2.0
+    grids = {kernel["name"]: kernel["first_launch"]["grid"] for kernel in summary["kernels"]["top_by_total_time"]}
+    assert grids == {"Cijk_Ailk": [8192, 3, 1], "ncclDevKernel_Generic": [32, 3, 1]}, "the other call counts threads"
+    assert {kernel["first_launch"]["shared_memory_bytes"] for kernel in summary["kernels"]["top_by_total_time"]} == {
+        512
+    }
+    assert summary["memcpy"]["bytes"] == 4096
+
+
+def test_a_shape_that_the_kernel_says_is_its_own_and_nonsense_at_a_call_is_left_as_it_is() -> None:
+    said: dict[str, Any] = {"grid": [64, 1, 1], "block": [64, 1, 1], "shared memory": 0}
+    nonsense: dict[str, Any] = {"grid dim": [64, 1, 1], "block dim": [0, 0, 0]}
+    trace = TraceSummary()
+    for event in (
+        amd_event("hipLaunchKernel", 1, correlation=5, grid=[1, 1, 1], block=[1, 1, 1]),
+        amd_event("kernel", 2, category="kernel", correlation=5, **said),
+        amd_event("hipExtModuleLaunchKernel", 3, correlation=6, **nonsense),
+        amd_event("odd", 4, category="kernel", correlation=6),
+        amd_event("hipMemcpyAsync", 5, correlation=7, size="unknown"),
+        amd_event("Memcpy", 6, category="gpu_memcpy", correlation=7),
+    ):
+        trace.add(event)
+    summary = trace.to_dict({})
+
+    first = {kernel["name"]: kernel["first_launch"] for kernel in summary["kernels"]["top_by_total_time"]}
+    assert (first["kernel"]["grid"], first["odd"]["grid"]) == ([64, 1, 1], [64, 1, 1])
+    assert summary["memcpy"]["bytes"] == 0

@@ -26,6 +26,7 @@ SECRETS: dict[str, tuple[str, ...]] = {
     ),
     "copy_blocked_details.csv": ("127.0.0.1", "python3.11", '"6153"'),
     "cupti_profiler_a100.json.gz": (),
+    "gemm_mi300.json": (),
     "multi_stream_events_a100.json.gz": ("3727853:3727853 Cupti",),
     "nccl_ddp_a100.json.gz": ("/tmp/tmpu3g3sevh", "2910249:2910249 Cupti"),
     "nsfw_vit_h100.json.gz": (

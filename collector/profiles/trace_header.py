@@ -1,0 +1,37 @@
+"""What the document of a trace says beside its events: of which devices, and in which group of processes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+_DEVICE_FIELDS = (
+    "id",
+    "name",
+    "totalGlobalMem",
+    "computeMajor",
+    "computeMinor",
+    "maxThreadsPerBlock",
+    "numSms",
+    "warpSize",
+)
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
+def declared_devices(properties: Any) -> list[dict[str, Any]]:
+    declared = properties if isinstance(properties, list) else []
+    return [
+        {name: plain(device[name]) for name in _DEVICE_FIELDS if name in device}
+        for device in declared
+        if isinstance(device, dict)
+    ]
+
+
+def distributed_info(info: Any) -> dict[str, Any] | None:
+    if not isinstance(info, dict):
+        return None
+    return {name: info[name] for name in ("backend", "rank", "world_size", "pg_count", "nccl_version") if name in info}
