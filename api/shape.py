@@ -7,7 +7,7 @@ import orjson
 from api.limits import Limits
 from api.problems import ProblemError
 
-_LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "ceilings", "artefacts")
+_LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "ceilings", "artefacts")
 
 
 _CONTAINERS = frozenset({list, dict})

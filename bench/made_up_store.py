@@ -152,6 +152,18 @@ _CHECKS = (
     FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
     """,
     """
+    INSERT INTO profile (run_number, case_id, implementation, measured_on, position, source, call_count, span_ns,
+        busy_ns, left_out_count, left_out_ns)
+    SELECT run_number, case_id, implementation, accuracy.measured_on, position, 'torch_profiler', 3, 9000, 8000, 0, 0
+    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
+    """,
+    """
+    INSERT INTO profile_row (run_number, case_id, implementation, position, measured_on, kind, name, device, count,
+        total_ns, grid, block)
+    SELECT run_number, case_id, implementation, 0, accuracy.measured_on, 'kernel', 'body', '0', 3, 8000, '{}', '{}'
+    FROM accuracy JOIN run ON number = run_number JOIN project ON project.id = project_id WHERE project.name = :project
+    """,
+    """
     INSERT INTO compilation (run_number, position, measured_on, static_fact_id, compile_ns)
     SELECT run.number, row_number() OVER (PARTITION BY run.number), run.measured_on, fact.id, '{}'
     FROM run JOIN project ON project.id = project_id
@@ -182,7 +194,7 @@ def fill(engine: Engine, shape: Shape, pair: int) -> None:
 
 
 def fill_checks(engine: Engine, shape: Shape, pair: int) -> None:
-    """Checks, machine code and counters for all runs of a project."""
+    """Checks, machine code, counters and profiles for all runs of a project."""
     with engine.begin() as connection:
         for statement in _CHECKS:
             _execute(connection, statement, {"project": shape.project(pair)})

@@ -13,6 +13,7 @@ from ci.compare import Comparison, compare, control_false_discoveries, detectabl
 from ci.counters import CounterMove, rank_moves
 from ci.diagnosis.limit_moves import LimitMove, limit_moves
 from ci.error_moves import ErrorMove, find_error_moves
+from ci.launched import LaunchMove, find_launch_moves
 from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
 from ci.pairs.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
 from ci.pairs.looks import error_rate_at
@@ -93,6 +94,8 @@ class PullRequestJudgement:
     a pair; None where none says how far blocks lie apart."""
     counter_moves: tuple[CounterMove, ...] = ()
     """Of kernels that were counted on both sides, the most first; they decide nothing."""
+    launch_moves: tuple[LaunchMove, ...] = ()
+    """What cases that were profiled on both sides launch otherwise; it decides nothing."""
     error_moves: tuple[ErrorMove, ...] = ()
     """Right results that are less accurate than before, or more; by themselves they move no verdict."""
     beside_moves: tuple[BesideMove, ...] = ()
@@ -129,11 +132,12 @@ def judge_pull_request(
         noise_floor: Of the runner: where three times the floor of a case is more than the threshold, that counts.
 
     Raises:
-        NoiseFloorError: the noise floor is of another runner, project or harness than the head.
+        NoiseFloorError: the noise floor is of another runner, project, harness or preset than the head.
     """
     limits = thresholds or Thresholds()
     if noise_floor is not None:
         noise_floor.require_same_runner(head)
+        noise_floor.require_same_sampling(head.preset)
     whole_refusals = refuse_whole(base, head)
     time_refusals = refuse_times(base, head)
     is_paired = are_paired(base, head)
@@ -163,6 +167,7 @@ def judge_pull_request(
         thresholds=limits,
         detectable_change=_detectable_change(cases) if is_paired else None,
         counter_moves=() if whole_refusals or time_refusals else rank_moves(base.counters, head.counters),
+        launch_moves=() if whole_refusals or time_refusals else find_launch_moves(base.profiles, head.profiles),
         error_moves=()
         if whole_refusals
         else find_error_moves(base, head, relative_change=limits.error_relative_change),

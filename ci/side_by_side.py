@@ -10,14 +10,16 @@ from typing import TypeVar
 
 from ci.autotune import find_flips
 from ci.counters import CounterMove, rank_moves
+from ci.launched import LaunchMove, find_launch_moves
 from ci.pairs.comparable import Difference, differences_of, refuse_times, refuse_whole
 from ci.remark import Remark
 from ci.static.comparison import StaticJudgement, compare_static, toolchain_of
+from collector.case_profile import CaseProfile
 from collector.measurement import Measurement
 from collector.record import RunRecord
 from collector.results import Counters, StaticFacts
 
-_Result = TypeVar("_Result", Measurement, StaticFacts, Counters)
+_Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class SideBySide:
     """Compiled functions whose machine code is the same, on all targets."""
     counters: tuple[CounterMove, ...]
     """The most moved first."""
+    launches: tuple[LaunchMove, ...]
+    """What is launched otherwise, by profiles of both."""
     choices: tuple[Remark, ...]
     """Of the autotuner, that became others."""
     environment: tuple[Difference, ...]
@@ -78,6 +82,7 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
         code=code.judged,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
         counters=rank_moves(_of(base.counters, subject), _of(head.counters, subject)),
+        launches=find_launch_moves(_of(base.profiles, subject), _of(head.profiles, subject)),
         choices=() if before is None or after is None else tuple(flip.remark for flip in find_flips(before, after)),
         environment=tuple(differences_of([base.environment, head.environment])),
     )

@@ -16,7 +16,9 @@ from collector.checking.evaluation import (
     upstream_gradients,
 )
 from collector.errors import SuiteError
-from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec
+from collector.failures import failure_of
+from collector.part import Outcome
+from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec, UnsupportedError
 
 _MOST_SHAPES = 100_000
 
@@ -66,3 +68,21 @@ def prepare_call(
     upstream = upstream_gradients(outputs, case)
     leaves = [inputs[name] for name in differentiated_names(spec, case, inputs)]
     return lambda: torch.autograd.grad(roots, leaves, upstream, retain_graph=True, allow_unused=True)
+
+
+def another_call(make: Callable[[], Callable[[], object]]) -> Callable[[], object]:
+    """One more call beside others of its case, on memory of its own, for a cache through which they take turns.
+
+    Raises:
+        UnsupportedError: there is no room for it. The kernel is not at fault, which ran alone.
+        Exception: whatever else making it raises.
+    """
+    try:
+        return make()
+    except (MemoryError, RuntimeError) as error:
+        if failure_of(error).outcome is not Outcome.OUT_OF_MEMORY:
+            raise
+        raise UnsupportedError(
+            "memory does not hold as many copies of its data as a rotated cache takes: --cache hot or cold, as the "
+            "timer has it"
+        ) from error

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.protocol import CheckAccuracy
+from collector.protocol import CheckAccuracy, Reply
+from collector.results import Accuracy
 from collector.selection import Subject
+from collector.time_out import check_limit, explained
 
 
 @dataclass(frozen=True)
@@ -24,3 +26,24 @@ class CaseCheck:
     def group(self) -> str:
         """A case's implementations have its inputs, its reference and its baseline in common."""
         return self.subject.case_id
+
+
+def accuracy_of(subject: Subject, reply: Reply, *, timeout_s: float, runs_here: bool) -> Accuracy:
+    """What came of a check, or why nothing did.
+
+    Args:
+        subject: What was checked.
+        reply: The worker's.
+        timeout_s: That it had.
+        runs_here: On the run's device, not in Triton's interpreter.
+    """
+    if reply.accuracy is not None:
+        return reply.accuracy
+    failure = explained(reply.failure, check_limit(timeout_s))
+    assert failure is not None
+    return Accuracy(
+        **subject.named,
+        executor="device" if runs_here else "interpreter",
+        outcome=failure.outcome,
+        message=failure.message,
+    )

@@ -14,6 +14,7 @@ from collector.machine import Ceiling, Environment
 from collector.measurement import Autotuning, Block, CacheState, Measurement, MemoryUse, Timer
 from collector.part import Outcome
 from collector.protocol import Failure, TimedBlock
+from collector.results import Accuracy
 from collector.roofline import INVALID_ABOVE, position
 from collector.selection import Subject
 
@@ -50,6 +51,26 @@ class CaseTiming:
         before = self.blocks[: step.blocks_before]
         blocks = before if step.block is None else [*before, step.block]
         return replace(_ADAPTER.validate_python(step.state), blocks=blocks)
+
+    def why_untimed(self, accuracy: Accuracy | None, *, runs_here: bool) -> Failure | None:
+        """Why there are no samples; None where there are.
+
+        Args:
+            accuracy: The check of it, if it was checked.
+            runs_here: The device can run it.
+        """
+        if accuracy is not None and accuracy.outcome is not Outcome.OK:
+            return Failure(outcome=accuracy.outcome, message=accuracy.message or "")
+        if self.failure is not None:
+            return self.failure
+        if not runs_here:
+            return Failure(
+                outcome=Outcome.UNSUPPORTED,
+                message="Triton code does not run on a CPU: checked in the interpreter and compiled, not timed",
+            )
+        if not self.blocks:
+            return Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
+        return None
 
     def measurement(self, subject: Subject, failure: Failure | None) -> Measurement:
         """What the record has of it, before it is held against the roof."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from collector.case_profile import CaseProfile
 from collector.case_record import CaseRecord
 from collector.checking.check_report import CheckReport, Layout
 from collector.machine import Ceiling, Environment
@@ -158,6 +159,8 @@ class ChooseTiming(_Message):
     job: Literal["choose_timing"] = "choose_timing"
     timer: Timer | None = None
     cache: CacheState | None = None
+    touched_bytes: tuple[float, ...] = ()
+    """By a launch of each case that is to be timed; one of them must be possible. Empty where they are not known."""
 
 
 class TimingChoice(_Message):
@@ -199,6 +202,14 @@ class TimeBlock(_Message):
     launches_per_sample: int | None = None
 
 
+class ProfileCalls(_Message):
+    """Make some calls under a profiler: for a process that has timed nothing."""
+
+    job: Literal["profile_calls"] = "profile_calls"
+    case_id: str
+    implementation: str
+
+
 Job = (
     DescribeSources
     | DescribeEnvironment
@@ -208,6 +219,7 @@ Job = (
     | FullCheck
     | CompileStatic
     | TimeBlock
+    | ProfileCalls
 )
 
 
@@ -271,4 +283,5 @@ class Reply(_Message):
     static_facts: tuple[StaticFacts, ...] | None = None
     case_sources: CaseSources | None = None
     block: TimedBlock | None = None
+    profile: CaseProfile | None = None
     failure: Failure | None = None

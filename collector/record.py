@@ -19,6 +19,7 @@ import orjson
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
 from collector.artefact import Artefact
+from collector.case_profile import CaseProfile
 from collector.case_record import CaseRecord
 from collector.device_state import Telemetry
 from collector.errors import RecordError
@@ -33,7 +34,7 @@ from collector.source_line import SourceLine
 from collector.unread_fields import find_unread
 
 SCHEMA_MAJOR = 1
-SCHEMA_VERSION = "1.4"
+SCHEMA_VERSION = "1.5"
 MAX_RECORD_BYTES = 512 * 2**20
 
 
@@ -72,6 +73,10 @@ class RunRecord(Part):
     harness_version: Name
     """Version of what measured: a change of method moves numbers, so it is part of what must be equal to compare."""
     environment: Environment
+    preset: Name | None = None
+    """How long was sampled, by name, for example `survey`: blocks of other lengths have other noise. None where no name
+    stands for it, or the record is of an older harness.
+    """
     pairing: Pairing | None = None
     ceilings: tuple[Ceiling, ...] = ()
     cases: tuple[CaseRecord, ...] = ()
@@ -79,6 +84,8 @@ class RunRecord(Part):
     accuracies: tuple[Accuracy, ...] = ()
     static_facts: tuple[StaticFacts, ...] = ()
     counters: tuple[Counters, ...] = ()
+    profiles: tuple[CaseProfile, ...] = ()
+    """Which kernels the calls of a case launched, where that was asked for."""
     telemetry: Telemetry | None = None
     """None where nobody watched the device: a CPU, or a record of an older harness."""
     spent_ns: dict[Name, Count] = Field(default_factory=dict)
@@ -106,6 +113,7 @@ class RunRecord(Part):
                 "counters",
                 [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters],
             ),
+            ("profile", [(p.case_id, p.implementation) for p in self.profiles]),
         ):
             if len(set(keys)) != len(keys):
                 raise ValueError(f"two {kind} entries share one key")

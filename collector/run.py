@@ -102,6 +102,7 @@ def collect_run(
         if plan.has_fresh_processes:
             _load_compilers(nursery, run)
         _take_blocks(run, workers, steps)
+        _profile(run, workers, steps)
     return run.record(suite.commit, suite.project)
 
 
@@ -115,6 +116,14 @@ def _take_blocks(run: SuiteRun, workers: Workers, steps: _Steps) -> None:
                 run.cool_down(steps.note)
                 run.take_block(workers, subject)
             steps.step(f"timed {subject}")
+
+
+def _profile(run: SuiteRun, workers: Workers, steps: _Steps) -> None:
+    """In a process that has timed nothing: the timer may hold what the profiler needs."""
+    if run.to_profile:
+        steps.total += len(run.to_profile)
+        workers.stop()
+        run.profile(workers, steps.step, steps.note)
 
 
 def measure_pair(
@@ -185,6 +194,9 @@ def measure_pair(
         }
         while _take_interleaved_blocks(nursery, runs, caches, wanted, order, steps):
             wanted = more(*records())
+        for side, run in runs.items():
+            with _device_workers(nursery, run, caches[side]) as workers:
+                _profile(run, workers, steps)
     return records()
 
 

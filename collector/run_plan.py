@@ -41,6 +41,7 @@ class RunPlan:
             leaves it to the blocks to tell.
         checks_at_once: Side by side on a CPU; None takes one for each core.
         cases: Shell patterns of case ids, in place of tags.
+        has_profiles: Whether some calls of each case are profiled after all is timed.
         check_timeout_s: The longest that one check may take, with compiling, autotuning and the reference.
         compile_timeout_s: The longest that one case and implementation may take to compile for all targets.
         preparation_timeout_s: What a block has before its first launch: inputs, compiling, autotuning.
@@ -63,11 +64,17 @@ class RunPlan:
     unfit_device: UnfitDevice | None = None
     checks_at_once: int | None = None
     cases: tuple[str, ...] | None = None
+    has_profiles: bool = False
     environment_timeout_s: float = 120.0
     check_timeout_s: float = 300.0
     compile_timeout_s: float = 300.0
     preparation_timeout_s: float = 120.0
     launch_timeout_s: float = 10.0
+
+    @property
+    def preset(self) -> Preset | None:
+        """The one that samples so, with however many blocks; None where none does."""
+        return next((preset for preset, effort in EFFORTS.items() if effort.sampling == self.sampling), None)
 
     @property
     def block_timeout_s(self) -> float:

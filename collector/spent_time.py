@@ -23,6 +23,8 @@ class Activity(StrEnum):
     """Launching what is timed, whatever is done around each launch to time it included."""
     OVERHEAD = "overhead"
     """What a block of samples takes beside: its process, its inputs, its way back."""
+    PROFILE = "profile"
+    """Calls under a profiler, after all that is timed."""
 
 
 class SpentTime:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from collector.case_check import CaseCheck
+from collector.case_check import CaseCheck, accuracy_of
+from collector.case_profile import CaseProfile
 from collector.case_record import CaseRecord
 from collector.case_timing import CaseTiming, under_the_roof
 from collector.device.device_watch import DeviceWatch
 from collector.device.join import Window
 from collector.device_state import DeviceState, Telemetry
-from collector.errors import JournalError, TimerError
+from collector.errors import JournalError
 from collector.keeping.journal import CompiledCase, SuiteLog, changed_fields
 from collector.keeping.redacted_record import redact_record
 from collector.keeping.redaction import Redaction
@@ -24,12 +25,11 @@ from collector.machine_error import machine_error
 from collector.measurement import Block, Measurement
 from collector.part import Outcome
 from collector.protocol import (
-    ChooseTiming,
     DescribeEnvironment,
-    Failure,
     ImplementationInfo,
     MeasureCeilings,
     MeasuredCeiling,
+    ProfileCalls,
     Reply,
     SuiteInfo,
     TimeBlock,
@@ -41,8 +41,9 @@ from collector.run_plan import RunPlan
 from collector.selection import Selection, Subject
 from collector.spent_time import Activity, SpentTime
 from collector.suite_source import SuiteSource
-from collector.time_out import check_limit, explained
+from collector.time_out import explained
 from collector.timers.method import ChosenMethod
+from collector.timing_choice import choose_timing
 from collector.workers import Workers
 from roofwatch import __version__
 
@@ -85,6 +86,7 @@ class SuiteRun:
         self._accuracies: dict[Subject, Accuracy] = {}
         self._static_facts: dict[Subject, tuple[StaticFacts, ...]] = {}
         self._timings: dict[Subject, CaseTiming] = {}
+        self._profiles: dict[Subject, CaseProfile] = {}
 
     def select(self, info: SuiteInfo) -> None:
         """Select what to measure.
@@ -145,14 +147,9 @@ class SuiteRun:
             TimerError: what was asked for, or taken before, is not to be had here.
         """
         earlier = next((timing for timing in self._timings.values() if timing.blocks), None)
-        timer, cache = (self.plan.timer, self.plan.cache) if earlier is None else (earlier.timer, earlier.cache)
+        touched = () if self.plan.cases else {self._cases[subject.case_id].memory_bytes for subject in self.to_check}
         with self.spent.on(Activity.START):
-            reply = workers.request(ChooseTiming(timer=timer, cache=cache), timeout_s=self.plan.environment_timeout_s)
-        if reply.timing is None:
-            raise machine_error("no timer can be chosen", reply.failure, self._device)
-        if reply.timing.chosen is None:
-            raise TimerError(reply.timing.error)
-        return reply.timing.chosen
+            return choose_timing(workers, self.plan, self._device, earlier=earlier, touched_bytes=touched)
 
     @property
     def to_compile(self) -> list[Subject]:
@@ -288,6 +285,25 @@ class SuiteRun:
             timing.failure = explained(reply.failure, self.plan.block_timeout_in_words)
         self._keep_step(subject, timing, block)
 
+    @property
+    def to_profile(self) -> list[Subject]:
+        """What was timed, alone, if profiles were asked for."""
+        timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
+        return [subject for subject in timed if self._rank_counts[subject.case_id] == 1]
+
+    def profile(self, workers: Workers, on_step: OnStep, on_trouble: OnStep) -> None:
+        """Profile some calls of what was timed; one that cannot be profiled keeps its times."""
+        for subject in self.to_profile:
+            if subject not in self._profiles:
+                with self.spent.on(Activity.PROFILE):
+                    reply = workers.request(ProfileCalls(**subject.named), timeout_s=self.plan.block_timeout_s)
+                if reply.profile is not None:
+                    self._profiles[subject] = reply.profile
+                    self._keep(profile=reply.profile)
+                elif reply.failure is not None:
+                    on_trouble(f"{subject} was not profiled: {reply.failure.message}")
+            on_step(f"profiled {subject}")
+
     def _watched(self, taken: TimedBlock) -> TimedBlock:
         """The block with what was seen of the device while its samples were taken."""
         if self._watch is None:
@@ -313,12 +329,14 @@ class SuiteRun:
             finished_at=max(utc_now(), self._started_at),  # the clock may have been set back meanwhile
             harness_version=HARNESS_VERSION,
             environment=self._environment,
+            preset=self.plan.preset,
             pairing=pairing,
             ceilings=self._ceilings,
             cases=tuple(self._cases.values()),
             measurements=tuple(self._measurement(subject) for subject in self._infos),
             accuracies=tuple(self._accuracies[subject] for subject in self._infos if subject in self._accuracies),
             static_facts=self.static_facts,
+            profiles=tuple(self._profiles[subject] for subject in self._infos if subject in self._profiles),
             source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
             telemetry=self._telemetry(),
             spent_ns=self.spent.total_ns,
@@ -351,6 +369,8 @@ class SuiteRun:
             if entry.timed is not None:
                 subject = Subject(entry.timed.case_id, entry.timed.implementation)
                 self._timings[subject] = self._timing(subject).after(entry.timed)
+            if (profile := entry.profile) is not None:
+                self._profiles[Subject(profile.case_id, profile.implementation)] = profile
 
     def _runs_on_device(self, subject: Subject) -> bool:
         return self._device != "cpu" or self._infos[subject].language == "torch"
@@ -367,34 +387,12 @@ class SuiteRun:
         return CaseCheck(subject, self._rank_counts[subject.case_id])
 
     def _accuracy_of(self, subject: Subject, reply: Reply) -> Accuracy:
-        if reply.accuracy is not None:
-            return reply.accuracy
-        failure = explained(reply.failure, check_limit(self.plan.check_timeout_s))
-        assert failure is not None
-        return Accuracy(
-            **subject.named,
-            executor="device" if self._runs_on_device(subject) else "interpreter",
-            outcome=failure.outcome,
-            message=failure.message,
-        )
+        here = self._runs_on_device(subject)
+        return accuracy_of(subject, reply, timeout_s=self.plan.check_timeout_s, runs_here=here)
 
     def _measurement(self, subject: Subject) -> Measurement:
         assert self._environment is not None
         timing = self._timing(subject)
-        measured = timing.measurement(subject, self._failure(subject, timing))
+        failure = timing.why_untimed(self._accuracies.get(subject), runs_here=self._runs_on_device(subject))
+        measured = timing.measurement(subject, failure)
         return under_the_roof(measured, self._cases[subject.case_id], self._ceilings, self._environment)
-
-    def _failure(self, subject: Subject, timing: CaseTiming) -> Failure | None:
-        accuracy = self._accuracies.get(subject)
-        if accuracy is not None and accuracy.outcome is not Outcome.OK:
-            return Failure(outcome=accuracy.outcome, message=accuracy.message or "")
-        if timing.failure is not None:
-            return timing.failure
-        if not self._runs_on_device(subject):
-            return Failure(
-                outcome=Outcome.UNSUPPORTED,
-                message="Triton code does not run on a CPU: checked in the interpreter and compiled, not timed",
-            )
-        if not timing.blocks:
-            return Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
-        return None

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic_ns
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ import torch
 from pydantic import BaseModel, TypeAdapter
 
 from collector.autotune import AutotuneRecorder
-from collector.case_call import compiled, prepare_call
+from collector.case_call import another_call, compiled, prepare_call
 from collector.ceilings import measure_ceilings
 from collector.checking.accuracy import Baselines, check_accuracy
 from collector.checking.check import Checker
@@ -36,6 +37,7 @@ from collector.machine_code.static import compile_case
 from collector.machine_code.watched_suite import WatchedSuite
 from collector.measurement import Autotuning
 from collector.part import Outcome
+from collector.profile_capture import profile_calls
 from collector.protocol import (
     CheckAccuracy,
     ChooseTiming,
@@ -48,6 +50,7 @@ from collector.protocol import (
     MeasureCeilings,
     MeasuredCeiling,
     Mode,
+    ProfileCalls,
     Reply,
     SuiteInfo,
     TimeBlock,
@@ -211,6 +214,8 @@ def _do(suite: _Suite, job: Job) -> Reply:
             return _check(suite, spec, case, implementation)
         if isinstance(job, FullCheck):
             return _check_fully(suite, spec, case, implementation, job)
+        if isinstance(job, ProfileCalls):
+            return _profile(suite, spec, case, implementation)
         return _time(suite, spec, case, implementation, job)
     except Exception as error:  # noqa: BLE001  the boundary: whatever a kernel raises is this case's outcome
         return Reply(failure=failure_of(error))
@@ -227,7 +232,7 @@ def _ceilings(device: str, job: MeasureCeilings) -> Iterator[MeasuredCeiling]:
 
 def _choose_timing(device: str, job: ChooseTiming) -> TimingChoice:
     try:
-        return TimingChoice(chosen=choose_method(device, job.timer, job.cache))
+        return TimingChoice(chosen=choose_method(device, job.timer, job.cache, job.touched_bytes))
     except TimerError as error:
         return TimingChoice(error=str(error))
 
@@ -288,7 +293,7 @@ def _time(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implement
             method=job.method,
             launches_per_sample=job.launches_per_sample,
             ranks=suite.rank,
-            copies=Copies(make_call, touched_bytes=float(spec.memory_bytes(case))),
+            copies=Copies(partial(another_call, make_call), touched_bytes=float(spec.memory_bytes(case))),
         )
     return Reply(
         block=TimedBlock(
@@ -302,6 +307,15 @@ def _time(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implement
             warm_up_ns=timed.warm_up_ns,
         )
     )
+
+
+def _profile(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:
+    suite.references.forget()
+    launcher = suite.launcher(spec, implementation)
+    with timing_stream(suite.device):
+        call = prepare_call(launcher, spec, case, suite.device, suite.draws)
+        profile = profile_calls(call, suite.device, case_id=case.id, implementation=implementation.name)
+    return Reply(profile=profile)
 
 
 def _tuned(

@@ -63,6 +63,14 @@ class CommitRef:
 
 
 @dataclass(frozen=True, order=True)
+class MeasuredCommit(CommitRef):
+    """One that has runs."""
+
+    is_unreachable: bool = field(default=False, compare=False)
+    """Its branch was rewritten since, and no longer comes from it: so of each of its runs."""
+
+
+@dataclass(frozen=True, order=True)
 class SeriesKey:
     """One metric of one case and implementation on one runner class.
 
@@ -390,3 +398,5 @@ class Pair:
     timing: str = ""
     """Timer and cache state, as in `cupti, cold`."""
     harness_version: str = ""
+    preset: str | None = None
+    """How long was sampled; None where the head's record does not say."""

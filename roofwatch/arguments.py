@@ -91,6 +91,7 @@ def run_plan(
     preparation_timeout_s: float = RunPlan.preparation_timeout_s,
     check_timeout_s: float = RunPlan.check_timeout_s,
     compile_timeout_s: float = RunPlan.compile_timeout_s,
+    has_profiles: bool = False,
 ) -> RunPlan:
     """A plan from options.
 
@@ -121,4 +122,5 @@ def run_plan(
         preparation_timeout_s=preparation_timeout_s,
         check_timeout_s=check_timeout_s,
         compile_timeout_s=compile_timeout_s,
+        has_profiles=has_profiles,
     )

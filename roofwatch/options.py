@@ -52,6 +52,10 @@ LockClocks = Annotated[
         show_default=False,
     ),
 ]
+HasProfiles = Annotated[
+    bool,
+    typer.Option("--profile", help="Profile some calls of each case too, after all is timed: what they launch."),
+]
 TimerName = Annotated[
     Literal["auto", "cupti", "cuda_graph", "cuda_event"],
     typer.Option("--timer", help="What times a GPU; auto: the best that there is, one for the whole run."),

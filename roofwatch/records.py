@@ -53,6 +53,27 @@ def failed_results(record: RunRecord) -> Iterator[str]:
             yield f"{fact.case_id} {fact.function} for {fact.target}: {fact.outcome}: {fact.message or ''}"
 
 
+def nothing_done(records: Sequence[RunRecord]) -> str | None:
+    """Why a run came to nothing, in a sentence: all that could be timed was refused, or nothing could be done at all.
+    None where something was measured, or failed, or was never to be timed: Triton code without a GPU is checked and
+    compiled.
+    """
+    measurements = [measurement for record in records for measurement in record.measurements]
+    if not measurements or any(measurement.outcome is not Outcome.UNSUPPORTED for measurement in measurements):
+        return None
+    right = {
+        (accuracy.case_id, accuracy.implementation, accuracy.executor)
+        for record in records
+        for accuracy in record.accuracies
+        if accuracy.outcome is Outcome.OK
+    }
+    refused = [one for one in measurements if (one.case_id, one.implementation, "device") in right]
+    if not refused and (right or any(fact.outcome is Outcome.OK for each in records for fact in each.static_facts)):
+        return None
+    what = "nothing could be timed" if refused else "nothing could be checked, compiled or timed"
+    return f"{what}: {(refused or measurements)[0].message or 'nobody said why'}"
+
+
 def time_spent(record: RunRecord) -> str:
     """Where the run's wall time went, in a line."""
     total_ns = sum(record.spent_ns.values())

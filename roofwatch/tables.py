@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,8 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
 
 def measurements(record: RunRecord) -> Table:
     """One row per case and implementation: how it ended, how accurate, how fast, how near the roof. The bandwidth is
-    that of memory; of a collective, where it says so, that of the bus.
+    that of memory; of a collective, where it says so, that of the bus. Below stands each reason for which something was
+    not timed, and how many had it.
     """
     table = _table(
         "case", "implementation", "outcome", "error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples",
@@ -84,6 +86,8 @@ def measurements(record: RunRecord) -> Table:
         )
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
             table.add_row(Text("  " + measurement.message[:300], style="dim"))
+    refused = Counter(one.message for one in record.measurements if one.outcome is Outcome.UNSUPPORTED and one.message)
+    _set_caption(table, [f"{count} unsupported: {message}" for message, count in refused.most_common()])
     return table
 
 
@@ -109,9 +113,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
             )
     unsupported = {report.message for report in reports if report.message and report.layout is None}
     unsupported -= {report.message for report in reports if report.has_failed}
-    if unsupported:
-        table.caption = Text("\n".join(sorted(message[:300] for message in unsupported if message)))
-        table.caption_justify = "left"
+    _set_caption(table, sorted(message for message in unsupported if message))
     return table
 
 
@@ -134,10 +136,7 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
             _text(case_id),
             *(_compiled(by_target[target]) if target in by_target else "" for target in targets),
         )
-    failed = dict.fromkeys(fact.message for fact in facts if fact.message)
-    if failed:
-        table.caption = Text("\n".join(message[:300] for message in failed))
-        table.caption_justify = "left"
+    _set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
     return table
 
 
@@ -279,6 +278,14 @@ def _table(*columns: str, title: str | None = None, right: tuple[str, ...] = ())
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table
+
+
+def _set_caption(table: Table, messages: Sequence[str]) -> None:
+    """What is said below the table, the beginning of each message; nothing for none."""
+    lines = [_text(line).plain for message in messages for line in message[:300].splitlines()]
+    if lines:
+        table.caption = Text("\n".join(lines))
+        table.caption_justify = "left"
 
 
 def _text(value: str) -> Text:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from collector.artefact import Artefact
+from collector.case_profile import CaseProfile, ProfiledActivity
 from collector.case_record import CaseRecord
 from collector.machine import Ceiling, Environment
 from collector.measurement import Block, CacheState, Measurement, Timer
@@ -180,6 +181,20 @@ def make_static_facts(
     else:
         defaults["message"] = f"it ended as {outcome}"
     return StaticFacts(**defaults | fields)
+
+
+def make_activity(name: str = "_rms_norm_kernel", **fields: Any) -> ProfiledActivity:
+    """Three launches of a kernel, a microsecond each."""
+    defaults: dict[str, Any] = {"kind": "kernel", "device": "0", "count": 3, "total_ns": 3_000}
+    return ProfiledActivity(name=name, **defaults | fields)
+
+
+def make_profile(case_id: str = CASE_ID, *rows: ProfiledActivity, **fields: Any) -> CaseProfile:
+    """Three calls that launched what is given, and one kernel each if nothing is."""
+    shown = rows or (make_activity(),)
+    busy_ns = sum(row.total_ns for row in shown)
+    defaults: dict[str, Any] = {"implementation": "triton", "call_count": 3, "span_ns": busy_ns, "busy_ns": busy_ns}
+    return CaseProfile(case_id=case_id, rows=shown, **defaults | fields)
 
 
 def make_record(

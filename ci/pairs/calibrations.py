@@ -77,8 +77,13 @@ def stored_floor(pairs: Sequence[Pair], thresholds: Thresholds | None = None) ->
         harness_version=own[0].harness_version,
         commit_sha=own[0].head.sha,
         measured_at=own[0].measured_at,
+        preset=_common({pair.preset for pair in own}),
         cases=tuple(newest.values()),
     )
+
+
+def _common(presets: set[str | None]) -> str | None:
+    return presets.pop() if len(presets) == 1 else None
 
 
 def _is_calibration(pair: Pair) -> bool:

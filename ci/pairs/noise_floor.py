@@ -101,13 +101,16 @@ class NoiseFloor(BaseModel):
             raise NoiseFloorError(f"noise floor of version {floor.schema_version}; {SCHEMA_VERSION} is understood")
         return floor
 
-    def require_same_sampling(self, preset: str) -> None:
+    def require_same_sampling(self, preset: str | None) -> None:
         """Make sure that what is to be compared is sampled as this was: blocks of other lengths have other noise.
+
+        Args:
+            preset: By which it is sampled; None where that is not known.
 
         Raises:
             NoiseFloorError: it is known to be sampled otherwise.
         """
-        if self.preset not in (None, preset):
+        if None not in (self.preset, preset) and self.preset != preset:
             raise NoiseFloorError(
                 f"the noise floor was sampled with --preset {self.preset}, and this is with --preset {preset}: blocks "
                 f"of other lengths have other noise; calibrate with --preset {preset}, or compare with --preset "

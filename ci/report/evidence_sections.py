@@ -1,4 +1,6 @@
-"""The tables of a pull-request comment with evidence beside the code: the autotuner's choices, counters. Pure."""
+"""The tables of a pull-request comment with evidence beside the code: the autotuner's choices, what was launched,
+counters. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from collector.skipped_kernel import SkipReason
 from db.values import Verdict
 
 _MAX_MOVES_OF_A_KERNEL = 6
+_MAX_LAUNCH_MOVES = 30
 _SKIP_WORDS: dict[str, str] = {
     SkipReason.SAME_SOURCES: "no module that it is made from changed",
     SkipReason.SAME_MACHINE_CODE: "it compiles to the same machine code, and what the host runs for it is the same",
@@ -65,6 +68,25 @@ def limit_section(judgement: PullRequestJudgement) -> Section:
         is_folded=True,
         text="A reading of the records: evidence, and no verdict.",
     )
+
+
+def launch_section(judgement: PullRequestJudgement) -> Section:
+    """What calls launch that they did not, what takes the most of its call first."""
+    return Section(
+        "What cases launch otherwise",
+        ("case", "implementation", "launched", "share of the call"),
+        [
+            (code(move.case_id), code(move.implementation), move.remark.quoted(code), f"{move.share:.1%}")
+            for move in judgement.launch_moves[:_MAX_LAUNCH_MOVES]
+        ],
+        is_folded=True,
+        text=_beyond(len(judgement.launch_moves) - _MAX_LAUNCH_MOVES),
+    )
+
+
+def _beyond(more: int) -> str:
+    said = "By profiles of both sides, taken after all was timed: evidence, and no verdict."
+    return f"{said} {more} more are in the judgement." if more > 0 else said
 
 
 def counter_section(judgement: PullRequestJudgement) -> Section:

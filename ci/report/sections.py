@@ -12,7 +12,13 @@ from ci.pairs.noise_floor import FLOOR_FACTOR
 from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.reason import Reason
 from ci.report.beside_section import beside_section
-from ci.report.evidence_sections import counter_section, flip_section, limit_section, skipped_section
+from ci.report.evidence_sections import (
+    counter_section,
+    flip_section,
+    launch_section,
+    limit_section,
+    skipped_section,
+)
 from ci.report.markdown import Section, code
 from ci.report.static_sections import static_changes, static_evidence
 from ci.side_result import SideResult
@@ -200,6 +206,7 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
             is_folded=True,
         ),
         limit_section(judgement),
+        launch_section(judgement),
         counter_section(judgement),
         _left_out_section(judgement),
         skipped_section(judgement),

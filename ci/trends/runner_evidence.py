@@ -118,7 +118,8 @@ class Calibrations:
                 self._pairs[pair.project, pair.case_id, pair.implementation, pair.runner_class].append(pair)
 
     def floor_around(self, key: SeriesKey, began: datetime, ended: datetime | None) -> FloorStep | None:
-        """The noise floor before a level began and while it stood; None where either was not calibrated.
+        """The noise floor before a level began and while it stood; None where either was not calibrated. What is known
+        to be sampled by another preset than the last one before says nothing beside it.
 
         Args:
             key: Of the series.
@@ -127,11 +128,18 @@ class Calibrations:
         """
         pairs = self._pairs.get((key.project, key.case_id, key.implementation, key.runner_class), [])
         ordered = sorted(pairs, key=lambda pair: pair.measured_at)
-        before = [pair for pair in ordered if pair.measured_at < began][-_CALIBRATIONS:]
+        before = [pair for pair in ordered if pair.measured_at < began]
         after = [pair for pair in ordered if began <= pair.measured_at and (ended is None or pair.measured_at < ended)]
-        if not before or not after:
+        if not before:
             return None
-        return FloorStep(_sizes(before), _sizes(after[:_CALIBRATIONS]))
+        before, after = (_sampled_as(before[-1], pairs) for pairs in (before, after))
+        if not after:
+            return None
+        return FloorStep(_sizes(before[-_CALIBRATIONS:]), _sizes(after[:_CALIBRATIONS]))
+
+
+def _sampled_as(last: Pair, pairs: Iterable[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if None in (pair.preset, last.preset) or pair.preset == last.preset]
 
 
 def _sizes(pairs: Iterable[Pair]) -> NDArray[np.float64]:

@@ -46,7 +46,7 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "spent_ns": dict(spent_ns),
     }
     changed["source_lines"] = tuple(dict.fromkeys(line for record in records for line in record.source_lines))
-    for results in ("cases", "measurements", "accuracies", "static_facts", "counters"):
+    for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
         changed[results] = tuple(chain.from_iterable(getattr(record, results) for record in records))
     return RunRecord.model_validate(records[0].model_copy(update=changed).model_dump())
 

@@ -24,6 +24,7 @@ from uuid import UUID
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
+from collector.case_profile import CaseProfile
 from collector.device_state import DeviceState, Telemetry
 from collector.errors import JournalError
 from collector.keeping.whole_file import reason_of, sync_folder
@@ -33,7 +34,7 @@ from collector.record import RunRecord
 from collector.results import Accuracy, StaticFacts
 
 _CHECKSUM_LENGTH = 16
-_RESULTS = frozenset({"ceilings", "accuracy", "compiled", "timed", "share"})
+_RESULTS = frozenset({"ceilings", "accuracy", "compiled", "timed", "profile", "share"})
 _WAY_ON = "--resume goes on from there, --discard removes it"
 
 
@@ -98,6 +99,7 @@ class Entry(_Line):
     accuracy: Accuracy | None = None
     compiled: CompiledCase | None = None
     timed: TimedStep | None = None
+    profile: CaseProfile | None = None
     share: RunRecord | None = None
     """What another machine measured of a run that is spread over several."""
 

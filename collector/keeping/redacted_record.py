@@ -1,9 +1,12 @@
-"""A record without what must not leave the machine: in messages of failures, which hold paths, and in settings."""
+"""A record without what must not leave the machine: in messages of failures, which hold paths, in settings, and in the
+names of what was profiled.
+"""
 
 from __future__ import annotations
 
 from typing import TypeVar
 
+from collector.case_profile import MOST_NAME, CaseProfile
 from collector.keeping.redaction import Kind, Redaction
 from collector.machine import Environment
 from collector.measurement import Measurement
@@ -29,6 +32,7 @@ def redact_record(record: RunRecord, redaction: Redaction) -> RunRecord:
             "accuracies": tuple(_told(part, redaction) for part in record.accuracies),
             "static_facts": tuple(_told(part, redaction) for part in record.static_facts),
             "counters": tuple(_counted(part, redaction) for part in record.counters),
+            "profiles": tuple(redact_profile(part, redaction) for part in record.profiles),
             "telemetry": telemetry,
         }
     )
@@ -38,6 +42,12 @@ def redact_environment(environment: Environment, redaction: Redaction) -> Enviro
     """The same environment, without settings that name a machine or open one."""
     knobs = {name: _knob(name, value, redaction) for name, value in environment.compile_knobs.items()}
     return environment.model_copy(update={"compile_knobs": knobs})
+
+
+def redact_profile(profile: CaseProfile, redaction: Redaction) -> CaseProfile:
+    """The same profile; a program chooses the names of its kernels and operators."""
+    rows = tuple(row.model_copy(update={"name": redaction.text(row.name)[:MOST_NAME]}) for row in profile.rows)
+    return profile.model_copy(update={"rows": rows})
 
 
 def without_author(record: RunRecord, redaction: Redaction) -> RunRecord:

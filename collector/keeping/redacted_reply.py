@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from collector.checking.check_report import CheckReport
-from collector.keeping.redacted_record import redact_environment
+from collector.keeping.redacted_record import redact_environment, redact_profile
 from collector.keeping.redaction import Redaction
 from collector.protocol import Failure, Reply
 from collector.results import Accuracy, StaticFacts
@@ -26,6 +26,8 @@ def redact_reply(reply: Reply, redaction: Redaction) -> Reply:
         changed["accuracy"] = _told(reply.accuracy, redaction)
     if reply.static_facts is not None:
         changed["static_facts"] = tuple(_told(facts, redaction) for facts in reply.static_facts)
+    if reply.profile is not None:
+        changed["profile"] = redact_profile(reply.profile, redaction)
     if reply.fully_checked is not None:
         report = _told(reply.fully_checked.report, redaction)
         if report.baseline_missing is not None:

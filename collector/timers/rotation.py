@@ -36,8 +36,9 @@ def copy_count(touched_bytes: float, cache_bytes: int) -> int:
     count = max(2, math.ceil(_CACHES_EXCEEDED_BY * cache_bytes / touched_bytes)) if touched_bytes else 2
     if count > _MOST_COPIES:
         raise UnsupportedError(
-            f"a launch touches {touched_bytes:.0f} bytes, so that {count} copies of them exceed the cache of "
-            f"{cache_bytes} bytes; up to {_MOST_COPIES} are made: --cache hot or cold, as the timer has it"
+            f"a launch touches {touched_bytes:.0f} bytes, so that {count} copies of them are twice the "
+            f"last-level cache of {cache_bytes} bytes; up to {_MOST_COPIES} are made: --cache hot or cold, as the "
+            "timer has it"
         )
     return count
 

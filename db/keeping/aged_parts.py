@@ -17,6 +17,8 @@ from db.tables.records import (
     CompilationRow,
     CountersRow,
     MeasurementRow,
+    ProfileActivityRow,
+    ProfileRow,
     RunRow,
     SampleSetRow,
     TensorErrorRow,
@@ -30,6 +32,8 @@ _OF_RUNS: tuple[type[Base], ...] = (
     TensorErrorRow,
     CompilationRow,
     CountersRow,
+    ProfileRow,
+    ProfileActivityRow,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, and_, select, true
+from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
 from collector.record import Side
@@ -46,7 +46,8 @@ def list_pairs(
 
 def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
     """What the newest three calibrations measured on the runner class of a run and by its harness, newest first: as
-    `list_pairs`, in one statement. What the run itself is a side of calibrates it not.
+    `list_pairs`, in one statement. What the run itself is a side of calibrates it not, nor what is known to be sampled
+    by another preset.
 
     Args:
         session: Of the store.
@@ -67,6 +68,7 @@ def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> li
             run.run_id == run_id,
             ProjectRow.name == project,
             head_run.harness_version == run.harness_version,
+            func.coalesce(head_run.preset == run.preset, true()),
             head_run.pair_side == Side.HEAD.value,
             base_run.pair_side == Side.BASE.value,
             _is_same_code(base_run, head_run),
@@ -101,6 +103,7 @@ def _read(
             head_run.pair_id,
             head_run.started_at,
             head_run.harness_version,
+            head_run.preset,
             base_commit,
             head_commit,
             CaseRow.name,
@@ -169,6 +172,7 @@ def _read(
                     head_blocks_ns=head_blocks_ns,
                     timing=timing_of(row.timer, row.cache),
                     harness_version=row.harness_version,
+                    preset=row.preset,
                 )
             )
     return pairs

@@ -14,12 +14,13 @@ from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
 from collector.artefact import Artefact
+from collector.case_profile import CaseProfile, ProfiledActivity
 from collector.machine import Ceiling, Environment
 from collector.measurement import Measurement
 from collector.part import Outcome
 from collector.record import RunRecord
 from collector.results import Accuracy, Counters, StaticFacts, TensorError
-from db.errors import AgedError, StoreError
+from db.errors import AgedError, NotStoredError
 from db.projects import record_name
 from db.reading.documents import document_of
 from db.storing.measurements import bound_of
@@ -35,6 +36,8 @@ from db.tables.records import (
     CountersRow,
     EnvironmentRow,
     MeasurementRow,
+    ProfileActivityRow,
+    ProfileRow,
     ProjectRow,
     RunRow,
     SampleSetRow,
@@ -46,6 +49,7 @@ from db.tables.records import (
 _OK = MeasurementRow.outcome.type.words.index(Outcome.OK)
 _Row = Mapping[str, Any]
 """One row of a query, by column."""
+_OfRun = MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow | ProfileRow | ProfileActivityRow
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
 
     Raises:
         AgedError: its samples are no longer kept.
-        StoreError: no such run.
+        NotStoredError: no such run.
     """
     stored = _read_one(session, run_id, _PARTS | {"measurements": _measurements()})
     found = {row["series_id"]: row for row in stored.rows["measurements"]}
@@ -78,7 +82,7 @@ def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
     """The rest of a record, where its samples have aged out.
 
     Raises:
-        StoreError: no such run.
+        NotStoredError: no such run.
     """
     return _record(_read_one(session, run_id, _PARTS), [])
 
@@ -110,7 +114,7 @@ def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement
 def _read_one(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]) -> _Stored:
     found = _read(session, RunRow.run_id == run_id, queries)
     if not found:
-        raise StoreError(f"run {run_id}: not in this database; ingest its record file first")
+        raise NotStoredError(f"run {run_id}: not in this database; ingest its record file first")
     return found[0]
 
 
@@ -155,6 +159,7 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
         "started_at": run.started_at,
         "finished_at": run.finished_at,
         "harness_version": run.harness_version,
+        "preset": run.preset,
         "environment": {name: getattr(of.environment, name) for name in Environment.model_fields},
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
         "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
@@ -163,6 +168,7 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
         "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
         "counters": [_of_case(Counters, row) for row in rows["counters"]],
+        "profiles": _profiles(rows["profiles"], rows["profile_rows"]),
         "telemetry": run.telemetry,
         "spent_ns": run.spent_ns,
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
@@ -252,13 +258,13 @@ def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
     return fields
 
 
-def _of_run(table: type[MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow]) -> Any:
+def _of_run(table: type[_OfRun]) -> Any:
     """With the day, so that one partition is opened."""
     return table.measured_on == RunRow.measured_on, table.run_number == RunRow.number
 
 
-def _tensors() -> Select[Any]:
-    return select(TensorErrorRow.__table__).where(*_of_run(TensorErrorRow)).order_by(TensorErrorRow.position)
+def _details(table: type[TensorErrorRow | ProfileActivityRow]) -> Select[Any]:
+    return select(table.__table__).where(*_of_run(table)).order_by(table.position)
 
 
 def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[str, Any]]:
@@ -266,6 +272,13 @@ def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[
     for row in tensor_rows:
         tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
     return [_of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]} for row in rows]
+
+
+def _profiles(rows: Sequence[_Row], activity_rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    activities = defaultdict(list)
+    for row in activity_rows:
+        activities[row["case_id"], row["implementation"]].append(_fields(ProfiledActivity, row))
+    return [_of_case(CaseProfile, row) | {"rows": activities[row["case_id"], row["implementation"]]} for row in rows]
 
 
 def _static_facts() -> Select[Any]:
@@ -279,7 +292,7 @@ def _static_facts() -> Select[Any]:
     )
 
 
-def _results(table: type[AccuracyRow | CountersRow]) -> Select[Any]:
+def _results(table: type[AccuracyRow | CountersRow | ProfileRow]) -> Select[Any]:
     return (
         select(table.__table__, CaseRow.name.label("case_name"))
         .join(CaseRow, CaseRow.id == table.case_id)
@@ -292,9 +305,11 @@ _PARTS = {
     "ceilings": _listed(CeilingRow),
     "cases": _cases(),
     "accuracies": _results(AccuracyRow),
-    "tensors": _tensors(),
+    "tensors": _details(TensorErrorRow),
     "static_facts": _static_facts(),
     "counters": _results(CountersRow),
+    "profiles": _results(ProfileRow),
+    "profile_rows": _details(ProfileActivityRow),
     "artefacts": _listed(RunArtefactRow),
 }
 """All of a record but its measurements."""
@@ -305,6 +320,8 @@ _CASE_OF_PART: Mapping[str, Any] = {
     "tensors": TensorErrorRow.case_id,
     "static_facts": StaticFactRow.case_id,
     "counters": CountersRow.case_id,
+    "profiles": ProfileRow.case_id,
+    "profile_rows": ProfileActivityRow.case_id,
 }
 """What a part is narrowed to some cases by."""
 

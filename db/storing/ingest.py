@@ -19,6 +19,7 @@ from db.storing.content import Content, name_run, refuse_nul
 from db.storing.counter_rows import load_counters
 from db.storing.machine_code import fact_ids, load_compilations
 from db.storing.measurements import Measurements
+from db.storing.profile_rows import load_profile_rows, load_profiles
 from db.storing.run_key import new_key
 from db.storing.run_row import load_run, run_values, store_parts
 from db.storing.series_rows import series_ids
@@ -123,6 +124,9 @@ def store_record(
             send(load_compilations(record, key, facts))
         if record.counters:
             send(load_counters(record, key, of_case))
+        if record.profiles:
+            send(load_profiles(record, key, of_case))
+            send(load_profile_rows(record, key, of_case))
         if series:
             send(measurements.sample_sets(key, series, documents, packed.result()))
     store_parts(connection, record)

@@ -16,7 +16,10 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-PARTITIONED = ("measurement", "sample_set", "accuracy", "tensor_error", "compilation", "counters")
+PARTITIONED = (
+    *("measurement", "sample_set", "accuracy", "tensor_error", "compilation"),
+    *("counters", "profile", "profile_row"),
+)
 SCHEMA = "partitions"
 
 FIRST_DAY = date(2007, 1, 1)

@@ -11,6 +11,7 @@ from datetime import date
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
     REAL,
     BigInteger,
@@ -266,3 +267,68 @@ class CountersRow(Base):
     source: Mapped[str]
     values: Mapped[dict[str, Any]]
     findings: Mapped[list[dict[str, Any]]] = mapped_column(JSON())
+
+
+class ProfileRow(Base):
+    """What a profiler saw of some calls of one case; where the time went is in `ProfileActivityRow`."""
+
+    __tablename__ = "profile"
+    __table_args__ = (
+        one_of("source", ("torch_profiler",)),
+        CheckConstraint("call_count > 0", name="call_count_positive"),
+        CheckConstraint("busy_ns BETWEEN 0 AND span_ns", name="busy_within_the_span"),
+        *not_negative("left_out_count", "left_out_ns"),
+        _BY_MONTH,
+    )
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    position: Mapped[int]
+    source: Mapped[str]
+    call_count: Mapped[int] = mapped_column(BigInteger)
+    span_ns: Mapped[int] = mapped_column(BigInteger)
+    busy_ns: Mapped[int] = mapped_column(BigInteger)
+    launch_delay_ns: Mapped[float | None]
+    left_out_count: Mapped[int] = mapped_column(BigInteger)
+    left_out_ns: Mapped[int] = mapped_column(BigInteger)
+
+
+class ProfileActivityRow(Base):
+    """All activities of one kind and name on one device, the longest in all first."""
+
+    __tablename__ = "profile_row"
+    __table_args__ = (
+        one_of("kind", ("kernel", "memcpy", "memset", "operator")),
+        CheckConstraint("count > 0", name="count_positive"),
+        *not_negative(
+            "total_ns",
+            "max_ns",
+            "bytes",
+            "registers",
+            "shared_bytes",
+            "estimated_occupancy",
+            "configuration_count",
+        ),
+        _BY_MONTH,
+    )
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    name: Mapped[str]
+    device: Mapped[str]
+    count: Mapped[int] = mapped_column(BigInteger)
+    total_ns: Mapped[int] = mapped_column(BigInteger)
+    max_ns: Mapped[int | None] = mapped_column(BigInteger)
+    bytes: Mapped[int | None] = mapped_column(BigInteger)
+    grid: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
+    block: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
+    registers: Mapped[int | None] = mapped_column(BigInteger)
+    shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    estimated_occupancy: Mapped[float | None]
+    configuration_count: Mapped[int | None] = mapped_column(BigInteger)

@@ -74,8 +74,8 @@ class EnvironmentRow(Base):
 
 
 class CommitRow(Base):
-    """What git says of a commit. Where records of one commit disagree, the first is kept; only the place on the
-    branch takes the largest count, since a shallow clone counts too few.
+    """What git says of a commit. Where records of one commit disagree, the first is kept; but the place on the branch
+    takes the largest count, and parents the longest list, since a shallow clone counts too few and knows none.
     """
 
     __tablename__ = "commit"
@@ -182,6 +182,7 @@ class RunRow(Base):
     content_hash: Mapped[str]
     schema_version: Mapped[str]
     harness_version: Mapped[str]
+    preset: Mapped[str | None]
     branch: Mapped[str | None]
     is_dirty: Mapped[bool]
     pair_id: Mapped[UUID | None]

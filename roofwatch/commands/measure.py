@@ -9,6 +9,7 @@ import typer
 
 from roofwatch.commands.affected import only_affected
 from roofwatch.options import (
+    EXIT_CANNOT,
     EXIT_WRONG,
     AsJson,
     CacheName,
@@ -16,6 +17,7 @@ from roofwatch.options import (
     CompileTimeout,
     DeviceName,
     Discard,
+    HasProfiles,
     ImplementationPattern,
     IsStatic,
     KernelPattern,
@@ -144,6 +146,7 @@ def run(
     ] = None,
     timer: TimerName = "auto",
     cache: CacheName = None,
+    profile: HasProfiles = False,
     project: ProjectName = None,
     ray: Annotated[
         str | None,
@@ -168,7 +171,8 @@ def run(
     A run that is cut short, however it ends, keeps what it measured beside the record's place, and --resume goes on.
 
     Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
-    not compile. What this machine cannot run has not failed. 130 and 143: stopped by Ctrl-C or SIGTERM.
+    not compile. What this machine cannot run has not failed. 2: nothing could be done, or nothing timed of what ran
+    here. 130 and 143: stopped by Ctrl-C or SIGTERM.
     """
     from collector.errors import GitError
     from roofwatch import tables
@@ -176,8 +180,9 @@ def run(
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.launch_table import launches
     from roofwatch.measuring.memory_table import memory_of_launches
+    from roofwatch.measuring.profile_table import profiles
     from roofwatch.measuring.running import RunRequest, measure
-    from roofwatch.records import RECORD_SUFFIX, failed_results, time_spent
+    from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done, time_spent
     from roofwatch.terminal import print_error, print_json, print_note, print_table
 
     plan = run_plan(
@@ -197,6 +202,7 @@ def run(
         preparation_timeout_s=preparation_timeout,
         check_timeout_s=check_timeout,
         compile_timeout_s=compile_timeout,
+        has_profiles=profile,
     )
     if affected != (base is not None):
         raise GitError("--affected and --base belong together: what differs from that revision is measured")
@@ -215,6 +221,8 @@ def run(
             print_table(launched)
         if (memory := memory_of_launches(record)) is not None:
             print_table(memory)
+        if record.profiles:
+            print_table(profiles(record))
         if record.static_facts:
             print_table(tables.static_facts(record.static_facts))
         print_note("\n".join([*device_summary(record), time_spent(record)]))
@@ -224,3 +232,6 @@ def run(
         print_error(failure)
     if failures:
         raise typer.Exit(EXIT_WRONG)
+    if (why := nothing_done([record for _, record in written])) is not None:
+        print_error(why)
+        raise typer.Exit(EXIT_CANNOT)

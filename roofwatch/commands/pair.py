@@ -18,6 +18,7 @@ from roofwatch.options import (
     CompileTimeout,
     DeviceName,
     Discard,
+    HasProfiles,
     ImplementationPattern,
     IsStatic,
     KernelPattern,
@@ -74,6 +75,7 @@ def ab(
     compile_timeout: CompileTimeout = 300.0,
     blocks: Annotated[int | None, typer.Option(min=1, help=_BLOCKS_HELP, show_default=False)] = None,
     budget: _Budget = _BUDGET_S,
+    profile: HasProfiles = False,
     affected: Annotated[
         bool, typer.Option("--affected", help="Only kernels that the difference from the base can touch.")
     ] = False,
@@ -123,6 +125,7 @@ def ab(
         preparation_timeout_s=preparation_timeout,
         check_timeout_s=check_timeout,
         compile_timeout_s=compile_timeout,
+        has_profiles=profile,
     )
     plan, skipped = only_affected(path, base, head, plan, kernel) if affected else (plan, ())
     asked = PairPlan(

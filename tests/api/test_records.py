@@ -20,7 +20,17 @@ from collector.record import RunRecord
 from db.access.values import Scope
 from db.queries import list_commits, list_pairs, list_projects, list_runs, load_record, read_series
 from tests.api.conftest import MakeToken, headers_of, make_app
-from tests.builders import CASE_ID, PROJECT, make_case, make_commit, make_measurement, make_pair_of_records, make_record
+from tests.builders import (
+    CASE_ID,
+    PROJECT,
+    make_activity,
+    make_case,
+    make_commit,
+    make_measurement,
+    make_pair_of_records,
+    make_profile,
+    make_record,
+)
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "identity": bytes,
@@ -216,6 +226,7 @@ def test_text_that_would_be_code_elsewhere_is_stored_and_given_back_as_text(clie
     record = make_record(
         commit=make_commit(subject=POISON, author=POISON),
         measurements=[make_measurement(case_id, implementation=POISON)],
+        profiles=[make_profile(case_id, make_activity(POISON, device=POISON), implementation=POISON)],
     )
     record = record.model_copy(update={"cases": (make_case(case_id, family=POISON),)})
 
@@ -225,6 +236,8 @@ def test_text_that_would_be_code_elsewhere_is_stored_and_given_back_as_text(clie
         assert load_record(session, record.run_id) == record
     answer = client.get(f"/v1/runs/{record.run_id}")
     assert answer.json()["cases"][0]["implementation"] == POISON
+    served = client.get(f"/v1/runs/{record.run_id}/record").json()
+    assert served["profiles"] == record.model_dump(mode="json")["profiles"]
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")

@@ -108,7 +108,9 @@ def test_what_a_branch_left_is_not_blamed_on_its_new_line_and_is_no_baseline(bra
         runs = list_runs(session, PROJECT)
         assert {run.commit.sha for run in runs if run.is_unreachable} == set(left)
         # of what is offered for comparison the two last are chosen
-        assert [commit.sha for commit in list_commits(session, PROJECT)] == left + shared + new
+        commits = list_commits(session, PROJECT)
+        assert [commit.sha for commit in commits] == left + shared + new
+        assert {commit.sha for commit in commits if commit.is_unreachable} == set(left)
         every = read_series(session, PROJECT, keys=[KEY], include_branches=True)
     assert len(every[0].points) == len(shared + left + new)
     # the samples of the new line's newest run are kept as the baseline, of what was left none
@@ -161,3 +163,23 @@ def test_a_branch_that_was_rewritten_beside_the_default_one_is_followed_by_itsel
         (series,) = read_trend(session, TrendQuestion(PROJECT, (KEY,), branches=("feature",))).series
         assert {run.commit.sha: run.is_unreachable for run in list_runs(session, PROJECT)}[left]
     assert [point.commit.sha for point in series.points] == [kept, kept]
+
+
+def test_parents_that_a_shallow_clone_does_not_know_are_learnt_from_a_whole_one(branch: Branch, tmp_path: Path) -> None:
+    shared, left = branch.measured(10_000.0), branch.commit()
+    shallow = tmp_path / "shallow"
+    run_git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{branch.folder}", str(shallow))
+    of_shallow = read_commit(shallow)
+    assert (of_shallow.sha, of_shallow.parents, of_shallow.first_parent_count) == (left, (), 1)
+    of_whole = read_commit(branch.folder)
+    began = of_whole.committed_at + timedelta(minutes=1)
+    ingest_record(branch.store, make_record(commit=of_shallow, started_at=began, finished_at=began))
+    branch.rewind(shared)
+    new = branch.measured(10_000.0)
+    judge_project(branch.store, PROJECT)
+    assert set(branch.trend()) == {shared, left, new}
+
+    ingest_record(branch.store, make_record(commit=of_whole, started_at=began, finished_at=began))
+    judge_project(branch.store, PROJECT)
+
+    assert branch.trend() == [shared, new]

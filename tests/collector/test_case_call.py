@@ -1,6 +1,6 @@
-"""Launchers through torch.compile, as the collector has them compiled."""
+"""Launchers through torch.compile, as the collector has them compiled, and more calls of one case."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -12,8 +12,8 @@ import torch._inductor.config as inductor_config
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from collector import case_call
-from collector.case_call import compiled
-from roofwatch.spec import Direction, Implementation, Language
+from collector.case_call import another_call, compiled
+from roofwatch.spec import Direction, Implementation, Language, UnsupportedError
 
 
 @pytest.fixture
@@ -60,3 +60,24 @@ def test_what_torch_would_run_uncompiled_fails(shapes: list[tuple[int, ...]], mo
         launch(torch.zeros(5))
 
     assert shapes == [(2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "said"),
+    [
+        (MemoryError(), UnsupportedError, "--cache hot or cold"),
+        (torch.OutOfMemoryError("CUDA out of memory"), UnsupportedError, "--cache hot or cold"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), UnsupportedError, "--cache hot or cold"),
+        (RuntimeError("an illegal memory access"), RuntimeError, "an illegal memory access"),
+    ],
+    ids=["host", "torch", "allocator", "other"],
+)
+def test_where_memory_holds_no_more_copies_the_cache_state_is_at_fault_and_not_the_kernel(
+    raised: Exception, expected: type[Exception], said: str
+) -> None:
+    def make() -> Callable[[], object]:
+        raise raised
+
+    with pytest.raises(expected, match=said):
+        another_call(make)
+    assert another_call(lambda: list)() == []

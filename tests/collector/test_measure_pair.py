@@ -51,12 +51,16 @@ def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(nursery: Nursery
         looks.append(block_counts(base))
         return [{SCALE: 4}, {SCALE: 5}, {}][len(looks) - 1]
 
-    base, head = measure_pair(suite_at(SUITE, 1), suite_at(SUITE, 2), QUICK, nursery=nursery, more=more)
+    plan = replace(QUICK, has_profiles=True)
+    base, head = measure_pair(suite_at(SUITE, 1), suite_at(SUITE, 2), plan, nursery=nursery, more=more)
 
     assert [look[SCALE.case_id] for look in looks] == [2, 4, 5]
     for record in (base, head):
         assert block_counts(record).pop(SCALE.case_id) == 5
         assert {count for case_id, count in block_counts(record).items() if case_id != SCALE.case_id} == {2}
+        timed = {(measured.case_id, measured.implementation) for measured in record.measurements if measured.blocks}
+        assert {(profile.case_id, profile.implementation) for profile in record.profiles} == timed
+        assert all(row.kind == "operator" for profile in record.profiles for row in profile.rows)
 
 
 def test_what_cannot_be_timed_is_not_waited_for(nursery: Nursery) -> None:

@@ -35,7 +35,7 @@ from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
 
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
-PLAN = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK)
+PLAN = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK, has_profiles=True)
 
 Uncut = tuple[RunRecord, list[bytes]]
 """A run that was not cut short, and the lines of its journal."""
@@ -67,8 +67,11 @@ def uncut(nursery: Nursery, good: SuiteAt, tmp_path_factory: pytest.TempPathFact
 
 
 def without_times(record: RunRecord) -> dict[str, Any]:
-    document = record.model_dump(mode="json", exclude={"ceilings", "finished_at", "measurements", "spent_ns"})
-    return document | {"outcomes": [(m.case_id, m.implementation, m.outcome) for m in record.measurements]}
+    timed = {"ceilings", "finished_at", "measurements", "profiles", "spent_ns"}
+    return record.model_dump(mode="json", exclude=timed) | {
+        "outcomes": [(m.case_id, m.implementation, m.outcome) for m in record.measurements],
+        "profiled": [(p.case_id, p.implementation, {row.name for row in p.rows}) for p in record.profiles],
+    }
 
 
 def blocks_of(record: RunRecord) -> dict[tuple[str, str], tuple[Block, ...]]:
@@ -102,6 +105,7 @@ def test_a_run_that_was_killed_at_any_point_measures_what_is_missing_and_nothing
     }
     if line_count is None:
         assert now == blocks_of(record)
+        assert resumed.profiles == record.profiles
 
 
 def _steps(journal: Journal, side: str = ALONE) -> list[Any]:
@@ -124,7 +128,10 @@ def test_a_run_is_not_gone_on_with_on_another_machine(
 
 def test_the_time_of_all_processes_of_a_run_is_counted_together(uncut: Uncut) -> None:
     record, _ = uncut
-    assert list(record.spent_ns) == ["start", "ceilings", "compile", "check", "warm_up", "timing", "overhead"]
+    assert list(record.spent_ns) == [
+        *("start", "ceilings", "compile", "check"),
+        *("warm_up", "timing", "overhead", "profile"),
+    ]
     wall_ns = (record.finished_at - record.started_at) / timedelta(microseconds=1) * 1e3
     assert sum(record.spent_ns.values()) <= wall_ns
 

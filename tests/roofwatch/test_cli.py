@@ -49,7 +49,8 @@ def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
 
 def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_url: str) -> None:
     record_file = tmp_path / "out" / "record.json"
-    ran = roofwatch("run", SUITES / "bench_good.py", "-o", record_file, "--blocks", "1", "--targets", "sm_90,gfx942")
+    few = ("--blocks", "1", "--targets", "sm_90,gfx942")
+    ran = roofwatch("run", SUITES / "bench_good.py", "-o", record_file, *few, "--profile")
     assert ran.status == 0, ran.error
     assert "scale/n=1000/float32/fwd" in ran.output
     record = RunRecord.read(record_file)
@@ -60,6 +61,9 @@ def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_
     assert {str(accuracy.outcome) for accuracy in record.accuracies} == {"ok"}
     assert [fact.target for fact in record.static_facts] == ["sm_90", "gfx942"]
     assert all(m.utilisation is not None for m in record.measurements if m.implementation == "eager")
+    assert record.preset == "survey"
+    assert "aten::mul" in {row.name for profile in record.profiles for row in profile.rows}
+    assert "what the calls launched" in ran.output
 
     stored = roofwatch("ingest", record_file, "--json", ROOFWATCH_DATABASE_URL=store_url).parsed
     [result] = stored["runs"]

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import torch
 from roofwatch import KernelSpec, cases
 
 WORDS = "/home/alice/secret-project/weights.bin of alice@example.com with --token hunter2hunter2"
@@ -38,4 +39,11 @@ def raises_later(x):
     launches += 1
     if launches > 20:
         raise RuntimeError(f"cannot write {WORDS}")
+    return x.clone()
+
+
+@tells.implementation("torch", name="raises_if_profiled")
+def raises_if_profiled(x):
+    if torch.autograd._profiler_enabled():
+        raise RuntimeError(f"cannot trace {WORDS}")
     return x.clone()

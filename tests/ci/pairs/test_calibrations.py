@@ -75,6 +75,15 @@ def test_a_stored_floor_has_of_each_case_and_way_of_timing_what_is_newest() -> N
     assert floor.cases[0] == noise_of_runners([newest])[0].cases[0]
     assert (floor.runner_class, floor.harness_version, floor.commit_sha) == ("runner", "1", newest.head.sha)
     assert stored_floor([too_short]) is None
+    assert floor.preset is None
+
+
+def test_a_stored_floor_says_its_preset_where_all_of_it_was_sampled_so() -> None:
+    gate, quick = make_pair(seed=3, preset="gate"), make_pair(seed=4, preset="quick")
+
+    floors = [stored_floor(pairs) for pairs in ([gate], [gate, gate], [gate, quick])]
+
+    assert [floor and floor.preset for floor in floors] == ["gate", "gate", None]
 
 
 def test_the_noisiest_case_comes_first() -> None:

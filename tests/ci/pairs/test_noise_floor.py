@@ -216,8 +216,21 @@ def test_a_floor_holds_for_what_is_sampled_alike_and_one_of_an_earlier_roofwatch
     for preset in Preset:
         NoiseFloor.parse(json.dumps(earlier)).require_same_sampling(preset)
     gate.require_same_sampling(Preset.GATE)
+    gate.require_same_sampling(None)
     with pytest.raises(NoiseFloorError, match="calibrate with --preset quick, or compare with --preset gate"):
         gate.require_same_sampling(Preset.QUICK)
+
+
+def test_records_of_another_preset_than_the_floor_are_not_judged_by_it() -> None:
+    base, head = slower(1.05)
+    gate = floor_with(0.02).model_copy(update={"preset": "gate"})
+
+    judged = judge_pull_request(base, head.model_copy(update={"preset": "gate"}), noise_floor=gate)
+    unknown = judge_pull_request(base, head, noise_floor=gate)
+
+    assert judged.cases[0].verdict is unknown.cases[0].verdict is Verdict.UNCHANGED
+    with pytest.raises(NoiseFloorError, match=r"with --preset gate, and this is with --preset quick: blocks of other"):
+        judge_pull_request(base, head.model_copy(update={"preset": "quick"}), noise_floor=gate)
 
 
 def test_the_runner_of_the_builders_is_that_of_the_floor() -> None:

@@ -192,6 +192,19 @@ def test_noise_that_stays_is_seldom_taken_for_another(
     assert moved <= 4  # at 1 % more come up in 3 of 1,000 such simulations
 
 
+def test_noise_by_another_preset_is_no_step_of_the_runner() -> None:
+    def sampled(number: int, noise: float, preset: str | None) -> Pair:
+        return replace(calibration(number, noise=noise), preset=preset)
+
+    other = [sampled(5, 0.01, "gate"), sampled(11, 0.05, "survey")]
+    among = [sampled(4, 0.05, "survey"), *other, sampled(12, 0.01, "gate")]
+    unknown = [sampled(5, 0.01, None), sampled(11, 0.05, "survey")]
+
+    assert step_with(pairs=other).suspects == step_with().suspects
+    assert step_with(pairs=among).suspects == step_with(pairs=[among[1], among[3]]).suspects
+    assert first(step_with(pairs=unknown)).cause is Cause.RUNNER
+
+
 # --- the whole suite
 
 

@@ -21,7 +21,15 @@ from collector.revision import SuiteAt
 from collector.run_plan import RunPlan
 from collector.selection import Selected
 from collector.suite_source import SuiteSource
-from tests.builders import make_case, make_ceiling, make_commit, make_environment, make_measurement, make_record
+from tests.builders import (
+    make_case,
+    make_ceiling,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_profile,
+    make_record,
+)
 
 RUN_ID = uuid.UUID(int=7)
 
@@ -87,6 +95,8 @@ def test_records_of_equal_machines_become_one_under_the_highest_ceiling() -> Non
         make_record(
             measurements=[make_measurement(case_of(kernel).case_id)],
             ceilings=(make_ceiling(per_s=per_s),),
+            profiles=(make_profile(case_of(kernel).case_id),),
+            preset="quick",
             spent_ns={"timing": 5},
         )
         for kernel, per_s in (("a", 1e10), ("b", 1.1e10))
@@ -97,6 +107,8 @@ def test_records_of_equal_machines_become_one_under_the_highest_ceiling() -> Non
     assert joined.run_id == RUN_ID
     assert [case.kernel for case in joined.cases] == ["a", "b"]
     assert len(joined.measurements) == 2
+    assert [profile.case_id for profile in joined.profiles] == [case.case_id for case in joined.cases]
+    assert joined.preset == "quick"
     assert [ceiling.per_s for ceiling in joined.ceilings] == [1.1e10]
     assert joined.spent_ns == {"timing": 10}
 

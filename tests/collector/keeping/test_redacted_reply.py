@@ -13,7 +13,7 @@ from collector.keeping.journal_header import ALONE, header_of
 from collector.nursery import Nursery
 from collector.part import Outcome
 from collector.revision import SuiteAt
-from collector.run import collect_run
+from collector.run import Progress, collect_run
 from collector.run_plan import RunPlan
 from collector.sampling import SamplingPlan
 from collector.suite_source import SuiteSource
@@ -22,7 +22,8 @@ from tests.builders import make_commit
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
 
 TELLS = SuiteAt(SuiteSource(Path(__file__).parents[2] / "suites" / "bench_tells.py"), make_commit(), "example")
-PLAN = RunPlan(device="cpu", targets=(), block_count=1, sampling=SamplingPlan(warmup_ms=1, budget_ms=2))
+QUICK = SamplingPlan(warmup_ms=1, budget_ms=2)
+PLAN = RunPlan(device="cpu", targets=(), block_count=1, sampling=QUICK, has_profiles=True)
 TOLD = "<path>/weights.bin of <mail> with --token <secret>"
 
 
@@ -34,8 +35,9 @@ def nursery() -> Iterator[Nursery]:
 
 def test_the_journal_of_a_run_tells_nothing(nursery: Nursery, tmp_path: Path) -> None:
     path = tmp_path / "record.json.journal"
+    said: list[Progress] = []
     with Journal.begin(path, header_of({ALONE: TELLS}, PLAN)) as journal:
-        record = collect_run(TELLS, PLAN, nursery=nursery, journal=journal)
+        record = collect_run(TELLS, PLAN, said.append, nursery=nursery, journal=journal)
         written = path.read_text()
 
     messages = {measured.implementation: measured.message or "" for measured in record.measurements}
@@ -44,6 +46,11 @@ def test_the_journal_of_a_run_tells_nothing(nursery: Nursery, tmp_path: Path) ->
     assert messages["raises_later"].endswith(f"cannot write {TOLD}")
     assert written.count("<path>/weights.bin") == 3
     assert not [secret for secret in ("alice", "secret-project", "hunter2") if secret in written]
+    [noted] = [step.text for step in said if step.is_to_stay]
+    assert noted.startswith("tells/n=8/float32/fwd raises_if_profiled was not profiled: ")
+    assert noted.endswith(f"cannot trace {TOLD}")
+    kept = next(measured for measured in record.measurements if measured.implementation == "raises_if_profiled")
+    assert (kept.outcome, record.profiles) == (Outcome.OK, ()), "its times stay"
 
 
 def test_what_a_check_explains_tells_nothing(nursery: Nursery) -> None:

@@ -9,7 +9,7 @@ import pytest
 from collector.keeping.redacted_record import redact_record, without_author
 from collector.keeping.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
 from collector.part import Outcome
-from tests.builders import make_environment, make_measurement, make_record
+from tests.builders import CASE_ID, make_activity, make_environment, make_measurement, make_profile, make_record
 
 HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))
 
@@ -153,7 +153,8 @@ def test_variables_keep_their_names_and_few_their_values() -> None:
 def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() -> None:
     failed = make_measurement(outcome=Outcome.CRASHED, message='File "/home/alice/k.py", line 3')
     knobs = {"CUBLAS_LOGDEST_DBG": "/home/alice/log", "TRITON_REDIS_HOST": "cache.example.org", "OMP_PLACES": "cores"}
-    record = make_record(measurements=(failed,), environment=make_environment(compile_knobs=knobs))
+    profile = make_profile(CASE_ID, make_activity('ProfilerStep "/home/alice/k.py"'), make_activity("void gemm<128>()"))
+    record = make_record(measurements=(failed,), environment=make_environment(compile_knobs=knobs), profiles=(profile,))
 
     told = redact_record(record, HERE)
 
@@ -163,7 +164,9 @@ def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() 
         "TRITON_REDIS_HOST": "<removed>",
         "OMP_PLACES": "cores",
     }
-    assert told.model_copy(update={"measurements": record.measurements, "environment": record.environment}) == record
+    assert [row.name for row in told.profiles[0].rows] == ['ProfilerStep "<path>/k.py"', "void gemm<128>()"]
+    same = {"measurements": record.measurements, "environment": record.environment, "profiles": record.profiles}
+    assert told.model_copy(update=same) == record
     assert without_author(told, HERE).commit.author == ""
     assert without_author(told, Redaction(kept=EVERYTHING)) == told
 

@@ -1,7 +1,9 @@
 """The choice of a timer, by a worker, and what comes of one that is not there."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from collector.errors import TimerError
 from collector.measurement import CacheState, Timer
 from collector.nursery import Nursery
+from collector.part import Outcome
 from collector.protocol import ChooseTiming
 from collector.revision import SuiteAt
 from collector.run import Progress, collect_run
@@ -53,10 +56,41 @@ def test_a_worker_says_why_it_has_no_such_timer(nursery: Nursery) -> None:
     assert "where the timer is perf_counter" in (choice.error or "")
 
 
-def test_a_run_with_a_timer_that_is_not_there_measures_nothing(nursery: Nursery) -> None:
-    plan = RunPlan(device="cpu", targets=(), timer=Timer.CUPTI)
-    with pytest.raises(TimerError, match="--timer cupti"):
-        collect_run(SuiteAt(GOOD, make_commit(), "good"), plan, nursery=nursery)
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"timer": Timer.CUPTI}, "--timer cupti"),
+        ({"cache": CacheState.ROTATED}, "--cache rotated: no case .*touches 8000 bytes.*: --cache hot or cold"),
+    ],
+    ids=["timer", "cache"],
+)
+def test_a_run_whose_times_cannot_be_taken_as_asked_measures_nothing(
+    nursery: Nursery, asked: dict[str, Any], said: str
+) -> None:
+    done: list[Progress] = []
+    plan = replace(PLAN, kernels=("total", "scale"), **asked)
+    with pytest.raises(TimerError, match=said):
+        collect_run(SuiteAt(GOOD, make_commit(), "good"), plan, done.append, nursery=nursery)
+    assert {now.done for now in done} == {0}
+
+
+def test_a_rotated_cache_is_refused_where_no_case_touches_enough_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice a cache of a MiB takes 4096 copies of 512 bytes, and that many are made."""
+    monkeypatch.setattr("collector.timers.choice.last_level_cache_bytes", lambda _: 2**20)
+    for enough in ([512.0], [8.0, 512.0], [8.0, 0.0], []):
+        chosen = choose_method("cpu", cache=CacheState.ROTATED, touched_bytes=enough)
+        assert chosen.method == TimingMethod(Timer.PERF_COUNTER, CacheState.ROTATED)
+    with pytest.raises(TimerError, match=r"^--cache rotated: no case .* of the largest, a launch touches 511 bytes"):
+        choose_method("cpu", cache=CacheState.ROTATED, touched_bytes=[511.0, 8.0])
+    assert choose_method("cpu", touched_bytes=[8.0]).method.cache is CacheState.HOT
+
+
+def test_a_share_of_a_run_is_timed_as_the_others_are_whatever_its_cases_touch(nursery: Nursery) -> None:
+    """What cannot be timed so is its own case's outcome, with the reason."""
+    plan = replace(PLAN, cases=("total/n=500/float32/fwd",), cache=CacheState.ROTATED)
+    [measurement] = collect_run(SuiteAt(GOOD, make_commit(), "good"), plan, nursery=nursery).measurements
+    assert (measurement.outcome, measurement.cache) == (Outcome.UNSUPPORTED, CacheState.ROTATED)
+    assert "copies of them are twice the last-level cache" in (measurement.message or "")
 
 
 def test_every_measurement_has_the_timer_and_the_cache_of_its_run(nursery: Nursery) -> None:

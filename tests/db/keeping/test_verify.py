@@ -10,6 +10,7 @@ from db.keeping.verify import Verification, verify_store
 from db.quarantine import release_run
 from db.server import migrate
 from db.storing.ingest import ingest_record
+from db.tables.partitions import PARTITIONED
 from tests.builders import (
     make_accuracy,
     make_ceiling,
@@ -134,7 +135,7 @@ def test_rows_without_their_run_are_orphans(store: Engine) -> None:
     damage(store, "DELETE FROM run")
 
     problems = verify_store(store).problems
-    for table in ("measurement", "sample_set", "accuracy", "tensor_error", "compilation", "counters"):
+    for table in PARTITIONED:
         assert any(
             re.fullmatch(rf"table {table}: \d row.s. whose run_number, measured_on point at no row of run", problem)
             for problem in problems

@@ -82,8 +82,9 @@ def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(st
         at(9, project="other/project"),
         (base, dirty.model_copy(update={"commit": dirty.commit.model_copy(update={"is_dirty": True})})),
     ]
-    run = make_record(2)
-    for record in (run, *chain.from_iterable([*old, *others])):
+    gate, survey = at(10, preset="gate"), at(11, preset="survey")
+    run, quick = make_record(2, preset="survey"), make_record(3, preset="quick")
+    for record in (run, quick, *chain.from_iterable([*old, *others])):
         ingest_record(store, record)
 
     def read(run_id: UUID) -> list[str]:
@@ -94,6 +95,12 @@ def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(st
     assert read(run.run_id) == [ids[3], ids[2], ids[1]]
     assert read(old[3][0].run_id) == [ids[2], ids[1], ids[0]], "a pair does not calibrate itself"
     assert read(uuid4()) == []
+    for record in (*gate, *survey):
+        ingest_record(store, record)
+    by_gate, by_survey = (str(head.pairing.pair_id) for _, head in (gate, survey) if head.pairing is not None)
+    assert read(run.run_id) == [by_survey, ids[3], ids[2]], "none of another preset, and those that do not say it"
+    assert read(quick.run_id) == [ids[3], ids[2], ids[1]]
+    assert read(old[3][0].run_id) == [by_survey, by_gate, ids[2]], "a run that does not say it takes all"
 
 
 def test_a_side_that_is_not_there_yet_makes_no_pair(store: Engine) -> None:

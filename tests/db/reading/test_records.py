@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from collector.case_profile import CaseProfile, ProfiledActivity
 from collector.device_state import DeviceState, Telemetry
 from collector.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
 from collector.part import Outcome
@@ -120,6 +121,39 @@ def full_record(**fields: Any) -> RunRecord:
             )
             for index in range(2)
         ],
+        profiles=[
+            CaseProfile(
+                case_id=BACKWARD,
+                implementation="triton",
+                call_count=3,
+                span_ns=9_000,
+                busy_ns=8_000,
+                launch_delay_ns=-1 / 3,
+                rows=(
+                    ProfiledActivity(
+                        kind="kernel",
+                        name="void gemm<float, 128>(Grüße)",
+                        device="0",
+                        count=6,
+                        total_ns=6_000,
+                        max_ns=1_500,
+                        grid=(128, 1, 1),
+                        block=(256, 1, 1),
+                        registers=64,
+                        shared_bytes=0,
+                        estimated_occupancy=1 / 3,
+                        configuration_count=2,
+                    ),
+                    ProfiledActivity(
+                        kind="memcpy", name="Memcpy DtoD", device="0", count=3, total_ns=1_500, bytes=2**40
+                    ),
+                ),
+                left_out_count=7,
+                left_out_ns=500,
+            ),
+            CaseProfile(case_id=BACKWARD, implementation="eager", call_count=1, span_ns=0, busy_ns=0),
+        ],
+        preset="quick",
         telemetry=Telemetry(
             status="ok",
             started_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
@@ -257,7 +291,7 @@ def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
 
     found = {record.run_id: record for record in records}
     assert found[other.run_id].measurements == other.measurements
-    parts = ("cases", "measurements", "accuracies", "static_facts", "counters")
+    parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles")
     narrowed = {name: tuple(one for one in getattr(whole, name) if one.case_id == BACKWARD) for name in parts}
     assert narrowed["measurements"]
     assert len(narrowed["cases"]) < len(whole.cases)

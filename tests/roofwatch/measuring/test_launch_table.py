@@ -5,7 +5,8 @@ from rich.table import Table
 from collector.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.measuring.launch_table import launches
 from roofwatch.measuring.memory_table import memory_of_launches
-from tests.builders import NOON, make_measurement, make_record
+from roofwatch.measuring.profile_table import profiles
+from tests.builders import CASE_ID, NOON, make_activity, make_measurement, make_profile, make_record
 
 
 def on_a_gpu(*, busy_ns: float = 3_000, host_ns: float | None = 9_000, **fields: Any) -> Measurement:
@@ -66,3 +67,18 @@ def test_memory_is_shown_where_it_was_counted() -> None:
 
 def test_a_cpu_has_nothing_to_launch() -> None:
     assert launches(make_record(measurements=[make_measurement()])) is None
+
+
+def test_of_what_was_profiled_the_longest_rows_are_told_and_the_others_together() -> None:
+    rows = [
+        make_activity(f"k{at} [red]", count=6, total_ns=total) for at, total in enumerate((5_000, 3_000, 1_000, 500))
+    ]
+    profile = make_profile(CASE_ID, *rows, busy_ns=10_000, span_ns=12_000, left_out_count=2, left_out_ns=500)
+
+    table = profiles(make_record(profiles=[profile]))
+
+    shown = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
+    assert shown["name"] == ["k0 [red]", "k1 [red]", "k2 [red]", "and 3 more"]
+    assert shown["of a call"] == ["2", "2", "2", ""]
+    assert shown["in all"] == ["5 µs", "3 µs", "1 µs", "1 µs"]
+    assert shown["share of busy"] == ["50.0%", "30.0%", "10.0%", "10.0%"]

@@ -31,6 +31,7 @@ def test_a_runner_is_calibrated_and_its_floor_holds_in_the_next_comparison(tmp_p
     assert base.pairing is not None
     assert head.pairing is not None
     assert base.pairing.pair_id == head.pairing.pair_id
+    assert (base.preset, head.preset) == ("survey", "survey")
 
     files = sorted(tmp_path.glob("*.json.gz"))
     compared = roofwatch("compare", *files, "--noise-floor", floor, "--json")

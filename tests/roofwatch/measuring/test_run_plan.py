@@ -5,7 +5,7 @@ from typer.main import get_command
 
 from collector.measurement import CacheState, Timer
 from collector.run_plan import RunPlan
-from collector.sampling import EFFORTS, Preset
+from collector.sampling import EFFORTS, Preset, SamplingPlan
 from roofwatch.arguments import run_plan
 from roofwatch.cli import app
 
@@ -49,6 +49,11 @@ def test_a_preset_says_how_long_and_how_often_unless_blocks_are_given(preset: Pr
 
     assert (plan(preset=preset).sampling, plan(preset=preset).block_count) == (effort.sampling, effort.block_count)
     assert plan(preset=preset, blocks=7).block_count == 7
+    assert plan(preset=preset, blocks=7).preset is preset
+
+
+def test_a_plan_that_samples_as_no_preset_does_names_none() -> None:
+    assert RunPlan(sampling=SamplingPlan(warmup_ms=1)).preset is None
 
 
 def test_presets_cost_more_and_more_and_ask_for_no_less() -> None:

@@ -1,0 +1,70 @@
+"""What a run says of itself in the end: why something was not timed, and its exit status."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from collector.part import Outcome
+from collector.record import RunRecord
+from roofwatch.cli import app
+from roofwatch.records import nothing_done
+from tests.builders import make_accuracy, make_case, make_measurement, make_record, make_static_facts
+from tests.roofwatch.command import SUITES
+
+NO_GPU, TOO_SMALL = "torch sees no GPU here", "a launch touches 8 bytes"
+CASES = [f"rms_norm/n_rows=64,n_cols={width}/float32/fwd" for width in (1, 2, 3)]
+
+
+def refused(case_id: str = CASES[0], message: str = TOO_SMALL, implementation: str = "eager") -> RunRecord:
+    measurement = make_measurement(
+        case_id=case_id, implementation=implementation, outcome=Outcome.UNSUPPORTED, message=message
+    )
+    return record_of(measurements=(measurement,))
+
+
+def record_of(**fields: Any) -> RunRecord:
+    nothing: dict[str, Any] = {"accuracies": (), "static_facts": (), "measurements": ()}
+    return make_record(cases=tuple(map(make_case, CASES)), **nothing | fields)
+
+
+def checked(executor: str, outcome: Outcome = Outcome.OK) -> RunRecord:
+    accuracy = make_accuracy(case_id=CASES[0], implementation="eager", executor=executor, outcome=outcome)
+    return refused().model_copy(update={"accuracies": (accuracy,)})
+
+
+def test_where_nothing_was_timed_of_what_ran_here_the_reason_is_told() -> None:
+    assert nothing_done([checked("device")]) == f"nothing could be timed: {TOO_SMALL}"
+    other = refused(CASES[1], NO_GPU).measurements
+    mixed = checked("device").model_copy(update={"measurements": (*other, *refused().measurements)})
+    assert nothing_done([mixed]) == f"nothing could be timed: {TOO_SMALL}", "the other never ran"
+    assert nothing_done([refused(message=NO_GPU)]) == f"nothing could be checked, compiled or timed: {NO_GPU}"
+    assert nothing_done([refused(), refused()]) is not None
+
+
+def test_a_run_that_did_anything_is_none_of_those() -> None:
+    timed = record_of(measurements=(make_measurement(case_id=CASES[0]),))
+    assert nothing_done([timed]) is None
+    assert nothing_done([refused(), timed]) is None, "another kind of machine did"
+    assert nothing_done([checked("interpreter")]) is None, "Triton code without a GPU is never timed"
+    compiled = make_static_facts(case_id=CASES[0], implementation="eager")
+    assert nothing_done([refused().model_copy(update={"static_facts": (compiled,)})]) is None
+    assert nothing_done([record_of()]) is None, "a change that touches no kernel leaves nothing to measure"
+
+
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])
+def test_the_reasons_stand_below_the_table_each_with_its_count_and_the_run_exits_with_2(
+    as_json: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [refused(CASES[0]), refused(CASES[1]), refused(CASES[2], NO_GPU)]
+    record = record_of(measurements=tuple(one for part in parts for one in part.measurements))
+    monkeypatch.setattr("roofwatch.measuring.running.measure", lambda _: [(Path("record.json"), record)])
+
+    done = CliRunner().invoke(app, ["run", str(SUITES / "bench_good.py"), *as_json])
+
+    assert done.exit_code == 2
+    assert f"nothing could be checked, compiled or timed: {TOO_SMALL}" in done.stderr
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    if not as_json:
+        assert lines.index(f"2 unsupported: {TOO_SMALL}") + 1 == lines.index(f"1 unsupported: {NO_GPU}")
