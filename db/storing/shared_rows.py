@@ -12,18 +12,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, case, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from collector.machine import Environment
 from collector.record import Commit
 from db.tables.records import CommitRow, EnvironmentRow, ProjectRow
 
+_FIND_COMMIT = select(CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents))
 _NEW_COMMIT = upsert(CommitRow)
+_KNOWS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)
 _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
     index_elements=[CommitRow.project_id, CommitRow.sha],
-    set_={"first_parent_count": func.greatest(CommitRow.first_parent_count, _NEW_COMMIT.excluded.first_parent_count)},
-    where=CommitRow.first_parent_count < _NEW_COMMIT.excluded.first_parent_count,
+    set_={
+        "first_parent_count": func.greatest(CommitRow.first_parent_count, _NEW_COMMIT.excluded.first_parent_count),
+        "parents": case((_KNOWS_MORE_PARENTS, _NEW_COMMIT.excluded.parents), else_=CommitRow.parents),
+    },
+    where=(CommitRow.first_parent_count < _NEW_COMMIT.excluded.first_parent_count) | _KNOWS_MORE_PARENTS,
 ).returning(CommitRow.id)
 
 
@@ -48,6 +53,13 @@ def environment_id(connection: Connection, environment: Environment) -> int:
 
 
 def commit_id(connection: Connection, project: int, commit: Commit) -> int:
+    """Of a commit, of which the row takes what this record knows better: a shallow clone counts too few commits below
+    its own and knows no parents of the last one that it has.
+    """
+    find = _FIND_COMMIT.where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
+    for found_id, count, parent_count in connection.execute(find):
+        if count >= commit.first_parent_count and parent_count >= len(commit.parents):
+            return int(found_id)
     row = {
         "project_id": project,
         "sha": commit.sha,
@@ -58,10 +70,8 @@ def commit_id(connection: Connection, project: int, commit: Commit) -> int:
         "subject": commit.subject,
     }
     stored = connection.execute(_STORE_COMMIT, row).scalar_one_or_none()
-    if stored is not None:
-        return stored
-    found = select(CommitRow.id).where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
-    return connection.execute(found).scalar_one()
+    # nothing comes back where another record has told as much by now
+    return connection.execute(find).scalar_one() if stored is None else stored
 
 
 def fingerprint(values: dict[str, Any]) -> str:

@@ -20,7 +20,15 @@ from db.queries import load_record
 from db.server import migrate
 from db.storing.ingest import ingest_record
 from db.tables.every import Base
-from tests.builders import make_accuracy, make_measurement, make_record, make_regression, make_static_facts
+from tests.builders import (
+    make_accuracy,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_static_facts,
+    sha_of,
+)
 from tests.db.reading.test_records import full_record
 
 
@@ -185,6 +193,23 @@ def test_memory_of_a_launch_is_known_of_what_is_stored_after_the_upgrade(store: 
         assert connection.scalars(text("SELECT has_memory FROM series")).all() == [True]
     with Session(store) as session:
         assert load_record(session, old.run_id) == old
+
+
+def test_parents_that_a_later_record_knew_are_the_commit_s_after_the_upgrade(store: Engine) -> None:
+    merge = (sha_of(4), sha_of(4, branch="feature"))
+    for number, parents in ((5, ()), (5, merge[:1]), (5, merge), (6, ()), (7, (sha_of(6),))):
+        ingest_record(store, make_record(number, commit=make_commit(number, parents=parents)))
+    with store.begin() as connection:
+        command.downgrade(migrate.configuration(connection), "0014")
+        # as it was stored then: what came first was kept
+        connection.execute(text("UPDATE commit SET parents = '{}' WHERE first_parent_count = 6"))
+        connection.execute(text("UPDATE run SET as_sent = NULL WHERE commit_id IN (SELECT max(commit_id) FROM run)"))
+
+    migrate.upgrade(store)
+
+    with store.connect() as connection:
+        known = connection.scalars(text("SELECT parents FROM commit ORDER BY first_parent_count")).all()
+    assert known == [list(merge), [], [sha_of(6)]]
 
 
 def summaries(store: Engine) -> list[tuple[object, ...]]:
