@@ -18,8 +18,9 @@ from starlette.exceptions import HTTPException
 
 from collector.errors import RecordError
 from db.access.idempotency import ReusedKeyError
-from db.errors import AgedError, ConflictError, IngestError, StoreError
+from db.errors import AgedError, ConflictError, IngestError, NotStoredError, StoreError
 from db.judged.triage import StaleTriageError
+from db.quarantine import NotQuarantinedError
 from db.server.room import is_full
 
 MEDIA_TYPE = "application/problem+json"
@@ -139,17 +140,22 @@ def install(app: FastAPI) -> None:
     def _(request: Request, error: Exception) -> Response:
         return _respond(request, ProblemError(410, "gone", str(error)))
 
+    @app.exception_handler(NotStoredError)
+    def _(request: Request, error: Exception) -> Response:
+        return _respond(request, ProblemError(404, "not-found", str(error)))
+
     @app.exception_handler(RecordError)
     @app.exception_handler(IngestError)
     @app.exception_handler(ConflictError)
     @app.exception_handler(StaleTriageError)
+    @app.exception_handler(NotQuarantinedError)
     @app.exception_handler(ReusedKeyError)
     def _(request: Request, error: Exception) -> Response:
         if isinstance(error, ReusedKeyError):
             return _respond(request, ProblemError(422, "other-request", str(error)))
         if isinstance(error, ConflictError):
             return _respond(request, ProblemError(409, "other-content", str(error)))
-        if isinstance(error, StaleTriageError):
+        if isinstance(error, StaleTriageError | NotQuarantinedError):
             return _respond(request, ProblemError(409, "conflict", str(error)))
         return _respond(request, ProblemError(422, "invalid", str(error)))
 

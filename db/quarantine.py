@@ -8,7 +8,7 @@ from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
 from db.access.audit import add_entry
-from db.access.idempotency import OnceOnly, is_first, was_done
+from db.access.idempotency import OnceOnly, is_first
 from db.artefacts import link_contents, list_artefacts
 from db.errors import StoreError
 from db.keeping.as_sent import load_as_sent
@@ -18,10 +18,14 @@ from db.storing.ingest import lock_run, store_record
 from db.tables.records import CommitRow, ProjectRow, RunRow
 
 
+class NotQuarantinedError(StoreError):
+    """The run counts already."""
+
+
 def release_run(
     engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str, once: OnceOnly | None = None
-) -> bool:
-    """Make a run one of its project; False where it is already, unless this very request did so.
+) -> None:
+    """Make a run one of its project.
 
     Args:
         engine: Of the store.
@@ -29,15 +33,19 @@ def release_run(
         actor: Who was let in.
         person: Who vouches for the record.
         reason: Why.
-        once: The request that asks for it, which may be sent again.
+        once: The request that asks for it, which may be sent again: what became of the run since stays, so what comes
+            into quarantine under its id later is not let out by who vouched for another record.
 
     Raises:
+        NotQuarantinedError: the run counts already.
         ReusedKeyError: another request was done under the name of this one.
         IngestError: the project knows a case of it by another meaning.
         AgedError: its samples are no longer kept.
         StoreError: no such run.
     """
     with engine.begin() as connection, Session(connection) as session:
+        if once is not None and not is_first(session, once):
+            return
         lock_run(connection, run_id)
         run = session.get(RunRow, run_id, with_for_update=True)
         if run is None:
@@ -48,9 +56,7 @@ def release_run(
             .where(CommitRow.id == run.commit_id)
         ).one()
         if not is_quarantine(name):
-            return once is not None and was_done(session, once)
-        if once is not None:
-            is_first(session, once)
+            raise NotQuarantinedError(f"run {run_id} is not in quarantine; it counts already")
         record = load_as_sent(session, run_id)
         content = Content(record, run.content_hash)
         telemetry_pruned_at = run.telemetry_pruned_at
@@ -73,4 +79,3 @@ def release_run(
             reason=reason,
         )
         session.flush()
-    return True

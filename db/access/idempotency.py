@@ -48,21 +48,10 @@ def is_first(session: Session, request: OnceOnly) -> bool:
     if session.scalar(new) is not None:
         session.execute(delete(row).where(row.done_at < func.now() - KEPT_FOR))
         return True
-    was_done(session, request)
-    return False
-
-
-def was_done(session: Session, request: OnceOnly) -> bool:
-    """Whether a request was done before.
-
-    Raises:
-        ReusedKeyError: what was done under the key is something else.
-    """
-    row = IdempotencyKeyRow
     of_key = select(row.request_sha256).where(row.actor == request.actor, row.key == request.key)
     done = session.scalar(of_key)
     if done is not None and not hmac.compare_digest(done, request.request_sha256):
         raise ReusedKeyError(
             "this Idempotency-Key was sent with another request before; a new request needs a key of its own"
         )
-    return done is not None
+    return False

@@ -107,6 +107,22 @@ def test_a_release_that_is_sent_again_is_no_conflict(client: TestClient, store: 
     assert actions(client) == [("run.release", "quarantined", "counted")]
 
 
+def test_a_release_that_is_sent_again_lets_out_nothing_that_came_since(client: TestClient, store: Engine) -> None:
+    record = make_record()
+    ingest_record(store, record, is_quarantined=True)
+    path = f"/v1/runs/{record.run_id}/release"
+    assert client.post(path, json=SAID, headers=KEY).json()["is_quarantined"] is False
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM run"))
+    ingest_record(store, make_record(run_id=record.run_id, harness_version="another"), is_quarantined=True)
+
+    again = client.post(path, json=SAID, headers=KEY)
+
+    assert (again.status_code, again.json()["is_quarantined"]) == (200, True)
+    assert actions(client) == [("run.release", "quarantined", "counted")]
+    assert client.post(path, json=SAID).json()["is_quarantined"] is False
+
+
 def test_records_and_files_are_known_by_what_they_are(client: TestClient, store: Engine) -> None:
     record = make_record(artefacts=[make_artefact()])
     sent = [client.post("/v1/records", content=record.to_json()) for _ in range(2)]
@@ -119,6 +135,7 @@ def test_records_and_files_are_known_by_what_they_are(client: TestClient, store:
 def test_the_page_says_of_every_route_that_changes_something_what_it_is_known_by(client: TestClient) -> None:
     paths = client.get("/v1/openapi.json").json()["paths"]
     changing = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods if method != "get"}
+    changing.remove("POST /v1/questions/{question}")  # what is asked is too long for an address; the session only reads
 
     said = {row[0]: row[1] for row in table_under(ROOT / "docs" / "api.md", "Sent again")}
 
