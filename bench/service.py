@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 
 from db.access.values import Scope
 from db.server import embedded, migrate
+from db.server.session import make_engine
 from roofwatch.store.access import create_project_token
 
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli import main; main()")
@@ -39,7 +40,7 @@ class Service:
         self.folder = folder
         self._api: subprocess.Popen[bytes] | None = None
         self._server = embedded.start(folder / "store")
-        self.engine: Engine = create_engine(self._server.url, pool_pre_ping=True)
+        self.engine: Engine = make_engine(self._server.url, pool_pre_ping=True)
         migrate.upgrade(self.engine)
         self.token = self.make_token("everything")
         self.port = _free_port()

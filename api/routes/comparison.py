@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
@@ -34,7 +35,27 @@ Side = Annotated[
         description="A commit's sha or its beginning, or the id of a run, which may be one in quarantine.",
     ),
 ]
-RunnerClass = Annotated[Word | None, Query(description="Only of runs on this one.")]
+
+
+@dataclass(frozen=True)
+class TwoSides:
+    """What is compared, as both routes are asked."""
+
+    project: Project
+    base: Side
+    head: Side
+    runner_class: Annotated[Word | None, Query(description="Only of runs on this one.")] = None
+
+    def find(self, session: Session) -> tuple[UUID, UUID]:
+        """Ids of the two runs.
+
+        Raises:
+            ProblemError: there is none for one of them.
+        """
+        try:
+            return find_sides(session, self.project, self.base, self.head, runner_class=self.runner_class)
+        except NoSideError as error:
+            raise ProblemError(404, "not-found", f"{error}; GET /v1/runs lists those of a project") from None
 
 
 @router.get(
@@ -55,11 +76,8 @@ RunnerClass = Annotated[Word | None, Query(description="Only of runs on this one
 def get_comparison(
     request: Request,
     reader: Reader,
-    project: Project,
-    base: Side,
-    head: Side,
+    sides: Annotated[TwoSides, Depends()],
     *,
-    runner_class: RunnerClass = None,
     noise_floor: Annotated[
         bool, Query(description="A change must exceed three times what the newest stored calibrations show as noise.")
     ] = True,
@@ -68,13 +86,15 @@ def get_comparison(
     """Judge head against base from their stored records: those of the newest pair that measured just these two, else
     the run that speaks for each.
     """
-    reader.check_project(project)
+    reader.check_project(sides.project)
     with state_of(request).reading() as session:
-        base_id, head_id = _sides(session, project, base, head, runner_class)
+        base_id, head_id = sides.find(session)
         judgement = judge_pull_request(
             load_record(session, base_id),
             load_record(session, head_id),
-            noise_floor=stored_floor(list_newest_calibrations(session, project, head_id)) if noise_floor else None,
+            noise_floor=stored_floor(list_newest_calibrations(session, sides.project, head_id))
+            if noise_floor
+            else None,
         )
     if format == "markdown":
         return respond(request, to_markdown(judgement).encode(), media_type="text/markdown")
@@ -96,27 +116,17 @@ def get_comparison(
 def get_compared_runs(
     request: Request,
     reader: Reader,
-    project: Project,
-    base: Side,
-    head: Side,
+    sides: Annotated[TwoSides, Depends()],
     *,
-    runner_class: RunnerClass = None,
     noise_floor: Annotated[bool, Query(description="With the noise floor that it would take into account.")] = False,
 ) -> Response:
     """The two runs that `/v1/comparison` would judge, for who judges their records by itself."""
-    reader.check_project(project)
+    reader.check_project(sides.project)
     with state_of(request).reading() as session:
-        base_id, head_id = _sides(session, project, base, head, runner_class)
-        calibrations = list_newest_calibrations(session, project, head_id) if noise_floor else []
+        base_id, head_id = sides.find(session)
+        calibrations = list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
     compared = ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=stored_floor(calibrations))
     return respond(request, compared.model_dump_json().encode())
-
-
-def _sides(session: Session, project: str, base: str, head: str, runner_class: str | None) -> tuple[UUID, UUID]:
-    try:
-        return find_sides(session, project, base, head, runner_class=runner_class)
-    except NoSideError as error:
-        raise ProblemError(404, "not-found", f"{error}; GET /v1/runs lists those of a project") from None
 
 
 def _plain(value: Any) -> Any:
