@@ -25,7 +25,7 @@ from api.limits import Limits
 from api.oidc import GITHUB, Workflows
 from api.rate import RateLimiter
 from api.room import Room
-from api.routes import artefacts, audit, comparison, health, projects, records, regressions, runs, series
+from api.routes import artefacts, audit, comparison, health, projects, questions, records, regressions, runs, series
 from api.state import State
 from api.watch import Metrics, Watch
 from db.access.allowance import Bucket, Taken, take
@@ -132,7 +132,7 @@ def create_app(
         wake_judge=(lambda: None) if judge is None else judge.wake,
     )
     problems.install(app)
-    for routes in (records, runs, artefacts, series, comparison, regressions, projects, audit, health):
+    for routes in (records, runs, artefacts, series, comparison, regressions, projects, questions, audit, health):
         app.include_router(routes.router)
     unfold_examples(app)
     app.add_middleware(Watch, metrics=metrics)

@@ -70,6 +70,14 @@ ARTEFACT_BODY: dict[str, Any] = {
     }
 }
 
+QUESTION_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "What the question takes, by name.",
+        "content": {"application/json": {"schema": {"type": "object"}, "example": examples.ASKED}},
+    }
+}
+
 RECORD_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,

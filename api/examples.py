@@ -174,6 +174,9 @@ REGRESSIONS = _page(_TRIAGED)
 DECIDED = _document(_DECIDED)
 PROJECTS = _page(_PROJECT)
 ENTRIES = _page(_ENTRY)
+ASKED = {"project": _PROJECT, "runner_classes": []}
+ANSWER = [_document(_BASE), _document(_HEAD)]
+"""Of the question `list_commits`."""
 HEALTH = {"status": "ok"}
 ARTEFACTS = {
     "items": [{"name": "trace-rank0.json.gz", "kind": "trace", "sha256": SHA256, "size_bytes": 4, "is_stored": True}],

@@ -17,6 +17,8 @@ class Limits:
     """Of a record once it is unpacked."""
     decision_bytes: int = 2**15
     """Of what a person decides, and why."""
+    question_bytes: int = 4 * _MIB
+    """Of a question, which may name every case that is within a reader's filters."""
     upload_bytes: int = 512 * _MIB
     """Of all requests that are being read at once, in this process."""
     depth: int = 32

@@ -43,10 +43,15 @@ def sent(model: type[M]) -> Callable[[Request], Awaitable[M]]:
         try:
             return model.model_validate_json(body)
         except ValidationError as error:
-            found = [{"loc": ("body", *one["loc"]), "msg": one["msg"]} for one in error.errors()]
-            raise RequestValidationError(found) from None
+            raise invalid_body(error) from None
 
     return read
+
+
+def invalid_body(error: ValidationError) -> RequestValidationError:
+    """What is answered to a body that is not as it has to be."""
+    found = [{"loc": ("body", *one["loc"]), "msg": one["msg"]} for one in error.errors(include_input=False)]
+    return RequestValidationError(found)
 
 
 def once_only(request: Request, principal: Principal, key: str | None, body: BaseModel) -> OnceOnly | None:

@@ -6,17 +6,22 @@ An embedded database is filled with made-up measurements (`made_up_store.py`), s
 regressions (`made_up_evidence.py`), and the dashboard serves it. Two waits are told of each page: until the main
 figure is drawn, which the view names (`MAIN_FIGURE` in `dashboard/frame.py`), and until the server has finished and
 every figure is. *Cold* is a project that nobody has asked about before, *warm* the same address again, *moved to* the
-same view once more, from another one by a link: from the click on. At the end so many sessions are open at once, and
-the server's memory is told. With `--folder` the database stays there for the next time.
+same view once more, from another one by a link: from the click on. Beside them stands a page of Streamlit with one
+line and nothing else, served alike and opened afresh as often as a view (`streamlit_alone.py`). At the end so many
+sessions are open at once, and the server's memory is told. With `--folder` the database stays there for the next time.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -33,6 +38,7 @@ from sqlalchemy import Engine, text
 
 from bench.made_up_evidence import fill_evidence
 from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
+from bench.streamlit_alone import VIEW
 from dashboard.frame import MAIN_FIGURE
 from dashboard.navigation import VIEWS
 from dashboard.view_links import view_link_html
@@ -47,7 +53,7 @@ _IS_DRAWN = """({mainKey, title}) => {
     const isSeen = each => each && !globalThis.left?.has(each) && each.getBoundingClientRect().height > 0;
     if (one("h1")?.innerText !== title) return false;
     const main = one(`[class*=st-key-${mainKey}]`);
-    const drawn = main ? main.querySelectorAll(".main-svg .trace, [data-testid=stDataFrame] canvas, table") : [];
+    const drawn = main ? main.querySelectorAll(".main-svg .trace, table") : [];
     if ([...drawn].some(isSeen)) globalThis.mainDrawnMs ??= performance.now();
     const figures = [...document.querySelectorAll("[data-testid=stPlotlyChart]")];
     return one("[data-testid=stApp][data-test-script-state=notRunning] h1") && !one("[data-testid=stSkeleton]")
@@ -72,6 +78,12 @@ _SERVER = (
     "sys.exit(serve(port=None, database_url=sys.argv[1], data_dir=None,"
     " on_ready=lambda address: print(address, flush=True)))"
 )
+_ALONE = (
+    "import sys; from pathlib import Path; from dashboard.server_process import run\n"
+    "run('127.0.0.1', int(sys.argv[1]), Path(sys.argv[2]))"
+)
+_ALONE_SCRIPT = Path(__file__).with_name("streamlit_alone.py")
+_POLL_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -110,18 +122,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, open_store(folder=arguments.folder or Path(temporary)) as engine:
         _fill(engine, arguments.millions)
         url = engine.url.render_as_string(hide_password=False)
-        with _served(url) as (address, server), sync_playwright() as playwright:
+        with sync_playwright() as playwright, _served(url) as (address, server):
             idle_bytes = _memory_of(server)
             browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+            alone = _wait_for_streamlit_alone(browser, arguments.millions)
             waits = [_waits(browser, address, view, arguments.millions) for view in _ADDRESSES]
             waits.append(_waits(browser, address, "trends of 50,000 runs", 1))
             memory_bytes = _memory_of_sessions(browser, address, server, arguments.sessions)
     if arguments.json:
         memory = {"idle_bytes": idle_bytes, "memory_bytes": memory_bytes}
-        found = {"waits": [asdict(one) for one in waits], "sessions": arguments.sessions, **memory}
+        beside = {"streamlit_alone": asdict(alone), "sessions": arguments.sessions, **memory}
+        found = {"waits": [asdict(one) for one in waits], **beside}
         print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
     else:
-        _show(waits, arguments.sessions, memory_bytes, idle_bytes)
+        _show(waits, alone, arguments.sessions, memory_bytes, idle_bytes)
 
 
 def _chromium() -> str:
@@ -189,6 +203,16 @@ def _waits(browser: Browser, address: str, view: str, pair_count: int) -> Waits:
     return Waits(view, pair_count, *(_percentiles(waits_s) for waits_s in (*by_figure, *by_page)))
 
 
+def _wait_for_streamlit_alone(browser: Browser, count: int) -> Percentiles:
+    """For its one figure, as warm as a view that is opened again."""
+    with _served_alone() as address, browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        page = context.new_page()
+        page.set_default_timeout(_WAIT_MS)
+        # as often before as a view is opened cold
+        waits = [_open(page, f"{address}/{VIEW}") for _ in range(2 * count)][count:]
+    return _percentiles([one.main_s for one in waits])
+
+
 def _percentiles(waits_s: Sequence[float]) -> Percentiles:
     return Percentiles(*(float(np.percentile(waits_s, at)) for at in (50, 95)))
 
@@ -240,7 +264,32 @@ def _served(url: str) -> Iterator[tuple[str, psutil.Process]]:
             process.terminate()
 
 
-def _show(waits: list[Waits], session_count: int, memory_bytes: int, idle_bytes: int) -> None:
+@contextmanager
+def _served_alone() -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with subprocess.Popen([sys.executable, "-c", _ALONE, str(port), str(_ALONE_SCRIPT)]) as process:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            while not _is_healthy(address):
+                if process.poll() is not None:
+                    raise SystemExit(f"the page of Streamlit alone ended with status {process.returncode}")
+                time.sleep(_POLL_S)
+            yield address
+        finally:
+            process.terminate()
+
+
+def _is_healthy(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/_stcore/health", timeout=5):  # noqa: S310 (our own http address)
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _show(waits: list[Waits], alone: Percentiles, session_count: int, memory_bytes: int, idle_bytes: int) -> None:
     kinds = [f"{what} {how}" for what in ("main", "all") for how in ("cold", "warm", "moved to")]
     table = Table("view", "addresses", *(f"{kind} {at}" for kind in kinds for at in ("p50", "p95")), "target")
     for one in waits:
@@ -251,6 +300,7 @@ def _show(waits: list[Waits], session_count: int, memory_bytes: int, idle_bytes:
     # in a file or a pipe there is no width to keep to
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table)
+    console.print(f"Streamlit alone with one line, warm: p50 {alone.p50_s:.2f} s, p95 {alone.p95_s:.2f} s")
     console.print(f"targets of the main figure at p95: cold {_TARGET_COLD_S} s, warm {_TARGET_WARM_S} s")
     held = f"{memory_bytes / 2**20:.0f} MiB, and {idle_bytes / 2**20:.0f} MiB before anybody came"
     console.print(f"{session_count} sessions open: the server holds {held}")

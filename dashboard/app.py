@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from dashboard.errors import UnreadServerError
 from dashboard.logo import ICON, WORDMARK
 from dashboard.navigation import VIEWS
 from dashboard.wording import code_span
@@ -62,6 +63,12 @@ def show() -> None:
         page.run()
     except AgedError as error:
         st.info(code_span(str(error)), icon=":material/inventory_2:")
+    except UnreadServerError as error:
+        st.error(f"The server cannot be read: {code_span(str(error))}", icon=":material/cloud_off:")
+        st.markdown(
+            "Start it with `roofwatch api`, or start this dashboard with another `--url`. The token, of the scope "
+            "`read`, is what `ROOFWATCH_TOKEN` held when the dashboard was started. Then reload this page."
+        )
     except (StoreError, SettingsError) as error:
         st.error(f"The database cannot be read: {code_span(str(error))}", icon=":material/database_off:")
         st.markdown(

@@ -1,4 +1,5 @@
-"""The only reads of the dashboard: values from the store, each remembered for some seconds.
+"""The only reads of the dashboard: values from the database, or a server in front of it, each remembered for some
+seconds.
 
 All readers share one answer, which nobody changes: none waits for a copy of it, and twenty take no more memory than
 one.
@@ -7,40 +8,47 @@ How many are remembered is bounded for each question.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Unpack
+from typing import ParamSpec, TypeVar, Unpack
 from uuid import UUID
 
 import streamlit as st
-from sqlalchemy import Engine
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.orm import Session
 
 from ci.errors import AlertError
 from ci.owners import Ownership
 from ci.pairs.calibrations import RunnerNoise, noise_of_runners
+from collector.errors import SpoolError
 from collector.record import RunRecord
 from dashboard.access.rights import NotAllowedError, Person, may_triage
+from dashboard.errors import UnreadServerError
+from dashboard.server_process import NO_SERVER, SERVER_VARIABLE
 from dashboard.triaged import Triaged
-from db import queries
 from db.access.values import AuditEntry, TriageState
 from db.artefacts import StoredArtefact
 from db.bisections.values import BisectionDetail
 from db.errors import StoreError
 from db.judged import triage
-from db.reading import comparing, contents
+from db.reading import questions
 from db.reading.coverage_values import RunnerStanding
 from db.reading.facet_values import Facets
 from db.reading.fleet_values import CaseCost, FleetRun, KernelCost, RunsAsked
+from db.reading.question import Question
 from db.reading.trend import TrendQuestion
 from db.reading.trend_values import Trend, WindowEnd
-from db.server.session import open_store
-from db.values import CommitRef, Regression, RunDetail, Series, SeriesKey
+from db.values import MeasuredCommit, Regression, RunDetail, Series, SeriesKey
+from roofwatch.arguments import open_configured_store
 from roofwatch.ownership import configured_ownership
 from roofwatch.settings import load_settings
+from roofwatch.store.database_source import DatabaseSource
+from roofwatch.store.source import Source, open_source
+
+P = ParamSpec("P")
+A = TypeVar("A")
 
 _FRESH_FOR_S = 10
 _OWNERSHIP_FRESH_FOR_S = 600
@@ -49,40 +57,42 @@ _PROJECTS_KEPT = 8
 _ANSWERS_KEPT = 32
 _RECORDS_KEPT = 8
 """Each holds all of a run: some megabytes."""
-_HISTORY_POINTS = 2_000
 _ARTEFACTS_KEPT = 2
 """Each holds a whole file, as large as the view reads any."""
 
 
 @dataclass(frozen=True)
-class _OpenStore:
-    engine: Engine
-    opened: ExitStack
+class _Opened:
+    source: Source
+    closing: ExitStack
 
 
-def _close(store: _OpenStore) -> None:
-    store.opened.close()
+def _close(opened: _Opened) -> None:
+    opened.closing.close()
 
 
 @st.cache_resource(show_spinner="Opening the database …", on_release=_close)
-def _store() -> _OpenStore:
-    settings = load_settings()
-    url = None if settings.database_url is None else settings.database_url.get_secret_value()
-    opened = ExitStack()
-    opening = open_store(url, folder=settings.data_dir, connections=settings.database_connections)
-    return _OpenStore(opened.enter_context(opening), opened)
+def _store() -> _Opened:
+    """What was chosen when the dashboard was started, else by the rule of all that reads."""
+    server_url = os.environ.get(SERVER_VARIABLE)
+    closing = ExitStack()
+    if server_url == NO_SERVER:
+        return _Opened(DatabaseSource(closing.enter_context(open_configured_store())), closing)
+    return _Opened(closing.enter_context(open_source(server_url)), closing)
 
 
 @contextmanager
-def _session() -> Iterator[Session]:
-    """A session on the one store of this process.
+def _reading() -> Iterator[Source]:
+    """The one source of this process.
 
     Raises:
-        StoreError: the store cannot be opened, or was lost, or all connections are in use; the next read tries again.
+        StoreError: the store cannot be opened, or was lost, or all connections are in use, or the server cannot be
+            asked or refuses; the next read tries again.
     """
     try:
-        with Session(_store().engine) as session:
-            yield session
+        yield _store().source
+    except SpoolError as error:
+        raise UnreadServerError(str(error)) from None
     except PoolTimeoutError:
         raise StoreError(
             "all connections to the database are in use; try again, or raise database_connections"
@@ -92,11 +102,20 @@ def _session() -> Iterator[Session]:
         raise StoreError(f"the database was lost: {str(error.orig).strip()}") from None
 
 
+def _ask(question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+    with _reading() as source:
+        return source.ask(question, *args, **kwargs)
+
+
+def reads_through_server() -> bool:
+    """Rather than from the database: nothing can be decided then."""
+    return not isinstance(_store().source, DatabaseSource)
+
+
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
 def read_facets(project: str | None) -> Facets:
     """Of the first project where none is named."""
-    with _session() as session:
-        return queries.read_facets(session, project)
+    return _ask(questions.read_facets, project)
 
 
 @st.cache_data(ttl=_OWNERSHIP_FRESH_FOR_S, show_spinner=False)
@@ -116,10 +135,9 @@ def owners_of(facets: Facets) -> dict[str, tuple[str, ...]]:
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
-def list_commits(project: str, *, runner_classes: tuple[str, ...] = ()) -> Sequence[CommitRef]:
+def list_commits(project: str, *, runner_classes: tuple[str, ...] = ()) -> Sequence[MeasuredCommit]:
     """Those that have runs, on some runner classes alone where these are named, oldest first."""
-    with _session() as session:
-        return queries.list_commits(session, project, runner_classes=runner_classes)
+    return _ask(questions.list_commits, project, runner_classes=runner_classes)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
@@ -137,8 +155,7 @@ def read_runs_of_commits(
     Raises:
         StoreError: a commit has no such run.
     """
-    with _session() as session:
-        return comparing.read_runs_of_commits(session, project, base_sha, head_sha, runner_classes=runner_classes)
+    return _ask(questions.read_runs_of_commits, project, base_sha, head_sha, runner_classes=runner_classes)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
@@ -148,37 +165,30 @@ def read_runs(base_id: str, head_id: str) -> tuple[RunDetail, RunDetail]:
     Raises:
         StoreError: there is no such run.
     """
-    with _session() as session:
-        return comparing.read_runs(session, UUID(base_id), UUID(head_id))
+    return _ask(questions.read_runs, base_id, head_id)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
 def list_series_keys(project: str, *, include_dirty: bool, include_branches: bool) -> Sequence[SeriesKey]:
     """Of the default branch alone, unless others are asked for too."""
-    with _session() as session:
-        return queries.list_series_keys(
-            session, project, include_dirty=include_dirty, include_branches=include_branches
-        )
+    return _ask(questions.list_series_keys, project, include_dirty=include_dirty, include_branches=include_branches)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def read_trend(question: TrendQuestion) -> Trend:
-    with _session() as session:
-        return queries.read_trend(session, question)
+    return _ask(questions.read_trend, question)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def list_window_ends(question: TrendQuestion) -> Sequence[WindowEnd]:
     """Commits that the window of a trend may end with, the newest first."""
-    with _session() as session:
-        return queries.list_window_ends(session, question)
+    return _ask(questions.list_window_ends, question)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
 def list_triaged(project: str) -> Sequence[Triaged]:
     """What was judged, of the newest commit first, with what people decided about each."""
-    with _session() as session:
-        return [Triaged(*one) for one in queries.list_triaged(session, project)]
+    return [Triaged(*one) for one in _ask(questions.list_triaged, project)]
 
 
 def list_regressions(project: str) -> list[Regression]:
@@ -191,8 +201,7 @@ def list_runner_standings(
     project: str, *, runner_classes: tuple[str, ...] = (), branches: tuple[str, ...] = ()
 ) -> Sequence[RunnerStanding]:
     """Every runner class with the cases of its newest run, of some branches' commits alone where these are named."""
-    with _session() as session:
-        return queries.list_runner_standings(session, project, runner_classes=runner_classes, branches=branches)
+    return _ask(questions.list_runner_standings, project, runner_classes=runner_classes, branches=branches)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
@@ -209,10 +218,7 @@ def read_sides(
         case_id: The case.
         runner_class: Empty for any.
     """
-    with _session() as session:
-        return comparing.read_case_of_both(
-            session, project, base_sha, head_sha, case_id, runner_class=runner_class or None
-        )
+    return _ask(questions.read_case_of_both, project, base_sha, head_sha, case_id, runner_class=runner_class or None)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
@@ -222,15 +228,13 @@ def read_case_of_runs(base_id: str, head_id: str, case_id: str) -> tuple[RunReco
     Raises:
         StoreError: there is no such run.
     """
-    with _session() as session:
-        return comparing.read_case_of_runs(session, UUID(base_id), UUID(head_id), case_id)
+    return _ask(questions.read_case_of_runs, base_id, head_id, case_id)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def list_audit(project: str, subject: str) -> Sequence[AuditEntry]:
     """What was decided about one subject, newest first."""
-    with _session() as session:
-        return queries.list_entries(session, project, subject=subject)
+    return _ask(questions.list_decisions, project, UUID(subject))
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner="Reading the run …")
@@ -240,8 +244,7 @@ def read_record(run_id: str) -> RunRecord:
     Raises:
         StoreError: no such run.
     """
-    with _session() as session:
-        return queries.load_record(session, UUID(run_id))
+    return _ask(questions.load_record, run_id)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
@@ -262,17 +265,14 @@ def read_case_history(
         runner_classes: Only on these; any where none is named.
         branches: Only commits that were measured under the name of one of these; likewise.
     """
-    with _session() as session:
-        return queries.read_case_history(
-            session,
-            project,
-            case_id,
-            limit=_HISTORY_POINTS,
-            include_pairs=with_every_run,
-            include_branches=with_every_run,
-            runner_classes=runner_classes,
-            branches=branches,
-        )
+    return _ask(
+        questions.read_case_history,
+        project,
+        case_id,
+        with_every_run=with_every_run,
+        runner_classes=runner_classes,
+        branches=branches,
+    )
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
@@ -280,21 +280,18 @@ def list_fleet_runs(project: str, *, limit: int, **asked: Unpack[RunsAsked]) -> 
     """The newest first, so many in all or of each runner class, and what is asked for besides, however old. Narrowed
     before they are counted: what else was measured meanwhile hides none of them.
     """
-    with _session() as session:
-        return queries.list_fleet_runs(session, project, limit=limit, **asked)
+    return _ask(questions.list_fleet_runs, project, limit=limit, **asked)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def read_run_energies(run_ids: tuple[str, ...]) -> Mapping[str, float]:
-    with _session() as session:
-        return queries.read_run_energies(session, run_ids)
+    return _ask(questions.read_run_energies, run_ids)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def list_kernel_costs(run_ids: tuple[str, ...], *, case_ids: frozenset[str] | None = None) -> Sequence[KernelCost]:
     """Of some cases alone, unless these are None."""
-    with _session() as session:
-        return queries.list_kernel_costs(session, run_ids, case_ids=case_ids)
+    return _ask(questions.list_kernel_costs, run_ids, case_ids=case_ids)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
@@ -302,21 +299,19 @@ def list_case_costs(
     run_ids: tuple[str, ...], *, limit: int, case_ids: frozenset[str] | None = None
 ) -> Sequence[CaseCost]:
     """The dearest first; of some cases alone, unless these are None."""
-    with _session() as session:
-        return queries.list_case_costs(session, run_ids, limit=limit, case_ids=case_ids)
+    return _ask(questions.list_case_costs, run_ids, limit=limit, case_ids=case_ids)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_PROJECTS_KEPT, show_spinner=False)
 def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
     """What the stored calibrations say, by runner class. The samples behind it are not kept."""
-    with _session() as session:
-        return noise_of_runners(queries.list_pairs(session, project, of_one_commit=True))
+    pairs = _ask(questions.list_calibrations, project)
+    return noise_of_runners(pairs)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def list_artefacts(run_id: str) -> Sequence[StoredArtefact]:
-    with _session() as session:
-        return queries.list_artefacts(session, UUID(run_id))
+    return _ask(questions.list_artefacts, run_id)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ARTEFACTS_KEPT, show_spinner="Reading the file …")
@@ -326,11 +321,9 @@ def read_artefact(run_id: str, sha256: str) -> bytes:
     Raises:
         StoreError: the run has no such content, or it is damaged.
     """
-    try:
-        return b"".join(queries.read_artefact(_store().engine, UUID(run_id), sha256))
-    except (OperationalError, InterfaceError) as error:
-        _store.clear()
-        raise StoreError(f"the database was lost: {str(error.orig).strip()}") from None
+    with _reading() as source:
+        (content,) = source.read_contents([(UUID(run_id), sha256)])
+    return content
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ARTEFACTS_KEPT, show_spinner="Reading the files …")
@@ -340,23 +333,21 @@ def read_contents(base_id: str, base_sha256: str, head_id: str, head_sha256: str
     Raises:
         StoreError: a run has no such content, or it is damaged.
     """
-    with _session() as session:
-        base, head = contents.read_contents(session, [(UUID(base_id), base_sha256), (UUID(head_id), head_sha256)])
-        return base, head
+    with _reading() as source:
+        base, head = source.read_contents([(UUID(base_id), base_sha256), (UUID(head_id), head_sha256)])
+    return base, head
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_RECORDS_KEPT, show_spinner=False)
 def read_kernel_of_run(run_id: str, kernel: str) -> RunRecord | None:
     """What a run found of one kernel; None where the run is gone."""
-    with _session() as session:
-        return comparing.read_kernel_of_run(session, UUID(run_id), kernel)
+    return _ask(questions.read_kernel_of_run, run_id, kernel)
 
 
 @st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_ANSWERS_KEPT, show_spinner=False)
 def read_newest_bisection(regression_id: UUID) -> BisectionDetail | None:
     """The bisection that was asked for last for a regression."""
-    with _session() as session:
-        return queries.read_newest_bisection(session, regression_id)
+    return _ask(questions.read_newest_bisection, regression_id)
 
 
 def decide(
@@ -374,15 +365,17 @@ def decide(
         reason: Why.
 
     Raises:
-        NotAllowedError: the person is not on the list of those who may.
+        NotAllowedError: the person is not on the list of those who may, or a server is read through.
         StaleTriageError: somebody decided otherwise in the meantime.
         StoreError: the project has no such regression, or the store was lost.
     """
     if not may_triage(person, project, load_settings().triagers):
         raise NotAllowedError(f"{person.shown_as} may not decide about regressions of {project}")
-    with _session() as session, session.begin():
-        triage.decide(
-            session,
+    with _reading() as source:
+        if not isinstance(source, DatabaseSource):
+            raise NotAllowedError("nothing is decided here: this dashboard reads through a server")
+        triage.set_triage(
+            source.engine,
             project,
             regression_id,
             state,

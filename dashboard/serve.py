@@ -18,7 +18,7 @@ from types import FrameType
 
 from dashboard.access.provider import sign_in_secrets
 from dashboard.errors import DashboardError
-from dashboard.server_process import PARENT_VARIABLE
+from dashboard.server_process import NO_SERVER, PARENT_VARIABLE, SERVER_VARIABLE
 from roofwatch.settings import load_settings
 
 _ROOT = Path(__file__).parent.parent
@@ -36,6 +36,7 @@ def serve(
     port: int | None,
     data_dir: Path | None,
     database_url: str | None,
+    server_url: str | None = None,
     on_ready: Callable[[str], None],
     address: str = "127.0.0.1",
 ) -> int:
@@ -44,7 +45,9 @@ def serve(
     Args:
         port: To listen on; a free one if None.
         data_dir: Folder of the embedded database, which is used unless there is a URL.
-        database_url: Of a database that runs already. With neither, the settings of the environment hold.
+        database_url: Of a database that runs already.
+        server_url: Of a server in front of a database, which is read through instead, with the token of the
+            environment. Without any of the three, the settings of the environment hold.
         on_ready: Called once with the dashboard's address, as soon as it answers.
         address: To listen on. Beyond this machine whoever reaches it may read: signing in is only for triage. Put a
             proxy that encrypts in front.
@@ -61,7 +64,8 @@ def serve(
     with _terminated_as_exception():
         child: subprocess.Popen[bytes] | None = None
         try:
-            child = _start(address, chosen_port, data_dir=data_dir, database_url=database_url)
+            reading = _what_is_read(data_dir, database_url, server_url)
+            child = _start(address, chosen_port, reading)
             local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)
             url = f"http://{local}:{chosen_port}"
             _wait_until_healthy(url, child)
@@ -87,14 +91,23 @@ def _free_port(address: str, port: int | None) -> int:
         return int(probe.getsockname()[1])
 
 
-def _start(address: str, port: int, *, data_dir: Path | None, database_url: str | None) -> subprocess.Popen[bytes]:
+def _what_is_read(data_dir: Path | None, database_url: str | None, server_url: str | None) -> dict[str, str]:
+    """Our environment, changed where the server's process is to read something else than the settings say."""
     environment = dict(os.environ)
-    environment[PARENT_VARIABLE] = str(os.getpid())
+    if server_url is not None:
+        return environment | {SERVER_VARIABLE: server_url}
     if data_dir is not None:
         environment["ROOFWATCH_DATA_DIR"] = str(data_dir.resolve())
         environment.pop("ROOFWATCH_DATABASE_URL", None)
     if database_url is not None:
         environment["ROOFWATCH_DATABASE_URL"] = database_url
+    if data_dir is not None or database_url is not None:
+        environment[SERVER_VARIABLE] = NO_SERVER
+    return environment
+
+
+def _start(address: str, port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    environment[PARENT_VARIABLE] = str(os.getpid())
     # ours first: the folder that we were started in may have a `db` or `dashboard` of its own
     search_path = [str(_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(part for part in search_path if part)

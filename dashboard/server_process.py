@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import logging
 import os
@@ -14,6 +15,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 PARENT_VARIABLE = "ROOFWATCH_DASHBOARD_PARENT"
+SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
+"""The URL of the server that is read through, for this process alone; without it the settings say what is read."""
+NO_SERVER = ""
+"""The database is read whatever server the settings name."""
 _PR_SET_PDEATHSIG = 1
 _LOG = logging.getLogger("roofwatch.dashboard")
 _SCRIPT = Path(__file__).with_name("app.py")
@@ -79,10 +84,14 @@ def _learn_views() -> None:
     for view in VIEWS:
         importlib.import_module(f"dashboard.views.{view}")
     go.Figure([go.Scatter(y=[0.0]), go.Bar(y=[0.0])]).update_layout(xaxis={"title": "x"}, legend={"x": 0})
+    # Streamlit has all that is in memory looked through for garbage after every run of a page, and no thread sends
+    # anything meanwhile; what is there now stays
+    gc.collect()
+    gc.freeze()
 
 
-def run(address: str, port: int) -> None:
-    """Serve until a signal ends it."""
+def run(address: str, port: int, script: Path = _SCRIPT) -> None:
+    """Serve what a script shows until a signal ends it."""
     import streamlit as st
     from starlette.middleware import Middleware
     from starlette.requests import Request
@@ -116,7 +125,7 @@ def run(address: str, port: int) -> None:
 
     # in memory, and in the place of whatever file of secrets lies about: nothing is written where others could read it
     served = st.App(
-        _SCRIPT,
+        script,
         secrets=sign_in_secrets(settings),
         lifespan=_learning,
         routes=[*(Route(path, answer) for path in pages), *(Route(path, draw) for path in scripts)],

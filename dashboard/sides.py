@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from enum import StrEnum
 
-from dashboard.wording import commit_text
+from dashboard.wording import choice_text
 from dashboard.zone import written
 from db.reading.facet_values import Facets
 from db.reading.fleet_values import FleetRun
@@ -31,15 +31,19 @@ def runs_by(by: By, runs: Sequence[FleetRun], facets: Facets) -> dict[str, list[
         facets: Which commits are of which branch.
 
     Returns:
-        Of each choice its runs, first the one that speaks for it: of a clean work tree before a dirty one, by itself
-        before a side of a pair, which measures fewer cases, then the newest.
+        Of each choice its runs, first the one that speaks for it: of a commit that is on its branch before one that is
+        no longer, of a clean work tree before a dirty one, by itself before a side of a pair, which measures fewer
+        cases, then the newest.
     """
     found: dict[str, list[FleetRun]] = {}
     for run in runs:
         for choice in _choices(by, run, facets.commits_by_branch):
             found.setdefault(choice, []).append(run)
     # sorting keeps the newest first among equals
-    return {choice: sorted(own, key=lambda run: (run.is_dirty, run.is_paired)) for choice, own in found.items()}
+    return {
+        choice: sorted(own, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_paired))
+        for choice, own in found.items()
+    }
 
 
 def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> FleetRun:
@@ -50,10 +54,11 @@ def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> Fle
 def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str:
     """What is read in the list of choices."""
     if by is By.COMMITS:
-        return commit_text(runs[0].commit)
+        return choice_text(runs[0].commit, is_unreachable=runs[0].is_unreachable)
     if by is By.RUNS:
         run = runs[0]
-        return f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]})"
+        left = ", no longer on its branch" if run.is_unreachable else ""
+        return f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]}{left})"
     return choice
 
 

@@ -141,3 +141,8 @@ def age_text(moment: datetime, *, now: datetime) -> str:
 def commit_text(commit: CommitRef) -> str:
     """One line for a list of commits: `1a2b3c4d  Fuse the epilogue`."""
     return f"{commit.short_sha}  {shortened(commit.subject, length=60)}"
+
+
+def choice_text(commit: CommitRef, *, is_unreachable: bool) -> str:
+    """The same among others to choose from, of which some their branch has left."""
+    return f"{commit_text(commit)}{' (no longer on its branch)' if is_unreachable else ''}"

@@ -9,6 +9,10 @@ class FullDiskError(StoreError):
     """The server's disk has no room for it."""
 
 
+class NotStoredError(StoreError):
+    """There is no such thing in the store."""
+
+
 class AgedError(StoreError):
     """What was asked for went by the policy of what is kept."""
 

@@ -27,7 +27,8 @@ SPEC_PARTS = {f"roofwatch.spec.{file.stem}" for file in (ROOT / "roofwatch" / "s
 SPEC = {"roofwatch", "roofwatch.spec"} | SPEC_PARTS
 PUBLIC = SPEC | {"roofwatch.cuda"}
 RECORD_PARTS = {
-    *("collector.record", "collector.case_record", "collector.device_state", "collector.machine"),
+    *("collector.record", "collector.case_profile", "collector.case_record", "collector.device_state"),
+    "collector.machine",
     *("collector.measurement", "collector.part", "collector.results", "collector.artefact"),
     *("collector.skipped_kernel", "collector.source_line"),
 }

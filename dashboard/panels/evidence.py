@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from ci.counters import CounterMove
+from ci.launched import LaunchMove
 from ci.remark import Remark
 from ci.side_by_side import Conditions, SideBySide, code_diff, side_by_side
 from ci.static.comparison import StaticJudgement
@@ -57,6 +58,7 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     else:
         _show_samples(found)
         _show_code(view, found, base, head)
+    _show_launches(found.launches)
     _show_counters(found.counters)
     left, right = st.columns(2)
     with left:
@@ -206,6 +208,18 @@ def _disassemblies(record: RunRecord) -> dict[str, str]:
         for one in record.artefacts
         if one.kind == ArtefactKind.DISASSEMBLY and one.size_bytes <= _LARGEST_DISASSEMBLY_BYTES
     }
+
+
+def _show_launches(moves: tuple[LaunchMove, ...]) -> None:
+    """Nothing where no case was profiled on both sides, or all is as before."""
+    if not moves:
+        return
+    st.subheader("What it launches otherwise", anchor=False)
+    show_table(
+        pd.DataFrame({"launched": [str(move.remark) for move in moves], "share": [move.share for move in moves]}),
+        formats={"share": "{:.1%}".format},
+        columns={"share": Column(help="Of the time of a call under a profiler.")},
+    )
 
 
 def _show_counters(moves: tuple[CounterMove, ...]) -> None:

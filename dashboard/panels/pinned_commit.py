@@ -62,7 +62,7 @@ def _show_runs(view: View, commit: CommitRef, series: Sequence[Series]) -> None:
         for point in one.points
         if point.commit.sha == commit.sha
     ]
-    show_table(pd.DataFrame(rows), columns={"run": Column(link_text="open", width=60)})
+    show_table(pd.DataFrame(rows), columns={"run": Column(link_text="open")})
 
 
 def _show_links(view: View, commit: CommitRef, before: CommitRef | None, *, was_judged: bool) -> None:

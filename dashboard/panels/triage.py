@@ -36,6 +36,9 @@ def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
     _show_state(one, zone)
     _show_outcome()
     settings = load_settings()
+    if data.reads_through_server():
+        st.caption("Read only here: this dashboard reads through a server, which takes decisions by its triage route.")
+        return
     if settings.sign_in_issuer is None:
         st.caption("Read only here: nobody can sign in to this dashboard. `roofwatch api` takes decisions too.")
         return

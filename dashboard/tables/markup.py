@@ -22,8 +22,6 @@ class Column:
     """What a table says of a column besides its name."""
 
     help: str | None = None
-    width: int | None = None
-    """In pixels, on a canvas; in HTML a column is as wide as its text."""
     link_text: str | None = None
     """Its values are addresses of views, and each is shown as this word."""
 

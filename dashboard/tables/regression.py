@@ -176,7 +176,7 @@ def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
                         "reason": [one.triage.reason or "" for one in rows],
                     }
                 ),
-                columns={"open": Column(link_text="why", width=50)},
+                columns={"open": Column(link_text="why")},
             )
 
 

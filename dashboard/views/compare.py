@@ -22,10 +22,10 @@ from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.sides import By, run_for, runs_by, title_of
 from dashboard.tables.markup import NO_VALUE, Column
 from dashboard.tables.table import show_table
-from dashboard.wording import VERDICT_MARKS, code_span, commit_text, outcome_text, percent
+from dashboard.wording import VERDICT_MARKS, choice_text, code_span, outcome_text, percent
 from dashboard.zone import written
 from db.reading.fleet_values import FleetRun
-from db.values import CommitRef, MeasuredCase, RunDetail
+from db.values import MeasuredCase, MeasuredCommit, RunDetail
 
 _EVERY_KERNEL = "all"
 _ROWS_AT_FIRST = 100
@@ -120,13 +120,13 @@ def _say_too_few(view: View, by: By, count: int) -> None:
 
 
 def _choose_commit(
-    view: View, commits: Mapping[str, CommitRef], label: str, *, default: str, place: DeltaGenerator
+    view: View, commits: Mapping[str, MeasuredCommit], label: str, *, default: str, place: DeltaGenerator
 ) -> str:
     return view.link.choose(
         label,
         sorted(commits, key=lambda sha: commits[sha], reverse=True),
         parameter=label.lower(),
-        title=lambda sha: commit_text(commits[sha]),
+        title=lambda sha: choice_text(commits[sha], is_unreachable=commits[sha].is_unreachable),
         default=default,
         place=place,
     )
@@ -261,28 +261,23 @@ def _show_table(rows: Sequence[ComparedCase], *, is_comparable: bool) -> None:
         formats={"base time": write_ns, "head time": write_ns, "change": percent},
         columns={
             "stored verdict": Column(
-                width=140, help="Change points of this case that were judged and stored between the two commits."
+                help="Change points of this case that were judged and stored between the two commits."
             ),
-            "case": Column(width=305),
-            "implementation": Column(width=100),
-            "base time": Column(width=75, help="Median of the samples; lower is better."),
-            "head time": Column(width=75, help="Median of the samples; lower is better."),
+            "base time": Column(help="Median of the samples; lower is better."),
+            "head time": Column(help="Median of the samples; lower is better."),
             "change": Column(
-                width=70,
                 help="(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
             ),
             "not compared": Column(
-                width=160, help="What differs between the ways in which the two sides were timed: base and head."
+                help="What differs between the ways in which the two sides were timed: base and head."
             ),
             "utilisation": Column(
-                width=110, help="Share of the roof that was reached: base → head. It compares across devices too."
+                help="Share of the roof that was reached: base → head. It compares across devices too."
             ),
-            **{metric(name).title: Column(width=130, help=words) for name, words in _BESIDE.items()},
-            "outcome": Column(width=112, help="How the measurement ended: base → head."),
-            "accuracy": Column(
-                width=95, help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}."
-            ),
-            "machine code": Column(width=110, help="Equal machine code means that a move is not kernel code."),
+            **{metric(name).title: Column(help=words) for name, words in _BESIDE.items()},
+            "outcome": Column(help="How the measurement ended: base → head."),
+            "accuracy": Column(help=f"Check against the float64 reference, with its {metric('rmse_ratio').title}."),
+            "machine code": Column(help="Equal machine code means that a move is not kernel code."),
         },
     )
     st.caption(

@@ -39,7 +39,7 @@ from dashboard.tables.kernel import (
 )
 from dashboard.tables.markup import Column
 from dashboard.tables.table import show_table
-from dashboard.wording import code_span, commit_text
+from dashboard.wording import choice_text, code_span, commit_text
 from dashboard.zone import written
 from db.reading.fleet_values import FleetRun
 from db.values import Series
@@ -78,8 +78,8 @@ def show() -> None:
 
 
 def _runs_by_commit(view: View) -> dict[str, FleetRun]:
-    """Of each commit the run that speaks for it, the newest commit first: one of a clean work tree before a dirty one,
-    one by itself before a side of a pair.
+    """Of each commit the run that speaks for it, the newest commit first and what their branch has left last: one of a
+    clean work tree before a dirty one, one by itself before a side of a pair.
     """
     runs = data.list_fleet_runs(
         view.project,
@@ -92,7 +92,8 @@ def _runs_by_commit(view: View) -> dict[str, FleetRun]:
     # the runs come newest first, and sorting keeps that order within a kind
     for run in sorted(runs, key=lambda run: (run.is_dirty, run.is_paired)):
         found.setdefault(run.commit.sha, run)
-    return dict(sorted(found.items(), key=lambda item: item[1].commit, reverse=True))
+    newest_first = sorted(found.items(), key=lambda item: (not item[1].is_unreachable, item[1].commit), reverse=True)
+    return dict(newest_first)
 
 
 def _say_nothing_is_there(view: View) -> None:
@@ -105,10 +106,16 @@ def _say_nothing_is_there(view: View) -> None:
 def _choose_run(view: View, runs: Mapping[str, FleetRun], place_: DeltaGenerator) -> tuple[FleetRun, FleetRun | None]:
     """The run of the chosen commit, and that of the commit before it on a runner of the same class, else on any."""
     sha = view.link.choose(
-        "Commit", list(runs), parameter="commit", title=lambda sha: commit_text(runs[sha].commit), place=place_
+        "Commit",
+        list(runs),
+        parameter="commit",
+        title=lambda sha: choice_text(runs[sha].commit, is_unreachable=runs[sha].is_unreachable),
+        place=place_,
     )
     chosen = runs[sha]
-    earlier = [run for run in runs.values() if run.commit < chosen.commit]
+    earlier = [
+        run for run in runs.values() if run.commit < chosen.commit and run.is_unreachable <= chosen.is_unreachable
+    ]
     alike = [run for run in earlier if run.runner_class == chosen.runner_class]
     return chosen, next(iter(alike or earlier), None)
 
@@ -260,10 +267,7 @@ def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> Non
     show_table(
         table,
         formats={"occupancy": metric("theoretical_occupancy").format},
-        columns={
-            "changed": Column(width=200),
-            **{title: Column(help=text) for title, text in static_help().items()},
-        },
+        columns={title: Column(help=text) for title, text in static_help().items()},
     )
     if common:
         st.caption("In every row: " + ", ".join(f"{name} {code_span(value)}" for name, value in common.items()) + ".")
@@ -318,7 +322,6 @@ def _show_counters(part: RunRecord) -> None:
         show_table(
             findings,
             formats={"saves at most": "{:.0%}".format},
-            columns={"says": Column(width=420)},
         )
 
 

@@ -125,7 +125,7 @@ def _show_movements(
             with table:
                 show_table(
                     _movement_frame(view, list(moved.values())),
-                    columns={"open": Column(link_text="trend", width=60)},
+                    columns={"open": Column(link_text="trend")},
                 )
 
 

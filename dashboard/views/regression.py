@@ -189,7 +189,7 @@ def _show_changes(view: View, regression: Regression) -> None:
         }
     )
     columns = [name for name in frame if (frame[name] != "").any()]
-    show_table(frame[columns], columns={"open": Column(link_text="trend", width=60)})
+    show_table(frame[columns], columns={"open": Column(link_text="trend")})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import tzinfo
 
 import streamlit as st
@@ -19,13 +19,14 @@ from dashboard.charts.run_timeline import run_timeline_figure
 from dashboard.charts.spent_time import spent_time_figure
 from dashboard.figure import show_figure
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from dashboard.panels.profile import show_profile
 from dashboard.profile_trace import activities_of
 from dashboard.quantities import duration_text, energy_text
 from dashboard.source_links import linked
 from dashboard.tables.markup import Column
 from dashboard.tables.run import artefacts_table, ceilings_table, environment_table, failures_of, launches_table
 from dashboard.tables.table import show_table
-from dashboard.wording import code_span, commit_text, outcome_text, shortened
+from dashboard.wording import choice_text, code_span, outcome_text, shortened
 from dashboard.zone import written
 from db.artefacts import StoredArtefact
 from db.reading.fleet_values import FleetRun
@@ -70,11 +71,12 @@ def show() -> None:
                 icon=":material/gpp_maybe:",
             )
         else:
-            _show_comparison(view, record, [run for run in runs.values() if not run.is_quarantined])
+            _show_comparison(view, record, runs[run_id], runs.values())
         _show_outcomes(record)
         _show_timeline(record, zone)
         _show_spent_time(record)
         _show_launches(record)
+        show_profile(view, record)
         _show_ceilings(record)
         _show_environment(view, record)
         _show_artefacts(view, record)
@@ -89,7 +91,7 @@ def _say_nothing_is_there(view: View) -> None:
 
 def _title(run: FleetRun, zone: tzinfo) -> str:
     mark = "⊘ quarantined  " if run.is_quarantined else ""
-    return f"{mark}{written(run.started_at, zone)}  {commit_text(run.commit)}"
+    return f"{mark}{written(run.started_at, zone)}  {choice_text(run.commit, is_unreachable=run.is_unreachable)}"
 
 
 def _narrowed(record: RunRecord, view: View) -> RunRecord:
@@ -101,6 +103,7 @@ def _narrowed(record: RunRecord, view: View) -> RunRecord:
             "measurements": tuple(one for one in record.measurements if view.filters.admits_case(one.case_id)),
             "accuracies": tuple(one for one in record.accuracies if view.filters.admits_case(one.case_id)),
             "static_facts": tuple(one for one in record.static_facts if view.filters.admits_case(one.case_id)),
+            "profiles": tuple(one for one in record.profiles if view.filters.admits_case(one.case_id)),
         }
     )
 
@@ -136,14 +139,16 @@ def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
     return Counter(measurement.outcome for measurement in record.measurements)
 
 
-def _show_comparison(view: View, record: RunRecord, runs: Sequence[FleetRun]) -> None:
-    """A link to the run before it on a runner of the same class."""
+def _show_comparison(view: View, record: RunRecord, own: FleetRun, runs: Iterable[FleetRun]) -> None:
+    """A link to the run before it on a runner of the same class: on its branch, unless it is no longer itself."""
     earlier = [
         run
         for run in runs
-        if run.started_at < record.started_at
-        and run.runner_class == record.environment.runner_class
-        and run.commit.sha != record.commit.sha
+        if run.started_at < own.started_at
+        and run.runner_class == own.runner_class
+        and run.commit.sha != own.commit.sha
+        and not run.is_quarantined
+        and run.is_unreachable <= own.is_unreachable
     ]
     if not earlier:
         st.caption("No earlier run of another commit on this runner class is among the latest, to compare it with.")
@@ -166,7 +171,7 @@ def _show_outcomes(record: RunRecord) -> None:
         st.text(", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common()))
     failures = failures_of(record)
     if not failures.empty:
-        show_table(failures, columns={"message": Column(width=420)})
+        show_table(failures)
     elif counts:
         st.success("Everything that was tried worked.", icon=":material/check:")
 

@@ -350,7 +350,8 @@ def _show_points(view: View, series: Sequence[Series]) -> None:
                     }
                 ),
                 formats=dict.fromkeys(["value", "first quartile", "third quartile"], one.key.definition.format),
-                columns={"run": Column(link_text="open", width=60)},
+                columns={"run": Column(link_text="open")},
+                name=name,
             )
 
 

@@ -25,6 +25,9 @@ from db.values import Regression
 
 _NAMESPACE = UUID("6f1b0f5e-5f0e-4a53-9f55-2f6d1b6f6a10")
 
+DECIDED = "regression.triage"
+"""What the audit trail calls a decision."""
+
 Key = tuple[str, str, str, str]
 """Project, sha, kernel, verdict: `Regression.key`."""
 
@@ -175,7 +178,7 @@ def _change(
         session,
         actor=actor,
         person=person,
-        action="regression.triage",
+        action=DECIDED,
         project=project,
         subject=str(row.regression_id),
         before=before,

@@ -10,7 +10,7 @@ from sqlalchemy import ScalarSelect, Select, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from collector.record import RunRecord, Side
-from db.errors import StoreError
+from db.errors import NotStoredError
 from db.reading.records import load_cases
 from db.reading.runs import BEST_FIRST, read_run_details
 from db.tables.records import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
@@ -69,7 +69,7 @@ def read_runs_of_commits(
         runner_classes: Only runs on these; any where none is named.
 
     Raises:
-        StoreError: a commit has no run, or none on these runner classes.
+        NotStoredError: a commit has no run, or none on these runner classes.
     """
     is_on_them = EnvironmentRow.runner_class.in_(runner_classes) if runner_classes else true()
     head = _speaking_run(project, head_sha).where(is_on_them).cte("head")
@@ -80,7 +80,7 @@ def read_runs_of_commits(
     found = {detail.summary.commit.sha: detail for detail in read_run_details(session, chosen)}
     for sha in (base_sha, head_sha):
         if sha not in found:
-            raise StoreError(f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose another")
+            raise NotStoredError(f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose another")
     return found[base_sha], found[head_sha]
 
 
@@ -88,7 +88,7 @@ def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail
     """What two runs found, in two statements.
 
     Raises:
-        StoreError: there is no such run.
+        NotStoredError: there is no such run.
     """
     details = read_run_details(session, RunRow.run_id.in_([base_id, head_id]))
     return _both({detail.summary.run_id: detail for detail in details}, base_id, head_id)
@@ -98,7 +98,7 @@ def read_case_of_runs(session: Session, base_id: UUID, head_id: UUID, case_id: s
     """The records of two runs as far as they are about one case, in one statement.
 
     Raises:
-        StoreError: there is no such run.
+        NotStoredError: there is no such run.
     """
     records = load_cases(session, RunRow.run_id.in_([base_id, head_id]), CaseRow.name == case_id)
     return _both({str(record.run_id): record for record in records}, base_id, head_id)
@@ -107,7 +107,7 @@ def read_case_of_runs(session: Session, base_id: UUID, head_id: UUID, case_id: s
 def _both(found: Mapping[str, _Side], base_id: UUID, head_id: UUID) -> tuple[_Side, _Side]:
     for run_id in (base_id, head_id):
         if str(run_id) not in found:
-            raise StoreError(f"run {run_id}: not stored; reload the page and choose another")
+            raise NotStoredError(f"run {run_id}: not stored; reload the page and choose another")
     return found[str(base_id)], found[str(head_id)]
 
 

@@ -106,6 +106,7 @@ def list_fleet_runs(
             spent_ns=run.spent_ns,
             ceilings=tuple(map(Ceiling.model_validate, ceilings or ())),
             is_quarantined=is_quarantine(name),
+            is_unreachable=run.is_unreachable,
         )
         for run, commit, environment, name, ceilings in session.execute(query)
     ]

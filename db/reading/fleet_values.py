@@ -40,6 +40,8 @@ class FleetRun:
     ceilings: tuple[Ceiling, ...]
     is_quarantined: bool = False
     """Nobody vouches for it: it is shown, and nothing counts it."""
+    is_unreachable: bool = False
+    """Its branch was rewritten since, and no longer comes from its commit."""
 
     @property
     def runner_class(self) -> str:

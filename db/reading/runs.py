@@ -27,7 +27,7 @@ from db.tables.records import (
     RunRow,
     StaticFactRow,
 )
-from db.values import CeilingValue, CommitRef, RunDetail, RunSummary, StaticRow
+from db.values import CeilingValue, MeasuredCommit, RunDetail, RunSummary, StaticRow
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)
@@ -57,7 +57,7 @@ def list_projects(
     return list(session.scalars(query.order_by(by_code_point).limit(limit)))
 
 
-def list_commits(session: Session, project: str, *, runner_classes: Collection[str] = ()) -> list[CommitRef]:
+def list_commits(session: Session, project: str, *, runner_classes: Collection[str] = ()) -> list[MeasuredCommit]:
     """The commits that have runs, in the order of the branch; on some runner classes alone where these are named.
 
     Those that their branch has left come before all others, so that the last ones are what is compared.
@@ -68,7 +68,7 @@ def list_commits(session: Session, project: str, *, runner_classes: Collection[s
         .group_by(RunRow.commit_id)
         .having(func.bool_and(RunRow.is_unreachable))
     )
-    query = select(CommitRow, CommitRow.id.not_in(left)).join(ProjectRow).where(ProjectRow.name == project)
+    query = select(CommitRow, CommitRow.id.in_(left)).join(ProjectRow).where(ProjectRow.name == project)
     if runner_classes:
         narrowing = Narrowing(project, runner_classes)
         measured_there = (
@@ -77,9 +77,8 @@ def list_commits(session: Session, project: str, *, runner_classes: Collection[s
             .where(RunRow.project_id == project_id(project), narrowing.admits(RunRow, EnvironmentRow))
         )
         query = query.where(CommitRow.id.in_(measured_there))
-    return [
-        commit for _, commit in sorted((is_on_branch, row.to_ref()) for row, is_on_branch in session.execute(query))
-    ]
+    commits = [MeasuredCommit(**vars(row.to_ref()), is_unreachable=is_left) for row, is_left in session.execute(query)]
+    return sorted(commits, key=lambda commit: (not commit.is_unreachable, commit))
 
 
 def list_runs(

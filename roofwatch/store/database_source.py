@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Engine
@@ -14,9 +15,14 @@ from ci.pairs.noise_floor import NoiseFloor
 from collector.record import RunRecord
 from db import queries
 from db.access.values import TriageState
+from db.reading import contents
+from db.reading.question import Question
 from db.reading.sides import find_sides
 from db.values import RegressionState, RunSummary, Series
 from roofwatch.store.source import SeriesQuestion, TriagedRegression
+
+P = ParamSpec("P")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True)
@@ -72,3 +78,14 @@ class DatabaseSource:
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
         with Session(self.engine) as session:
             return stored_floor(queries.list_newest_calibrations(session, project, run_id))
+
+    def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+        with Session(self.engine) as session:
+            return question.ask(session, *args, **kwargs)
+
+    def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
+        if len(files) == 1:
+            # of any size: unpacked in pieces
+            return [b"".join(queries.read_artefact(self.engine, *files[0]))]
+        with Session(self.engine) as session:
+            return contents.read_contents(session, files)

@@ -25,6 +25,7 @@ _CHUNK_BYTES = 2**20
 _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
 _OK = 200
 _NOT_MODIFIED = 304
+_GONE = 410
 _UNPROCESSABLE = 422
 _TOO_LARGE = "urn:roofwatch:problem:too-large"
 _NO_ROUTE = "Not Found; "
@@ -35,6 +36,10 @@ _Value = TypeVar("_Value")
 
 class TooMuchError(SpoolError):
     """The server would answer, were less asked for at once."""
+
+
+class GoneError(SpoolError):
+    """What was asked for went by the policy of what is kept there."""
 
 
 class _Page(BaseModel):
@@ -111,6 +116,22 @@ class Server:
         """What a route answers with."""
         return self._parse(self.get(path, query), kind)
 
+    def ask(self, path: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
+        """What a route answers to a document.
+
+        Args:
+            path: Of the route.
+            document: JSON.
+            kind: What the answer is.
+        """
+        with self._asked(path, {"Content-Type": "application/json"}, document) as answered:
+            self._check(answered, path)
+            body = self._whole(answered, _MAX_ANSWER_BYTES)
+        try:
+            return kind.validate_json(body)
+        except ValidationError:
+            raise self._is_another() from None
+
     def pages(
         self, path: str, query: Mapping[str, str], entries: TypeAdapter[list[_Value]], *, size: int
     ) -> Iterator[_Value]:
@@ -139,9 +160,10 @@ class Server:
             yield self._chunks(answered)
 
     @contextmanager
-    def _asked(self, path: str, headers: Mapping[str, str]) -> Iterator[Answered]:
+    def _asked(self, path: str, headers: Mapping[str, str], document: bytes | None = None) -> Iterator[Answered]:
+        method = "GET" if document is None else "POST"
         try:
-            with self.line.ask("GET", path, {**_HEADERS, **headers}) as answered:
+            with self.line.ask(method, path, {**_HEADERS, **headers}, document) as answered:
                 yield answered
         except BrokenLineError as error:
             raise BrokenLineError(
@@ -162,8 +184,11 @@ class Server:
             said = f"knows no {path}: it is another server, or older than roofwatch {__version__}; update it"
         elif (wait_s := answered.headers.get("Retry-After")) is not None:
             said += f"; after {wait_s} s"
-        is_too_much = answered.status == _UNPROCESSABLE and _type_of(body) == _TOO_LARGE
-        kind = TooMuchError if is_too_much else SpoolError
+        kind = SpoolError
+        if answered.status == _GONE:
+            kind = GoneError
+        elif answered.status == _UNPROCESSABLE and _type_of(body) == _TOO_LARGE:
+            kind = TooMuchError
         raise kind(self.line.said(f"{self.line.url}: {said}"))
 
     def _whole(self, answered: Answered, most_bytes: int) -> bytes:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
 
 from ci.pairs.noise_floor import NoiseFloor
+from collector.errors import SpoolError
 from collector.record import RunRecord
 from db.access.values import TriageState
+from db.errors import AgedError
+from db.reading.question import Question
 from db.values import RegressionState, RunSummary, Series, SeriesKey, SeriesPoint
 from roofwatch.store.fetching import fetch_record
-from roofwatch.store.server import Server, TooMuchError
+from roofwatch.store.server import GoneError, Server, TooMuchError
 from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
 _MOST_AT_ONCE = 1_000
@@ -27,6 +32,9 @@ _BEGINNING = datetime(2007, 1, 1, tzinfo=UTC)
 _END = _BEGINNING + timedelta(days=2**15)
 """A power of two, so that halves are whole days for long."""
 _SHORTEST = timedelta(seconds=1)
+
+P = ParamSpec("P")
+A = TypeVar("A")
 
 
 class _Sides(BaseModel):
@@ -103,6 +111,24 @@ class ServerSource:
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
         query = {"project": project, "base": str(run_id), "head": str(run_id), "noise_floor": _word(True)}
         return self.server.read("/v1/comparison/runs", query, _SIDES).noise_floor
+
+    def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+        document = question.document(*args, **kwargs)
+        try:
+            return self.server.ask(f"/v1/questions/{question.name}", document, question.answer)
+        except GoneError as error:
+            raise AgedError(str(error)) from None
+
+    def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
+        return [self._content(run_id, sha256) for run_id, sha256 in files]
+
+    def _content(self, run_id: UUID, sha256: str) -> bytes:
+        content = self.server.get(f"/v1/runs/{run_id}/artefacts/{sha256}")
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise SpoolError(
+                f"{self.server.line.url}: content {sha256[:12]}… of run {run_id} did not come whole; ask again"
+            )
+        return content
 
 
 def _said(query: dict[str, str | None]) -> dict[str, str]:

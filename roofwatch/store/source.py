@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from ci.pairs.noise_floor import NoiseFloor
 from collector.record import RunRecord
 from db.access.values import Triage, TriageState
 from db.errors import StoreError
+from db.reading.question import Question
 from db.values import Regression, RegressionState, RunSummary, Series
 from roofwatch.store.server import server_to_read
+
+P = ParamSpec("P")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,12 @@ class Source(Protocol):
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
         """What the newest calibrations say of the runner of a run, under its harness; None where there is none."""
+
+    def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+        """The answer to one of the questions of a reader; AgedError where its samples are no longer kept."""
+
+    def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
+        """The whole content of files of runs, each by the run and its sha256."""
 
 
 @contextmanager

@@ -42,7 +42,10 @@ class Route:
 
     def ask(self, client: TestClient, headers: Any) -> Any:
         path = self.path.format(
-            run_id=RUN_ID, sha256=make_artefact().sha256, regression=regression_id(make_regression(1))
+            run_id=RUN_ID,
+            sha256=make_artefact().sha256,
+            regression=regression_id(make_regression(1)),
+            question="list_commits",
         )
         body: dict[str, Any] = {"content" if isinstance(self.body, bytes) else "json": self.body}
         return client.request(self.method, path, params=self.query, headers=headers, **body)
@@ -67,6 +70,7 @@ ROUTES = [
     Route("get", "/v1/comparison/runs", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
     Route("get", "/v1/regressions", Scope.READ, OF_PROJECT),
     Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, SAID | {"state": "expected"}),
+    Route("post", "/v1/questions/{question}", Scope.READ, body=OF_PROJECT),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
     Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
 ]

@@ -144,6 +144,7 @@ THERE = {
     "regression": str(regression_id(make_regression(1))),
     "base": sha_of(0),
     "head": sha_of(1),
+    "question": "list_commits",
 }
 NEEDING_MORE = {"PUT /v1/runs/{run_id}/artefacts/{sha256}"}
 """What is sent there must have the sha256 that a record names: the tests of files send it."""

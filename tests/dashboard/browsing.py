@@ -7,18 +7,49 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Request,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
+from dashboard.view_links import view_link_html
 from tests.dashboard.served import ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SCREENSHOTS = ROOT / "test-output"
 TIMEOUT_MS = 30_000
-Scheme = Literal["light", "dark"]
+_SCREEN: ViewportSize = {"width": 1280, "height": 900}
+_FOLLOW = """(main, link) => {
+    const [app, heading] = ["[data-testid=stApp]", "h1"].map(each => document.querySelector(each));
+    const before = heading.textContent;
+    globalThis.movedTo = undefined;
+    let isBegun = false;
+    const watching = new MutationObserver(() => {
+        const isRunning = app.dataset.testScriptState !== "notRunning";
+        isBegun ||= isRunning || document.querySelector("h1")?.textContent !== before;
+        if (isBegun && !isRunning) {
+            watching.disconnect();
+            globalThis.movedTo = location.href;
+        }
+    });
+    const all = {childList: true, characterData: true, subtree: true};
+    watching.observe(app, {attributeFilter: ["data-test-script-state"], ...all});
+    main.insertAdjacentHTML("beforeend", link);
+    main.lastElementChild.click();
+    main.lastElementChild.remove();
+}"""
+"""Follow a link, and say when the server has begun and ended what it leads to. What is short may begin and end between
+two pictures, and is told by its heading."""
 
 
 @dataclass
@@ -33,11 +64,27 @@ class Watched:
         self.page.goto(self.address + path)
         self.wait_until_shown()
 
+    def move(self, path: str) -> None:
+        """By a link as they stand in tables: the page is there, and only what it shows is asked for."""
+        self.page.set_viewport_size(_SCREEN)
+        self.main.evaluate(_FOLLOW, view_link_html(self.address + path, "there"))
+        self.page.wait_for_function("() => globalThis.movedTo")
+        self.wait_until_shown()
+
     def wait_until_shown(self) -> None:
         expect(self.page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
         expect(self.page.get_by_role("heading", level=1)).to_be_visible()
         # the last element of a view is drawn last
         expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0)
+
+    def choose(self, label: str, option: str) -> None:
+        """One of a list."""
+        box = self.page.get_by_role("combobox", name=label)
+        box.scroll_into_view_if_needed()
+        # a list closes when the page is scrolled, which a browser tells with its next picture
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        box.click()
+        self.page.get_by_role("option", name=option, exact=True).click()
 
     @property
     def main(self) -> Locator:
@@ -85,9 +132,9 @@ def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) 
 
 
 @contextmanager
-def new_context(browser: Browser, scheme: Scheme = "light") -> Iterator[BrowserContext]:
-    """A browser that remembers nothing."""
-    with browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme) as context:
+def new_context(browser: Browser, *, zone: str | None = None) -> Iterator[BrowserContext]:
+    """A browser that remembers nothing, in a light room and, unless a zone is named, in that of this machine."""
+    with browser.new_context(viewport=_SCREEN, color_scheme="light", timezone_id=zone) as context:
         context.set_default_timeout(TIMEOUT_MS)
         yield context
 

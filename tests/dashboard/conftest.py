@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import streamlit as st
 from sqlalchemy import URL
@@ -33,6 +34,10 @@ def forget_answers() -> None:
             one.clear()
 
 
+def _write_values(frame: pd.DataFrame, formats: Collection[str], _columns: object) -> None:
+    st.dataframe(frame.astype(dict.fromkeys(formats, float)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def known_components() -> Iterator[None]:
     """Streamlit reads about each installed package whether it brings a component, seconds of work, once for a server;
@@ -47,8 +52,8 @@ def known_components() -> Iterator[None]:
 def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenView]:
     """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
-    # every table as values; `test_tables.py` has what short ones are written as
-    monkeypatch.setattr("dashboard.tables.table._MOST_ROWS_AS_HTML", -1)
+    # as values; `test_tables.py` has what they are written as
+    monkeypatch.setattr("dashboard.tables.table._write", _write_values)
     forget_everything()
 
     def open_it(view: str, **address: str | list[str]) -> AppTest:

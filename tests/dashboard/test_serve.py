@@ -1,3 +1,4 @@
+import gc
 import signal
 import socket
 import subprocess
@@ -9,7 +10,9 @@ import psutil
 import pytest
 from sqlalchemy import URL
 
+from dashboard import server_process
 from dashboard.errors import DashboardError
+from dashboard.navigation import VIEWS
 from dashboard.serve import serve
 from tests.dashboard.served import ROOT, serving
 
@@ -91,3 +94,11 @@ def test_a_port_that_is_taken_is_named() -> None:
 def test_an_address_that_is_not_of_this_machine_is_named() -> None:
     with pytest.raises(DashboardError, match=r"192\.0\.2\.1: .*--address"):
         serve(port=None, database_url=None, data_dir=None, on_ready=print, address="192.0.2.1")
+
+
+def test_what_the_server_has_learned_is_passed_over_when_garbage_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing: list[set[str]] = []
+    needed = {f"dashboard.views.{view}" for view in VIEWS}
+    monkeypatch.setattr(gc, "freeze", lambda: missing.append(needed - sys.modules.keys()))
+    server_process._learn_views()
+    assert missing == [set()]

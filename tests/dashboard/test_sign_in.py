@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
@@ -79,6 +79,20 @@ def setting(browser: Browser, databases: Databases) -> Iterator[Setting]:
     databases.finish(url)
 
 
+@pytest.fixture(scope="module")
+def used(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that has Streamlit's scripts already."""
+    with new_context(browser) as context:
+        yield context
+
+
+@pytest.fixture
+def context(used: BrowserContext) -> BrowserContext:
+    """Nobody is signed in there."""
+    used.clear_cookies()
+    return used
+
+
 def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> None:
     """On the page of the regression, as whom the provider vouches for: that is where it leads back to."""
     setting.provider.claims = claims
@@ -91,28 +105,28 @@ def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> No
 
 
 def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(
-    browser: Browser, setting: Setting
+    context: BrowserContext, setting: Setting
 ) -> None:
-    with new_context(browser) as context:
-        mine = watch(context, setting.address, also=[setting.provider.issuer])
-        sign_in(mine, setting, TRIAGER)
-        mine.page.get_by_label("Why", exact=True).fill("The new epilogue; I am at it")
-        mine.page.get_by_role("button", name="Decide").click()
-        expect(mine.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
-        mine.wait_until_shown()
-        link = mine.page.url.removeprefix(setting.address)
-        mine.save_screenshot("regression-signed-in")
-        mine.close()
-    with new_context(browser) as another:
-        theirs = watch(another, setting.address)
-        theirs.open(link)
-        expect(theirs.main.get_by_text("somebody is at it")).to_be_visible()
-        expect(theirs.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
-        # in the state, and in the trail of decisions
-        expect(theirs.main.get_by_text("The new epilogue; I am at it").first).to_be_visible()
-        expect(theirs.main.get_by_text("Sign in to decide.")).to_be_visible()
-        expect(theirs.page.get_by_role("button", name="Decide")).to_have_count(0)
-        theirs.close()
+    mine = watch(context, setting.address, also=[setting.provider.issuer])
+    sign_in(mine, setting, TRIAGER)
+    mine.page.get_by_label("Why", exact=True).fill("The new epilogue; I am at it")
+    mine.page.get_by_role("button", name="Decide").click()
+    expect(mine.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
+    mine.wait_until_shown()
+    link = mine.page.url.removeprefix(setting.address)
+    mine.save_screenshot("regression-signed-in")
+    mine.close()
+    # another reader, who is known by no cookie
+    context.clear_cookies()
+    theirs = watch(context, setting.address)
+    theirs.open(link)
+    expect(theirs.main.get_by_text("somebody is at it")).to_be_visible()
+    expect(theirs.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
+    # in the state, and in the trail of decisions
+    expect(theirs.main.get_by_text("The new epilogue; I am at it").first).to_be_visible()
+    expect(theirs.main.get_by_text("Sign in to decide.")).to_be_visible()
+    expect(theirs.page.get_by_role("button", name="Decide")).to_have_count(0)
+    theirs.close()
     assert setting.state is TriageState.ACKNOWLEDGED
     with Session(setting.engine) as session:
         newest = list_entries(session, PROJECT)[0]
@@ -125,10 +139,9 @@ def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(
     assert setting.provider.refusals == []
 
 
-def test_who_may_not_decide_is_told_so_and_finds_no_button(browser: Browser, setting: Setting) -> None:
-    with new_context(browser) as context:
-        watched = watch(context, setting.address, also=[setting.provider.issuer])
-        sign_in(watched, setting, IMPOSTOR)
-        expect(watched.main.get_by_text("not among those who decide here")).to_be_visible()
-        expect(watched.page.get_by_role("button", name="Decide")).to_have_count(0)
-        watched.close()
+def test_who_may_not_decide_is_told_so_and_finds_no_button(context: BrowserContext, setting: Setting) -> None:
+    watched = watch(context, setting.address, also=[setting.provider.issuer])
+    sign_in(watched, setting, IMPOSTOR)
+    expect(watched.main.get_by_text("not among those who decide here")).to_be_visible()
+    expect(watched.page.get_by_role("button", name="Decide")).to_have_count(0)
+    watched.close()

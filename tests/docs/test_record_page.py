@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from collector import (
     artefact,
+    case_profile,
     case_record,
     device_state,
     machine,
@@ -25,7 +26,10 @@ from tests.roofwatch.command import roofwatch
 
 PAGE = ROOT / "docs" / "record.md"
 SCHEMA = ROOT / "docs" / "record.schema.json"
-MODULES = (artefact, case_record, device_state, machine, measurement, record, results, skipped_kernel, source_line)
+MODULES = (
+    *(artefact, case_profile, case_record, device_state, machine),
+    *(measurement, record, results, skipped_kernel, source_line),
+)
 PARTS = [
     part
     for module in MODULES

@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import Browser, expect
 from sqlalchemy import create_engine
 
 from tests.builders import sha_of
 from tests.dashboard.axe import grave_violations
-from tests.dashboard.browsing import TIMEOUT_MS, Watched, launched, watch
+from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.gpu_history import GEMM, HOT_AT, SOFTMAX, SOFTMAX_SMALL, store_gpu_history
 from tests.dashboard.served import serving
 from tests.databases import TEMPLATE, Databases
@@ -32,14 +32,6 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def reader(browser: Browser) -> Iterator[BrowserContext]:
-    """In a zone of their own."""
-    with browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo") as context:
-        context.set_default_timeout(TIMEOUT_MS)
-        yield context
-
-
-@pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str]]:
     """Address of a dashboard with the history of a watched GPU, and the id of the run in which it grew too hot."""
     url = databases.make(TEMPLATE)
@@ -51,12 +43,20 @@ def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str
     databases.finish(url)
 
 
+@pytest.fixture(scope="module")
+def watched(browser: Browser, dashboard: tuple[str, str]) -> Iterator[Watched]:
+    """The page of a reader in a zone of their own, who goes from one view to the next."""
+    with new_context(browser, zone="Asia/Tokyo") as context:
+        watched = watch(context, dashboard[0])
+        watched.open("/")
+        yield watched
+        watched.close()
+
+
 def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_leads_to_its_comparison(
-    reader: BrowserContext, dashboard: tuple[str, str]
+    watched: Watched, dashboard: tuple[str, str]
 ) -> None:
-    address, run_id = dashboard
-    watched = watch(reader, address)
-    watched.open(f"/run?run={run_id}")
+    watched.move(f"/run?run={dashboard[1]}")
     timeline = watched.page.locator(PLOT).first
     for words in ("clock (MHz)", "power (W)", "temperature (°C)", "held back by", "time of day"):
         expect(timeline.get_by_text(words, exact=True)).to_be_visible()
@@ -66,7 +66,7 @@ def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_lead
     watched.page.get_by_role("link", name="Compare with the run before it").click()
     expect(watched.page.get_by_role("heading", level=1)).to_have_text("Compare")
     watched.wait_until_shown()
-    watched.close()
+    assert watched.complaints == []
 
 
 @pytest.mark.parametrize(
@@ -89,30 +89,26 @@ def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_lead
     ids=["health", "history", "ceilings", "fleet", "kernel"],
 )
 def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
-    reader: BrowserContext, dashboard: tuple[str, str], path: str, figures: int, name: str
+    watched: Watched, path: str, figures: int, name: str
 ) -> None:
-    watched = watch(reader, dashboard[0])
-    watched.open(path)
+    watched.move(path)
     expect(watched.page.locator(f"{PLOT} .main-svg").first).to_be_visible()
     expect(watched.page.locator(PLOT)).to_have_count(figures)
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     watched.save_screenshot(name)
     assert grave_violations(watched.page) == []
-    watched.close()
+    assert watched.complaints == []
 
 
-def test_a_comparison_is_narrowed_ordered_and_taken_away_and_so_are_the_cases_of_a_kernel(
-    reader: BrowserContext, dashboard: tuple[str, str]
-) -> None:
-    watched = watch(reader, dashboard[0])
-    watched.open(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
+def test_a_comparison_is_narrowed_ordered_and_taken_away_and_so_are_the_cases_of_a_kernel(watched: Watched) -> None:
+    watched.move(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
     cases = watched.main.locator(".rw-table tbody td:nth-child(2)")
     expect(cases.first).to_have_text(SOFTMAX)
 
-    choose(watched, "Order by", "case")
+    watched.choose("Order by", "case")
     expect(cases.first).to_have_text(GEMM)
     watched.page.get_by_role("button", name="Filters").click()
-    choose(watched, "Kernel family", "reduction")
+    watched.choose("Kernel family", "reduction")
     expect(cases).to_have_text([SOFTMAX_SMALL, SOFTMAX_SMALL, SOFTMAX, SOFTMAX])
     expect(watched.page).to_have_url(re.compile(r"order=case.*family=reduction|family=reduction.*order=case"))
     # the panel is open
@@ -141,20 +137,11 @@ def test_a_comparison_is_narrowed_ordered_and_taken_away_and_so_are_the_cases_of
     # nothing moves any more
     expect(watched.page.locator(f"{PLOT} .xy .point").first).to_be_visible()
     expect(watched.main.locator(".rw-heat")).to_be_visible()
-    choose(watched, "Order by", "longest time")
+    watched.choose("Order by", "longest time")
     expect(best).to_have_text([SOFTMAX, SOFTMAX_SMALL])
     expect(watched.page).to_have_url(re.compile("order=longest"))
     assert "family=reduction" in watched.page.url
-    watched.close()
-
-
-def choose(watched: Watched, label: str, option: str) -> None:
-    box = watched.page.get_by_role("combobox", name=label)
-    box.scroll_into_view_if_needed()
-    # a list closes when the page is scrolled, which a browser tells with its next picture
-    watched.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    box.click()
-    watched.page.get_by_role("option", name=option, exact=True).click()
+    assert watched.complaints == []
 
 
 def download(watched: Watched, kind: str) -> Path:

@@ -17,7 +17,7 @@ from dashboard import data
 from db.artefacts import store_artefact
 from db.reading.fleet_values import FleetRun
 from db.storing.ingest import ingest_record
-from tests.builders import CASE_ID, make_measurement, make_record, sha_of
+from tests.builders import CASE_ID, make_activity, make_measurement, make_profile, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, gpu_record
 from tests.dashboard.measuring.seen import figures
@@ -69,6 +69,26 @@ def test_a_run_shows_what_its_launches_take_of_the_host_and_of_the_memory(open_v
     ]
 
 
+def test_a_run_shows_which_kernels_a_case_launches_and_what_of_the_time_each_took(
+    open_view: OpenView, store: Engine
+) -> None:
+    gemm = make_activity("void gemm<128>(<b>)", count=6, total_ns=6_000, grid=(8, 1, 1), registers=64)
+    copy = make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_500, bytes=2**20)
+    profile = make_profile(CASE_ID, gemm, copy, span_ns=10_000, busy_ns=8_000, left_out_count=2, left_out_ns=500)
+    ingest_record(store, make_record(profiles=[profile, make_profile(implementation="torch")]))
+
+    app = open_view("run", profiled=f"{CASE_ID} triton")
+
+    assert "3 calls in 10 µs, idle 20.0% of it" in texts(app)
+    assert choice(app, "Profiled").options == [f"{CASE_ID} triton", f"{CASE_ID} torch"]
+    rows = table(app, "of a call")
+    assert rows["name"].tolist() == ["void gemm<128>(<b>)", "Memcpy DtoD", "2 more together"]
+    assert rows["share"].tolist() == [0.75, 0.1875, 0.0625]
+    assert rows["of a call"].tolist()[:2] == [2, 1]
+    assert rows["grid"].tolist()[0] == "8 × 1 × 1"
+    assert not {"block", "longest", "occupancy"} & set(rows)
+
+
 def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: list[RunRecord]) -> None:
     app = open_view("run", run=str(records[3].run_id))
     (link,) = app.get("page_link")
@@ -82,6 +102,7 @@ def test_a_run_of_a_cpu_says_that_nobody_watched(open_view: OpenView, store: Eng
     assert "Nobody watched the device" in texts(app)
     assert "its harness is older" in texts(app)
     assert "No earlier run" in texts(app)
+    assert "No case was profiled in this run" in texts(app)
 
 
 def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(

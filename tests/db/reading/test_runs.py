@@ -13,7 +13,7 @@ from db.errors import StoreError
 from db.queries import list_commits, list_projects, list_runs, run_detail
 from db.reading.comparing import find_runs_to_compare, read_runs_of_commits
 from db.storing.ingest import ingest_record
-from db.values import CeilingValue, MeasuredCase, RunSummary, StaticRow
+from db.values import CeilingValue, MeasuredCase, MeasuredCommit, RunSummary, StaticRow
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -58,7 +58,8 @@ def test_commits_are_listed_along_the_branch_whatever_the_order_they_came_in(sto
     ingest_all(store, make_record(2), make_record(0), make_record(1), make_record(0), make_record(9, project="other"))
 
     with Session(store) as session:
-        assert list_commits(session, PROJECT) == [make_commit_ref(0), make_commit_ref(1), make_commit_ref(2)]
+        commits = list_commits(session, PROJECT)
+    assert commits == [MeasuredCommit(**vars(make_commit_ref(number))) for number in range(3)]
 
 
 def test_a_run_is_summed_up(store: Engine) -> None:

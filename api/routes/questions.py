@@ -1,0 +1,62 @@
+"""The questions of a reader by their names, for a dashboard that has no database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import Response
+from pydantic import ValidationError
+
+from api import examples
+from api.access import Reader
+from api.documents import PROBLEMS, QUESTION_BODY
+from api.problems import not_found
+from api.seeing import check_concerned
+from api.sent import check_is_json, invalid_body
+from api.state import state_of
+from db.reading.question import written
+from db.reading.questions import QUESTIONS
+
+router = APIRouter(tags=["questions"])
+
+Name = Annotated[
+    str, Path(pattern=r"^[a-z_]{1,50}$", description="Of the question.", json_schema_extra={"enum": sorted(QUESTIONS)})
+]
+
+
+async def _document(request: Request) -> bytes:
+    """Read once it is known who asks, as `api.sent` has it."""
+    check_is_json(request, "a question")
+    state = state_of(request)
+    return await state.uploads.read(request, state.limits.question_bytes, way_out="ask about less at once")
+
+
+@router.post(
+    "/v1/questions/{question}",
+    summary="Ask as the dashboard does",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {}, "example": examples.ANSWER}}}, **PROBLEMS},
+    openapi_extra=QUESTION_BODY,
+)
+def post_question(
+    request: Request, reader: Reader, question: Name, document: Annotated[bytes, Depends(_document)]
+) -> Response:
+    """Answer one question of a dashboard, which reads through this server instead of a database. It changes nothing.
+
+    What a question takes and what it answers changes with the version of roofwatch, and is no promise to others: the
+    other routes are.
+    """
+    known = QUESTIONS.get(question)
+    if known is None:
+        raise not_found("this question", "ask by a dashboard of this server's version: update the older of the two")
+    try:
+        asked = known.asked.model_validate_json(document)
+    except ValidationError as error:
+        raise invalid_body(error) from None
+    if known.known_projects is not None and reader.projects is not None:
+        asked = asked.model_copy(update={known.known_projects: frozenset(reader.projects)})
+    with state_of(request).reading() as session:
+        check_concerned(session, reader, known.concerned(asked))
+        answer = known.ask_by(session, asked)
+    return Response(written(answer), media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,328 @@
+"""The questions of the dashboard through the door: the same answers as from the database, to those who may see them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.orm import Session
+from starlette.testclient import TestClient
+
+from api.limits import Limits
+from collector.errors import SpoolError
+from collector.keeping.http_line import HttpLine
+from collector.part import Outcome
+from collector.record import RunRecord
+from db.access.tokens import create_token
+from db.access.values import Scope, TriageState
+from db.artefacts import store_artefact
+from db.bisections.store import request_bisection
+from db.bisections.values import BisectionRange
+from db.errors import AgedError, StoreError
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id, set_triage
+from db.keeping.aged_parts import Part
+from db.keeping.retention import prune
+from db.projects import quarantine_name
+from db.quarantine import release_run
+from db.reading import questions
+from db.reading.question import written
+from db.reading.questions import QUESTIONS
+from db.reading.trend import TrendQuestion
+from db.storing.ingest import ingest_record
+from db.values import Regression, SeriesPoint
+from roofwatch.store.database_source import DatabaseSource
+from roofwatch.store.server import Server
+from roofwatch.store.server_source import ServerSource
+from roofwatch.store.source import Source
+from tests.api.conftest import NOW, UNHURRIED, headers_of, make_app
+from tests.api.serving import served, token_of_today
+from tests.api.test_fuzz import places, repeatable, replaced, values
+from tests.builders import (
+    PROJECT,
+    make_artefact,
+    make_change_point,
+    make_commit_ref,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_series_key,
+    sha_of,
+)
+from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, calibration, gpu, gpu_record
+from tests.databases import TEMPLATE, Databases
+
+OTHER = "other/project"
+FILES = (b"one", b"other")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A store of two projects that have all that a question may be about."""
+
+    engine: Engine
+    runs: dict[str, list[RunRecord]]
+    """By project."""
+    regressions: dict[str, Regression]
+    aside: RunRecord
+    """In the first one's quarantine."""
+    released: RunRecord
+
+    def asked(self, project: str) -> dict[str, dict[str, Any]]:
+        """Each question about a project, with something to answer."""
+        first, second, *_ = (str(run.run_id) for run in self.runs[project])
+        both = {"base_id": first, "head_id": second}
+        commits = {"project": project, "base_sha": sha_of(0), "head_sha": sha_of(HOT_AT)}
+        runner_class = gpu().runner_class
+        keys = tuple(
+            make_series_key(metric, project=project, case_id=SOFTMAX, implementation="triton", runner_class=runs_on)
+            for metric, runs_on in [("median_ns", runner_class), ("utilisation", runner_class)]
+        )
+        trend = TrendQuestion(project, keys, length=2, kept_commits=(sha_of(0),))
+        found = regression_id(self.regressions[project])
+        return {
+            "read_facets": {"project": project},
+            "list_commits": {"project": project, "runner_classes": (runner_class,)},
+            "read_runs_of_commits": commits,
+            "read_runs": both,
+            "list_series_keys": {"project": project, "include_dirty": True, "include_branches": True},
+            "read_trend": {"trend": trend},
+            "list_window_ends": {"trend": trend},
+            "list_triaged": {"project": project},
+            "list_runner_standings": {"project": project, "branches": ("main",)},
+            "read_case_of_both": {**commits, "case_id": SOFTMAX, "runner_class": runner_class},
+            "read_case_of_runs": {**both, "case_id": SOFTMAX},
+            "list_decisions": {"project": project, "regression_id": found},
+            "load_record": {"run_id": first},
+            "read_case_history": {"project": project, "case_id": SOFTMAX, "with_every_run": True},
+            "list_fleet_runs": {"project": project, "limit": 10, "with_quarantine": True, "or_run": first},
+            "read_run_energies": {"run_ids": (first, second)},
+            "list_kernel_costs": {"run_ids": (first, second), "case_ids": frozenset({SOFTMAX})},
+            "list_case_costs": {"run_ids": (first, second), "limit": 5},
+            "list_calibrations": {"project": project},
+            "list_artefacts": {"run_id": first},
+            "read_kernel_of_run": {"run_id": first, "kernel": "softmax"},
+            "read_newest_bisection": {"regression_id": found},
+        }
+
+
+@pytest.fixture(scope="module")
+def filled(databases: Databases) -> Iterator[Filled]:
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    runs, regressions = {}, {}
+    for project in (PROJECT, OTHER):
+        named = tuple(make_artefact(content, name=f"{content.decode()}.json") for content in FILES)
+        runs[project] = [
+            gpu_record(number, project=project).model_copy(update={"artefacts": named}) for number in (0, HOT_AT)
+        ]
+        for record in (*runs[project], *calibration(project=project)):
+            ingest_record(engine, record)
+        for content in FILES:
+            store_artefact(engine, runs[project][0].run_id, make_artefact(content).sha256, io.BytesIO(content))
+        regressions[project] = _judged(engine, project)
+    aside, released = make_record(1), make_record(2)
+    for record in (aside, released):
+        ingest_record(engine, record, is_quarantined=True)
+    release_run(engine, released.run_id, actor="test", person="somebody", reason="measured again")
+    yield Filled(engine, runs, regressions, aside, released)
+    engine.dispose()
+    databases.finish(url)
+
+
+def _judged(engine: Engine, project: str) -> Regression:
+    key = make_series_key(project=project, case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class)
+    change = make_change_point(HOT_AT, series=key, previous_commit=make_commit_ref(0))
+    found = make_regression(
+        HOT_AT, project=project, kernel="softmax", change_points=(change,), recovered_at=make_commit_ref(HOT_AT)
+    )
+    replace_regressions(engine, project, [found])
+    state = TriageState.ACKNOWLEDGED
+    set_triage(engine, project, regression_id(found), state, person="somebody", reason="a reason", actor="a test")
+    wanted = BisectionRange(project, SOFTMAX, "triton", sha_of(0), sha_of(HOT_AT))
+    with Session(engine) as session, session.begin():
+        request_bisection(session, wanted, requested_by="somebody", regression_id=regression_id(found))
+    return found
+
+
+def _client(filled: Filled, project: str | None) -> TestClient:
+    """Who may read a project, or all."""
+    made = create_token(
+        filled.engine,
+        name="of a test",
+        project=project,
+        scopes=(Scope.READ,),
+        now=NOW,
+        validity=timedelta(days=1),
+        actor="test",
+    )
+    return TestClient(make_app(filled.engine, UNHURRIED), headers=headers_of(made))
+
+
+@pytest.fixture(scope="module")
+def asking(filled: Filled) -> TestClient:
+    """May read the first project."""
+    return _client(filled, PROJECT)
+
+
+@pytest.fixture(scope="module")
+def asking_of_all(filled: Filled) -> TestClient:
+    return _client(filled, None)
+
+
+def test_every_question_has_the_same_answer_through_the_door(filled: Filled) -> None:
+    asked = filled.asked(PROJECT)
+    database = DatabaseSource(filled.engine)
+    assert asked.keys() == QUESTIONS.keys()
+    with served(filled.engine) as (host, port):
+        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", token_of_today(filled.engine, Scope.READ))))
+        for name, arguments in asked.items():
+            answer = database.ask(QUESTIONS[name], **arguments)
+            assert answer, name
+            through = server.ask(QUESTIONS[name], **arguments)
+            if name == "read_facets":
+                assert (answer.projects, through.projects) == ((PROJECT, OTHER), (PROJECT,))
+                assert server.ask(questions.read_facets) == through
+                through = replace(through, projects=answer.projects)
+            assert through == answer, name
+            assert type(through) is type(answer), name
+        for source in (server, database):
+            _check_files(source, filled.runs[PROJECT][0])
+            with pytest.raises((SpoolError, StoreError), match="commit 00000000 of example/project: no run is stored"):
+                source.ask(questions.read_runs_of_commits, PROJECT, "0" * 40, sha_of(0))
+        with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
+            server.ask(questions.list_commits, OTHER)
+        with pytest.raises(SpoolError, match="HTTP 404: this question: there is none here"):
+            server.ask(replace(questions.list_commits, name="list_everything"), PROJECT)
+
+
+def _check_files(source: Source, run: RunRecord) -> None:
+    first, second = ((run.run_id, make_artefact(content).sha256) for content in FILES)
+    assert source.read_contents([first, second]) == list(FILES)
+    assert source.read_contents([first]) == [FILES[0]]
+    for files in ([(run.run_id, "0" * 64)], [first, (run.run_id, "0" * 64)]):
+        with pytest.raises((SpoolError, StoreError), match="content 000000000000"):
+            source.read_contents(files)
+
+
+def test_samples_that_are_no_longer_kept_are_told_as_that(store: Engine) -> None:
+    record = make_record(1, measurements=[make_measurement()])
+    for one in (record, make_record(2)):
+        ingest_record(store, one)
+    later = record.started_at + timedelta(days=60)
+    prune(store, {Part.SAMPLES: 30}, now=later, is_dry_run=False, actor="test")
+    with served(store) as (host, port):
+        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", token_of_today(store, Scope.READ))))
+        for source in (server, DatabaseSource(store)):
+            with pytest.raises(AgedError, match="its samples are no longer kept"):
+                source.ask(questions.load_record, str(record.run_id))
+
+
+@repeatable(40)
+@given(value=st.floats(), low=st.none() | st.floats())
+def test_every_number_comes_through_as_it_is(value: float, low: float | None) -> None:
+    point = SeriesPoint(make_commit_ref(), "a run", NOW, Outcome.OK, value, low)
+
+    again = TypeAdapter(SeriesPoint).validate_json(written(point))
+
+    assert [repr(one) for one in (again.value, again.low)] == [repr(value), repr(low)]
+    assert replace(again, value=None, low=None) == replace(point, value=None, low=None)
+    assert math.isnan(value) or again == point or (low is not None and math.isnan(low))
+
+
+def test_who_may_see_one_project_gets_no_answer_about_another(asking: TestClient, filled: Filled) -> None:
+    about_runs = {"load_record", "list_artefacts", "read_kernel_of_run", "read_runs", "read_case_of_runs"}
+    about_runs |= {"read_run_energies", "list_kernel_costs", "list_case_costs", "read_newest_bisection"}
+    for name, arguments in filled.asked(OTHER).items():
+        answer = ask(asking, name, arguments)
+
+        assert answer.status_code == (404 if name in about_runs else 403), name
+        assert OTHER not in answer.text.replace(str(arguments), ""), name
+    # mixed with what may be seen, it is not answered either
+    ours, theirs = (filled.asked(project) for project in (PROJECT, OTHER))
+    for name in ("read_runs", "read_case_of_runs"):
+        assert ask(asking, name, ours[name] | {"head_id": theirs[name]["head_id"]}).status_code == 404
+    for name in ("read_run_energies", "list_kernel_costs", "list_case_costs"):
+        mixed = (*ours[name]["run_ids"], *theirs[name]["run_ids"])
+        assert ask(asking, name, ours[name] | {"run_ids": mixed}).status_code == 404
+    own_trend, their_trend = (asked["read_trend"]["trend"] for asked in (ours, theirs))
+    for trend in (replace(own_trend, keys=their_trend.keys), replace(own_trend, project=OTHER)):
+        assert ask(asking, "read_trend", {"trend": trend}).status_code == 403
+
+
+def test_what_is_named_of_another_project_within_ones_own_is_not_found(asking: TestClient, filled: Filled) -> None:
+    ours, theirs = (filled.asked(project) for project in (PROJECT, OTHER))
+    of_theirs = {"regression_id": theirs["list_decisions"]["regression_id"]}
+    runs = ask(
+        asking, "list_fleet_runs", ours["list_fleet_runs"] | {"limit": 1, "or_run": theirs["load_record"]["run_id"]}
+    )
+
+    assert ask(asking, "list_decisions", ours["list_decisions"] | of_theirs).json() == []
+    assert theirs["load_record"]["run_id"] not in runs.text
+    # of the audit trail decisions alone: who let a run out of quarantine is for administrators
+    released = {"regression_id": filled.released.run_id}
+    assert ask(asking, "list_decisions", ours["list_decisions"] | released).json() == []
+    assert ask(asking, "read_facets", {"among": [PROJECT, OTHER]}).json()["projects"] == [PROJECT]
+
+
+def test_runs_in_quarantine_are_seen_by_who_may_see_their_project(asking: TestClient, filled: Filled) -> None:
+    run_id = str(filled.aside.run_id)
+
+    listed = ask(asking, "list_fleet_runs", {"project": quarantine_name(PROJECT), "limit": 5}).json()
+
+    assert [run["run_id"] for run in listed] == [run_id]
+    assert ask(asking, "load_record", {"run_id": run_id}).status_code == 200
+    assert ask(asking, "list_fleet_runs", {"project": quarantine_name(OTHER), "limit": 5}).status_code == 403
+
+
+def test_what_no_question_takes_is_refused_with_the_reason(asking: TestClient, filled: Filled) -> None:
+    own = filled.asked(PROJECT)
+    trend = own["read_trend"]["trend"]
+    no_metric = replace(trend, keys=(replace(trend.keys[0], metric="of_nobody"),))
+    refused: list[tuple[str, Any, int, str]] = [
+        ("list_commits", {}, 422, "body.project"),
+        ("list_commits", {"project": PROJECT, "of": "more"}, 422, "body.of"),
+        ("list_commits", [], 422, "body"),
+        ("load_record", {"run_id": "no id"}, 422, "body.run_id"),
+        ("load_record", {"run_id": "5f0c1b1e-0f6e-4d38-9f6c-2f8f9d1d2aff"}, 404, "there is none here"),
+        ("list_fleet_runs", own["list_fleet_runs"] | {"limit": 10**9}, 422, "body.limit"),
+        ("read_trend", {"trend": no_metric}, 422, "a metric that is not known here"),
+        ("read_trend", {"trend": replace(trend, length=0)}, 422, "a window has"),
+        ("read_trend", {"trend": replace(trend, keys=trend.keys * 1_001)}, 422, "at most 2000"),
+        ("of_nobody", {}, 404, "this question"),
+    ]
+    for name, arguments, status, said in refused:
+        answer = ask(asking, name, arguments)
+        assert (answer.status_code, said in answer.json()["detail"]) == (status, True), (name, answer.text)
+    plain = asking.post("/v1/questions/list_commits", content=b"{}", headers={"Content-Type": "text/plain"})
+    assert plain.status_code == 415
+    short = TestClient(make_app(filled.engine, Limits(question_bytes=10)), headers=dict(asking.headers))
+    assert ask(short, "list_commits", own["list_commits"]).status_code == 413
+
+
+@repeatable(120)
+@given(name=st.sampled_from(sorted(QUESTIONS)), place=st.integers(0, 60), new=values)
+def test_a_question_with_anything_anywhere_is_answered_or_refused(
+    filled: Filled, asking_of_all: TestClient, name: str, place: int, new: Any
+) -> None:
+    document = json.loads(written(filled.asked(PROJECT)[name]))
+    there = places(document)
+    body = json.dumps(replaced(document, there[place % len(there)], new)).encode(errors="surrogatepass")
+
+    answer = asking_of_all.post(f"/v1/questions/{name}", content=body)
+
+    assert answer.status_code < 500, answer.text
+
+
+def ask(client: TestClient, name: str, arguments: object) -> Any:
+    return client.post(f"/v1/questions/{name}", content=written(arguments))

@@ -1,0 +1,68 @@
+"""Projects beside the one with a history: one whose every text is an attack, one with more rows than a page shows."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+
+from db.access.values import TriageState
+from db.judged.judgements import replace_regressions
+from db.judged.triage import regression_id, set_triage
+from db.storing.ingest import ingest_record
+from db.values import Cause, Suspect
+from tests.builders import (
+    make_change_point,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_series_key,
+)
+
+HOSTILE_PROJECT = "hostile/project"
+HOSTILE = (
+    "<img src=x onerror=globalThis.wasRun=1><script>globalThis.wasRun=1</script>[a](javascript:globalThis.wasRun=1)"
+)
+LONG_PROJECT, LONG_COUNT = "long/project", 230
+"""With a regression of so many change points, which are more than a page shows at once."""
+
+
+def store_hostile_project(engine: Engine) -> None:
+    kernel = HOSTILE.replace("/", "")
+    case_id = f"{kernel}/n=1/float32/fwd"
+    for number in range(2):
+        record = make_record(
+            number,
+            project=HOSTILE_PROJECT,
+            commit=make_commit(number, author=HOSTILE, subject=HOSTILE),
+            measurements=[make_measurement(case_id, implementation=HOSTILE)],
+        )
+        ingest_record(engine, record)
+    series = make_series_key(project=HOSTILE_PROJECT, case_id=case_id, implementation=HOSTILE)
+    change = make_change_point(1, series=series, evidence=HOSTILE)
+    regression = make_regression(
+        1,
+        project=HOSTILE_PROJECT,
+        kernel=kernel,
+        summary=HOSTILE,
+        change_points=(change,),
+        suspects=(Suspect(Cause.CODE, 1.0, HOSTILE),),
+        family=HOSTILE,
+    )
+    replace_regressions(engine, HOSTILE_PROJECT, [regression])
+    set_triage(
+        engine,
+        HOSTILE_PROJECT,
+        regression_id(regression),
+        TriageState.ACKNOWLEDGED,
+        person=HOSTILE,
+        reason=HOSTILE,
+        actor=HOSTILE,
+    )
+
+
+def store_long_table(engine: Engine) -> None:
+    for number in range(2):
+        ingest_record(engine, make_record(number, project=LONG_PROJECT))
+    series = (make_series_key(project=LONG_PROJECT, implementation=f"variant {n}") for n in range(LONG_COUNT))
+    moved = tuple(make_change_point(1, series=one) for one in series)
+    replace_regressions(engine, LONG_PROJECT, [make_regression(1, project=LONG_PROJECT, change_points=moved)])

@@ -1,0 +1,116 @@
+"""The dashboard without a database: all that it shows comes through a server, by real HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from streamlit.testing.v1 import AppTest
+
+from collector.errors import SpoolError
+from collector.keeping.http_line import TOKEN_VARIABLE
+from dashboard import data
+from dashboard.access.rights import NotAllowedError, Person
+from dashboard.navigation import VIEWS
+from dashboard.serve import _what_is_read
+from dashboard.server_process import NO_SERVER, SERVER_VARIABLE
+from db.access.values import Scope, TriageState
+from db.judged.triage import regression_id
+from roofwatch.commands import service
+from tests.api.serving import served, token_of_today
+from tests.builders import PROJECT
+from tests.dashboard.conftest import OpenView, forget_everything
+from tests.dashboard.history import store_history
+from tests.dashboard.test_views import texts
+
+
+def _refuse() -> None:
+    raise AssertionError("the database is opened")
+
+
+def test_no_view_needs_a_database_and_who_cannot_be_asked_is_told(
+    open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slower = store_history(store)[0]
+    token = token_of_today(store, Scope.READ)
+    with served(store) as (host, port):
+        monkeypatch.delenv("ROOFWATCH_DATABASE_URL")
+        for name, value in {
+            "ROOFWATCH_SERVER_URL": f"http://{host}:{port}",
+            "ROOFWATCH_DATA_DIR": str(tmp_path),
+            "ROOFWATCH_TRIAGERS": "@example.com",
+            TOKEN_VARIABLE: token,
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(data, "open_configured_store", _refuse)
+        monkeypatch.setattr("roofwatch.arguments.open_configured_store", _refuse)
+
+        for view in VIEWS:
+            assert _shown(open_view(view)), view
+        assert "Open regressions" in _shown(open_view("overview"))
+        regression = open_view("regression", regression=str(regression_id(slower)))
+        assert slower.summary in _shown(regression)
+        assert "this dashboard reads through a server" in _shown(regression)
+        somebody = Person("1", "somebody@example.com")
+        with pytest.raises(NotAllowedError, match="reads through a server"):
+            data.decide(
+                *(PROJECT, regression_id(slower), TriageState.INVALID),
+                seen=TriageState.NEW,
+                person=somebody,
+                reason="none",
+            )
+
+        monkeypatch.setenv(TOKEN_VARIABLE, wrong := token[:-1] + ("A" if token[-1] != "A" else "B"))
+        forget_everything()
+        (error,) = open_view("overview").error
+        assert "The server cannot be read" in error.value
+        assert "HTTP 401" in error.value
+        assert wrong not in error.value
+    forget_everything()
+    (error,) = open_view("overview").error
+    assert "no connection" in error.value
+
+
+def _shown(app: AppTest) -> str:
+    assert not app.exception
+    assert not app.error
+    return texts(app)
+
+
+def test_what_is_named_when_it_is_served_is_read_whatever_the_settings_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://one")
+    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
+
+    through_server = _what_is_read(None, None, "https://a.server")
+    embedded = _what_is_read(tmp_path, None, None)
+    database = _what_is_read(tmp_path, "postgresql://another", None)
+    by_settings = _what_is_read(None, None, None)
+
+    assert through_server[SERVER_VARIABLE] == "https://a.server"
+    assert (embedded[SERVER_VARIABLE], embedded["ROOFWATCH_DATA_DIR"]) == (NO_SERVER, str(tmp_path))
+    assert "ROOFWATCH_DATABASE_URL" not in embedded
+    assert (database[SERVER_VARIABLE], database["ROOFWATCH_DATABASE_URL"]) == (NO_SERVER, "postgresql://another")
+    assert SERVER_VARIABLE not in by_settings
+    assert by_settings["ROOFWATCH_DATABASE_URL"] == "postgresql://one"
+
+
+def test_the_command_asks_the_server_before_it_serves(
+    store: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: dict[str, object] = {}
+    monkeypatch.setattr("dashboard.serve.serve", lambda **fields: asked.update(fields))
+    monkeypatch.setenv("ROOFWATCH_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://nobody@nowhere/nothing")
+    monkeypatch.setenv(TOKEN_VARIABLE, token_of_today(store, Scope.READ))
+    with served(store) as (host, port):
+        url = f"http://{host}:{port}"
+        service.dashboard(url=url)
+    assert (asked["server_url"], asked["database_url"], asked["data_dir"]) == (url, None, None)
+
+    asked.clear()
+    with pytest.raises(SpoolError, match="no connection"):
+        service.dashboard(url=url)
+    assert asked == {}
