@@ -11,7 +11,6 @@ host. No pair of records confirms a step of either:
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +22,10 @@ from ci import detect
 from ci.explain import Around, explain_host, explain_memory
 from ci.thresholds import Thresholds
 from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.points import points_by_commit
+from ci.trends.points import points_by_timing
 from ci.trends.trend_finding import TrendFinding
 from ci.trends.value_steps import ValueSteps, find_value_steps
-from db.values import CommitRef, Series, SeriesPoint, Suspect
+from db.values import CommitRef, Series, Suspect
 
 
 @dataclass(frozen=True)
@@ -59,20 +58,12 @@ class BesideTime:
     @classmethod
     def of(cls, series: Series, thresholds: Thresholds) -> BesideTime:
         """Take a series of one of `BESIDE_TIME` apart."""
-        points: dict[str, list[SeriesPoint]] = defaultdict(list)
-        newest: dict[str, int] = {}
-        for place, point in enumerate(series.points):
-            if point.value is not None:
-                points[point.timing].append(point)
-                newest[point.timing] = place
         metric = series.key.metric
         find = partial(find_steps_beside, metric, thresholds=thresholds)
         return cls(
             {
-                timing: ValueSteps(
-                    series.key, points_by_commit(points[timing]), find=find, explain=_KINDS[metric].explain
-                )
-                for timing in sorted(newest, key=lambda timing: newest[timing], reverse=True)
+                timing: ValueSteps(series.key, by_commit, find=find, explain=_KINDS[metric].explain)
+                for timing, by_commit in points_by_timing(series).items()
             }
         )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date
 
@@ -21,6 +20,7 @@ from ci.thresholds import Thresholds
 from ci.trends.clock_step import clock_step
 from ci.trends.compiled_changes import CompiledHistory
 from ci.trends.counter_evidence import CounterEvidence
+from ci.trends.points import PointsByCommit, value_of_each, with_value
 from ci.trends.relative_error import relative_error
 from ci.trends.runner_evidence import Calibrations, RunnerEvidence, measured_again
 from ci.trends.slow_drift import drift_finding, find_slow_drift
@@ -35,26 +35,17 @@ _SURE_OF_A_DRIFT = 6.0
 """By how much more than it takes to be told a drift must be likelier than the steps in its place: odds of 20 to 1 once
 more, since a step names a commit, and a drift none."""
 
-Points = Mapping[CommitRef, Sequence[SeriesPoint]]
-
 
 class TimeSteps:
     """One series of times: its values, and where they step; which of the steps a drift explains better, its findings
     say.
     """
 
-    def __init__(self, key: SeriesKey, by_commit: Points, thresholds: Thresholds) -> None:
+    def __init__(self, key: SeriesKey, by_commit: PointsByCommit, thresholds: Thresholds) -> None:
         self.key = key
-        self._points = {
-            commit: timed
-            for commit, points in by_commit.items()
-            if (timed := [point for point in points if point.value is not None])
-        }
+        self._points = with_value(by_commit)
         self.commits = list(self._points)
-        self.values = [
-            statistics.median(point.value for point in points if point.value is not None)
-            for points in self._points.values()
-        ]
+        self.values = value_of_each(self._points)
         self._nights = [_night(points) for points in self._points.values()]
         self.relative_errors = relative_errors(self._points)
         self.steps = find_steps(self.values, self.relative_errors, thresholds)
@@ -239,7 +230,7 @@ def find_steps(
     )
 
 
-def relative_errors(by_commit: Points) -> list[float]:
+def relative_errors(by_commit: PointsByCommit) -> list[float]:
     """Standard error of each commit's time as a fraction of it; NaN where its runs do not say."""
     return [relative_error((_spread(point), point.block_count) for point in points) for points in by_commit.values()]
 

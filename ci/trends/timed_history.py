@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -11,11 +10,11 @@ from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
 from ci.trends.compiled_changes import CompiledHistory
 from ci.trends.counter_evidence import CounterEvidence
-from ci.trends.points import points_by_commit
+from ci.trends.points import points_by_timing
 from ci.trends.runner_evidence import Calibrations
 from ci.trends.time_steps import TimeSteps
 from ci.trends.trend_finding import TrendFinding
-from db.values import CommitRef, Series, SeriesPoint
+from db.values import CommitRef, Series
 
 
 @dataclass(frozen=True)
@@ -28,16 +27,10 @@ class TimedHistory:
     @classmethod
     def of(cls, series: Series, thresholds: Thresholds) -> TimedHistory:
         """Take a series of times apart."""
-        points: dict[str, list[SeriesPoint]] = defaultdict(list)
-        newest: dict[str, int] = {}
-        for place, point in enumerate(series.points):
-            if point.value is not None:
-                points[point.timing].append(point)
-                newest[point.timing] = place
         return cls(
             {
-                timing: TimeSteps(series.key, points_by_commit(points[timing]), thresholds)
-                for timing in sorted(newest, key=lambda timing: newest[timing], reverse=True)
+                timing: TimeSteps(series.key, by_commit, thresholds)
+                for timing, by_commit in points_by_timing(series).items()
             }
         )
 

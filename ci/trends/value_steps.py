@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +12,9 @@ from numpy.typing import NDArray
 from ci import detect
 from ci.explain import NEAR_RUNS, Around
 from ci.trends.compiled_changes import CompiledHistory
+from ci.trends.points import PointsByCommit, value_of_each, with_value
 from ci.trends.trend_finding import Status, TrendFinding, window_of, windows_between
-from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Suspect, Verdict
+from db.values import ChangePoint, SeriesKey, SeriesPoint, Suspect, Verdict
 
 _SURE_RUNS = 2
 """Runs on either side that must say the same number."""
@@ -27,7 +27,7 @@ class ValueSteps:
     def __init__(
         self,
         key: SeriesKey,
-        by_commit: Mapping[CommitRef, Sequence[SeriesPoint]],
+        by_commit: PointsByCommit,
         *,
         find: Callable[[Sequence[float]], list[detect.ChangePoint]],
         explain: Callable[[Around], tuple[Suspect, ...]],
@@ -41,16 +41,9 @@ class ValueSteps:
             explain: Weighs what may have caused one.
         """
         self.key = key
-        self.points = {
-            commit: known
-            for commit, points in by_commit.items()
-            if (known := [point for point in points if point.value is not None])
-        }
+        self.points = with_value(by_commit)
         self._commits = list(self.points)
-        self.values = [
-            statistics.median(point.value for point in points if point.value is not None)
-            for points in self.points.values()
-        ]
+        self.values = value_of_each(self.points)
         self.steps = find(self.values)
         self._explain = explain
 

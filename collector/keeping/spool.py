@@ -56,6 +56,15 @@ class Unavailable:
     """What the server asked to wait."""
 
 
+@dataclass(frozen=True)
+class _Unreadable:
+    """It is no record as it was read here. Nobody has judged it, and another process, or another roofwatch, may read
+    it: it stays.
+    """
+
+    reason: str
+
+
 Answer = Acknowledged | Refused | Unavailable
 
 Send = Callable[[RunRecord], Answer]
@@ -163,14 +172,19 @@ class Spool:
         sent: list[str] = []
         refused: list[tuple[str, str]] = []
         incomplete: list[tuple[str, str]] = []
+        unreadable: dict[str, str] = {}
         for attempt in range(backoff.attempts):
             left: dict[str, Unavailable] = {}
             for path in self.waiting:
+                if path.name in unreadable:
+                    continue
                 answer = self._deliver_one(path, send, send_artefact, incomplete)
                 if isinstance(answer, Acknowledged):
                     sent.append(path.name)
                 elif isinstance(answer, Refused):
                     refused.append((path.name, answer.reason))
+                elif isinstance(answer, _Unreadable):
+                    unreadable[path.name] = answer.reason
                 elif answer is not None:
                     left[path.name] = answer
                     if answer.retry_after_s is not None:
@@ -180,13 +194,13 @@ class Spool:
             if not left or wait_s is None:
                 break
             sleep(wait_s)
-        reasons = {name: answer.reason for name, answer in left.items()}
+        reasons = unreadable | {name: answer.reason for name, answer in left.items()}
         waiting = tuple((path.name, reasons.get(path.name, "not tried, or at hand elsewhere")) for path in self.waiting)
         return Delivery(tuple(sent), tuple(refused), waiting, tuple(incomplete))
 
     def _deliver_one(
         self, path: Path, send: Send, send_artefact: SendArtefact | None, incomplete: list[tuple[str, str]]
-    ) -> Answer | None:
+    ) -> Answer | _Unreadable | None:
         """None where another process is at it, or was."""
         with _claimed(path) as is_ours:
             if not is_ours:
@@ -194,8 +208,7 @@ class Spool:
             try:
                 record = RunRecord.read(path)
             except RecordError as error:
-                self._put_aside(path, str(error))
-                return Refused(str(error))
+                return _Unreadable(str(error))
             answer = send(record)
             if isinstance(answer, Acknowledged):
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):

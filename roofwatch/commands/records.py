@@ -113,7 +113,7 @@ def push(
 
     A record stays on this machine until the server acknowledges it by its id and content. The token is read from the
     environment variable ROOFWATCH_TOKEN. Exit status 1: the server refused a record for good, or an artefact of one, or
-    that did not lie beside it. 2: one is left for later.
+    that did not lie beside it. 2: one is left for later, or cannot be read here.
     """
     from collector.keeping.artefact_folder import ArtefactFolder
     from roofwatch.records import read_record_files

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collector.artefact import Artefact
-from collector.errors import SpoolError
+from collector.errors import RecordError, SpoolError
 from collector.keeping.artefact_folder import ArtefactFolder
 from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
 from collector.record import RunRecord
@@ -148,7 +148,7 @@ def test_an_acknowledgement_of_something_else_removes_nothing(
     assert len(spool.waiting) == 1
 
 
-def test_a_file_that_is_no_record_is_put_aside_and_the_others_are_sent(tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_stays_and_the_others_are_sent(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     spool.submit(make_record())
     (tmp_path / "0.json.gz").write_bytes(b"\x1f\x8bgarbage")
@@ -156,8 +156,28 @@ def test_a_file_that_is_no_record_is_put_aside_and_the_others_are_sent(tmp_path:
     delivery = spool.deliver(accept, sleep=nothing_to_wait_for)
 
     assert len(delivery.sent) == 1
-    assert [name for name, _ in delivery.refused] == ["0.json.gz"]
-    assert (tmp_path / "refused" / "0.json.gz").read_bytes() == b"\x1f\x8bgarbage"
+    ((name, reason),) = delivery.left
+    assert name == "0.json.gz"
+    assert "damaged or not whole" in reason
+    assert (tmp_path / "0.json.gz").read_bytes() == b"\x1f\x8bgarbage"
+
+
+def test_a_record_that_could_not_be_read_once_is_sent_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path)
+    path = spool.submit(make_record())
+
+    def interrupted(path: Path) -> RunRecord:
+        raise RecordError(f"{path}: cannot be read: Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecord, "read", interrupted)
+        first = spool.deliver(accept, sleep=nothing_to_wait_for)
+    second = spool.deliver(accept, sleep=nothing_to_wait_for)
+
+    assert first.left == ((path.name, f"{path}: cannot be read: Input/output error"),)
+    assert (second.sent, second.left) == ((path.name,), ())
 
 
 def test_what_can_never_be_sent_this_way_stays_where_it_is(tmp_path: Path) -> None:
