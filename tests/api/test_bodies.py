@@ -25,9 +25,13 @@ NAMED = {
     "run_id": str(RECORD.run_id),
     "sha256": make_artefact().sha256,
     "regression": str(regression_id(make_regression(1))),
+    "question": "list_commits",
 }
+ASKING = f"/v1/questions/{NAMED['question']}"
+"""Takes a body and changes nothing: who may read may send it."""
 KIB = 2**10
-LIMITS = Limits(body_bytes=256 * KIB, silence_s=0.02)
+LIMITS = Limits(body_bytes=256 * KIB, question_bytes=64 * KIB, silence_s=0.02)
+MOST_BYTES = {"/v1/records": LIMITS.body_bytes, ASKING: LIMITS.question_bytes}
 CHUNK = b"x" * 16 * KIB
 ENDLESS = 1_000
 """Chunks, after which the sender gives up so that the test ends whatever is read."""
@@ -96,7 +100,7 @@ def taking(app: FastAPI) -> Iterator[tuple[str, str]]:
 
 
 def test_every_route_that_changes_something_is_known(app: FastAPI) -> None:
-    assert len(list(taking(app))) == 4
+    assert len(list(taking(app))) == 5
     for path, operations in app.openapi()["paths"].items():
         assert all("requestBody" in said for method, said in operations.items() if method != "get"), path
 
@@ -111,8 +115,8 @@ def test_nothing_is_read_of_a_body_from_nobody(app: FastAPI) -> None:
 
 
 def test_nothing_is_read_of_a_body_from_one_who_may_not_send(app: FastAPI, make_token: MakeToken) -> None:
-    headers = headers_of(make_token(Scope.READ))
     for method, path in taking(app):
+        headers = headers_of(make_token(Scope.INGEST if path == ASKING else Scope.READ))
         sent = Sent(headers=headers).ask(app, method, path)
 
         assert (sent.status, sent.read_bytes) == (403, 0), (method, path)
@@ -124,7 +128,7 @@ def test_a_body_is_read_no_further_than_its_limit(app: FastAPI, make_token: Make
         endless = Sent(headers=headers).ask(app, method, path)
         announced = Sent(headers=headers | {"content-length": str(10**12)}).ask(app, method, path)
 
-        most_bytes = LIMITS.body_bytes if path == "/v1/records" else LIMITS.decision_bytes
+        most_bytes = MOST_BYTES.get(path, LIMITS.decision_bytes)
         assert endless.status == 413, (method, path, endless.body)
         assert endless.read_bytes <= most_bytes + len(CHUNK), (method, path)
         assert (announced.status, announced.read_bytes) == (413, 0), (method, path)

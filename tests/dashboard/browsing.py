@@ -33,13 +33,16 @@ _FOLLOW = """(main, link) => {
     const [app, heading] = ["[data-testid=stApp]", "h1"].map(each => document.querySelector(each));
     const before = heading.textContent;
     globalThis.movedTo = undefined;
-    let isBegun = false;
+    let isBegun = false, quiet;
     const watching = new MutationObserver(() => {
         const isRunning = app.dataset.testScriptState !== "notRunning";
         isBegun ||= isRunning || document.querySelector("h1")?.textContent !== before;
+        clearTimeout(quiet);
         if (isBegun && !isRunning) {
-            watching.disconnect();
-            globalThis.movedTo = location.href;
+            quiet = setTimeout(() => {
+                watching.disconnect();
+                globalThis.movedTo = location.href;
+            }, 150);
         }
     });
     const all = {childList: true, characterData: true, subtree: true};
@@ -48,8 +51,8 @@ _FOLLOW = """(main, link) => {
     main.lastElementChild.click();
     main.lastElementChild.remove();
 }"""
-"""Follow a link, and say when the server has begun and ended what it leads to. What is short may begin and end between
-two pictures, and is told by its heading."""
+"""Follow a link, and say when the server has begun and ended what it leads to, and the page has come to rest. What is
+short may begin and end between two pictures, and is told by its heading."""
 
 
 @dataclass

@@ -123,7 +123,7 @@ def empty(light: BrowserContext, empty_dashboard: str) -> Iterator[Watched]:
 @pytest.mark.parametrize("view", VIEWS)
 def test_an_empty_view_says_what_to_do(empty: Watched, view: str) -> None:
     empty.move(urlsplit(VIEWS[view]).path)
-    assert "roofwatch run" in empty.text
+    expect(empty.main).to_contain_text("roofwatch run")
     empty.save_screenshot(f"{view}-empty")
     assert empty.complaints == []
 
