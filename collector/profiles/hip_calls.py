@@ -9,7 +9,6 @@ which two of the calls count threads where the others count blocks.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +20,8 @@ _SHAPE_FIELDS = {
     "shared memory": "shared_memory_bytes",
     "shared size": "shared_memory_bytes",
 }
+_MOST_DIGITS = 18
+"""Of a number of bytes: no memory is larger."""
 _COUNT_THREADS = {"hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel"}
 
 
@@ -37,11 +38,12 @@ def launch_said_by(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def bytes_said_by(name: str, arguments: Mapping[str, Any]) -> int:
     """The bytes that a call of HIP copies, which stand there as text; 0 where it says none."""
     size = str(arguments.get("size", "")) if name.startswith("hipMemcpy") else ""
-    return int(size) if size.isdecimal() else 0
+    return int(size) if size.isdecimal() and len(size) <= _MOST_DIGITS else 0
 
 
 def _in_blocks(threads: Any, block: Any) -> Any:
     are_lengths = all(isinstance(side, list) and all(isinstance(one, int) for one in side) for side in (threads, block))
     if not are_lengths or 0 in block:
         return threads
-    return [math.ceil(each / length) for each, length in zip(threads, block, strict=False)]
+    # rounded up, in whole numbers of any size
+    return [-(-each // length) for each, length in zip(threads, block, strict=False)]

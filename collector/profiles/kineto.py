@@ -99,8 +99,8 @@ class TraceSummary:
         arguments, name = _arguments(event), str(event.get("name", ""))
         self.calls.append(Call(name, start_ns, duration_ns, _correlation(arguments)))
         said = launch_said_by(name, arguments), bytes_said_by(name, arguments)
-        if any(said):
-            self._said_by_call.setdefault(_correlation(arguments), said)
+        if any(said) and (correlation := _correlation(arguments)) is not None:
+            self._said_by_call.setdefault(correlation, said)
 
     def _add_activity(self, kind: str, event: dict[str, Any], start_ns: int, duration_ns: int) -> None:
         arguments = _arguments(event)
@@ -112,7 +112,7 @@ class TraceSummary:
                 start_ns=start_ns,
                 duration_ns=duration_ns,
                 device=str(arguments.get("device", event.get("pid", ""))),
-                stream=arguments.get("stream", event.get("tid")),
+                stream=_id(arguments.get("stream", event.get("tid"))),
                 correlation=_correlation(arguments),
                 bytes=0 if kind == _KERNEL else int(_number(arguments.get("bytes", arguments.get("Bytes"))) or 0),
                 launch=launch,
@@ -353,7 +353,12 @@ def _correlation(arguments: Mapping[str, Any]) -> Any:
     """What an activity has in common with its call: where no field is called so, as in older traces of AMD's GPUs, the
     id that both have.
     """
-    return arguments.get("correlation", arguments.get("External id"))
+    return _id(arguments.get("correlation", arguments.get("External id")))
+
+
+def _id(value: Any) -> Any:
+    """What events can have in common; a list or an object, which a damaged trace may have there, is none."""
+    return None if isinstance(value, (list, dict)) else value
 
 
 def _by_name(activities: Iterable[Activity]) -> dict[str, list[Activity]]:

@@ -145,3 +145,36 @@ def test_a_shape_that_the_kernel_says_is_its_own_and_nonsense_at_a_call_is_left_
     first = {kernel["name"]: kernel["first_launch"] for kernel in summary["kernels"]["top_by_total_time"]}
     assert (first["kernel"]["grid"], first["odd"]["grid"]) == ([64, 1, 1], [64, 1, 1])
     assert summary["memcpy"]["bytes"] == 0
+
+
+@pytest.mark.parametrize("told", [{}, {"correlation": [1]}, {"correlation": {"of": 1}}], ids=["none", "list", "object"])
+def test_what_has_no_id_in_common_is_not_taken_for_the_same_launch(told: dict[str, Any]) -> None:
+    trace = TraceSummary()
+    for event in (
+        amd_event("hipLaunchKernel", 1, grid=[4, 1, 1], block=[64, 1, 1], **told),
+        amd_event("hipMemcpyAsync", 2, size="100", **told),
+        amd_event("kernel", 3, category="kernel", stream=[7], **told),
+        amd_event("Memcpy", 8, category="gpu_memcpy", **told),
+    ):
+        trace.add(event)
+    summary = trace.to_dict({})
+
+    (kernel,) = summary["kernels"]["top_by_total_time"]
+    assert "grid" not in kernel["first_launch"]
+    assert summary["memcpy"]["bytes"] == 0
+    assert trace.launched() == []
+
+
+def test_numbers_that_no_machine_has_at_a_call_raise_nothing() -> None:
+    trace = TraceSummary()
+    for event in (
+        amd_event("hipExtModuleLaunchKernel", 1, correlation=5, grid=[10**400, 1, 1], block=[64, 1, 1]),
+        amd_event("kernel", 2, category="kernel", correlation=5),
+        amd_event("hipMemcpyAsync", 5, correlation=7, size="9" * 5_000),
+        amd_event("Memcpy", 6, category="gpu_memcpy", correlation=7),
+    ):
+        trace.add(event)
+    summary = trace.to_dict({})
+
+    assert summary["kernels"]["top_by_total_time"][0]["first_launch"]["grid"] == [-(-(10**400) // 64), 1, 1]
+    assert summary["memcpy"]["bytes"] == 0
