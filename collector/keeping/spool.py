@@ -57,9 +57,9 @@ class Unavailable:
 
 
 @dataclass(frozen=True)
-class _Unreadable:
-    """It is no record as it was read here. Nobody has judged it, and another process, or another roofwatch, may read
-    it: it stays.
+class _Stays:
+    """It stays, and this delivery does not try it again. It is no record as it was read here: nobody has judged it, and
+    another process, or another roofwatch, may read it. Or what became of it cannot be noted: the disk is full, say.
     """
 
     reason: str
@@ -145,7 +145,17 @@ class Spool:
 
     @property
     def waiting(self) -> list[Path]:
-        return sorted(self.folder.glob(f"*{_SUFFIX}"))
+        """What is to be sent.
+
+        Raises:
+            SpoolError: the folder cannot be read: that is no reason to think that nothing waits.
+        """
+        try:
+            return sorted(path for path in self.folder.iterdir() if path.name.endswith(_SUFFIX))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SpoolError(f"{self.folder}: cannot be read: {reason_of(error)}") from None
 
     def deliver(
         self,
@@ -172,19 +182,19 @@ class Spool:
         sent: list[str] = []
         refused: list[tuple[str, str]] = []
         incomplete: list[tuple[str, str]] = []
-        unreadable: dict[str, str] = {}
+        stays: dict[str, str] = {}
         for attempt in range(backoff.attempts):
             left: dict[str, Unavailable] = {}
             for path in self.waiting:
-                if path.name in unreadable:
+                if path.name in stays:
                     continue
                 answer = self._deliver_one(path, send, send_artefact, incomplete)
                 if isinstance(answer, Acknowledged):
                     sent.append(path.name)
                 elif isinstance(answer, Refused):
                     refused.append((path.name, answer.reason))
-                elif isinstance(answer, _Unreadable):
-                    unreadable[path.name] = answer.reason
+                elif isinstance(answer, _Stays):
+                    stays[path.name] = answer.reason
                 elif answer is not None:
                     left[path.name] = answer
                     if answer.retry_after_s is not None:
@@ -194,13 +204,13 @@ class Spool:
             if not left or wait_s is None:
                 break
             sleep(wait_s)
-        reasons = unreadable | {name: answer.reason for name, answer in left.items()}
+        reasons = stays | {name: answer.reason for name, answer in left.items()}
         waiting = tuple((path.name, reasons.get(path.name, "not tried, or at hand elsewhere")) for path in self.waiting)
         return Delivery(tuple(sent), tuple(refused), waiting, tuple(incomplete))
 
     def _deliver_one(
         self, path: Path, send: Send, send_artefact: SendArtefact | None, incomplete: list[tuple[str, str]]
-    ) -> Answer | _Unreadable | None:
+    ) -> Answer | _Stays | None:
         """None where another process is at it, or was."""
         with _claimed(path) as is_ours:
             if not is_ours:
@@ -208,33 +218,43 @@ class Spool:
             try:
                 record = RunRecord.read(path)
             except RecordError as error:
-                return _Unreadable(str(error))
+                return _Stays(str(error))
             answer = send(record)
             if isinstance(answer, Acknowledged):
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
                     return Unavailable(f"the server acknowledged another record, {answer.run_id}")
-                files = _artefacts_of(path)
-                later, never = _send_artefacts(record, answer.lacking, files, send_artefact)
+                later, never = _send_artefacts(record, answer.lacking, _artefacts_of(path), send_artefact)
                 if later is not None:
                     return later  # the record goes again with it: to the server it is the same one
                 incomplete += [(path.name, reason) for reason in never]
-                files.remove()
-                path.unlink(missing_ok=True)
-                sync_folder(self.folder)
-            elif isinstance(answer, Refused):
-                self._put_aside(path, answer.reason)
+            try:
+                if isinstance(answer, Acknowledged):
+                    self._remove(path)
+                elif isinstance(answer, Refused):
+                    self._put_aside(path, record, answer.reason)
+            except OSError as error:
+                became = "sent" if isinstance(answer, Acknowledged) else f"refused ({answer.reason})"
+                return _Stays(f"{became}, and cannot be taken out of the spool: {reason_of(error)}")
             return answer
 
-    def _put_aside(self, path: Path, reason: str) -> None:
+    def _remove(self, path: Path) -> None:
+        # its files first: of a record that goes again the server says that it has them
+        _artefacts_of(path).remove()
+        path.unlink(missing_ok=True)
+        sync_folder(self.folder)
+
+    def _put_aside(self, path: Path, record: RunRecord, reason: str) -> None:
+        """With its files and the reason. The record goes when all else is there, and its files stay until it has gone:
+        whoever is stopped on the way leaves all of it in one of the two places.
+        """
         self._refused.mkdir(exist_ok=True)
+        aside, files = self._refused / path.name, _artefacts_of(path)
         write_whole(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
-        files, aside = _artefacts_of(path), _artefacts_of(self._refused / path.name)
-        aside.remove()
-        with contextlib.suppress(FileNotFoundError):
-            files.folder.replace(aside.folder)
-        path.replace(self._refused / path.name)
+        _artefacts_of(aside).copy_from(files, record.artefacts)
+        path.replace(aside)
         sync_folder(self._refused)
         sync_folder(self.folder)
+        files.remove()
 
 
 def _send_artefacts(

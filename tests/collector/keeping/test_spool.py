@@ -1,5 +1,6 @@
 """Records wait until a server acknowledges them by name, whatever happens meanwhile."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,40 +216,11 @@ def test_several_that_deliver_at_once_lose_none_and_send_none_at_the_same_time(t
     assert Spool(tmp_path).waiting == []
 
 
-KILLED_WHILE = {
-    "it sends": "send = die",
-    "it puts a refused record aside": "send = lambda record: Refused('no'); os.replace = Path.replace = die",
-    "it removes what was acknowledged": "Path.unlink = die",
-    "it puts a record in": "Path.replace = die; spool.submit(RunRecord.read(Path(sys.argv[2])))",
-}
-
-
-@pytest.mark.parametrize("moment", KILLED_WHILE)
-def test_a_process_that_is_killed_leaves_the_record_and_no_lock(tmp_path: Path, moment: str) -> None:
+def test_a_process_that_is_killed_while_it_sends_leaves_the_record_and_no_lock(tmp_path: Path) -> None:
     record = make_record()
     Spool(tmp_path).submit(record)
-    other = make_record(1)
-    other.write(tmp_path / "other" / "record.json")
-    script = f"""
-import os, signal, sys
-from pathlib import Path
-from collector.record import RunRecord
-from collector.keeping.spool import Acknowledged, Refused, Spool
 
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-spool = Spool(Path(sys.argv[1]))
-send = lambda record: Acknowledged(record.run_id, record.content_hash)
-{KILLED_WHILE[moment]}
-spool.deliver(send)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path), str(tmp_path / "other" / "record.json")],
-        cwd=ROOT,
-        check=False,
-        env=os.environ.copy(),
-    )
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False, env=os.environ.copy())
     assert done.returncode == -signal.SIGKILL
 
     server = Server()
@@ -255,6 +228,50 @@ spool.deliver(send)
 
     assert server.accepted == [record.run_id]
     assert len(delivery.sent) == 1
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from collector.keeping.spool import Spool
+Spool(Path(sys.argv[1])).deliver(lambda record: os.kill(os.getpid(), signal.SIGKILL))
+"""
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "spool").touch()
+    with pytest.raises(SpoolError, match="spool: cannot be read: Not a directory"):
+        Spool(tmp_path / "spool").deliver(accept, sleep=nothing_to_wait_for)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(accept, "sent"), (lambda _: Refused("HTTP 422: no"), "refused (HTTP 422: no)")]
+)
+def test_what_cannot_be_taken_out_of_the_spool_stays_and_does_not_hold_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[RunRecord], Answer], said: str
+) -> None:
+    spool = Spool(tmp_path)
+    first = min(spool.submit(make_record(number)) for number in range(2))
+
+    def full_for_the_first(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changing(path: Path, *arguments: Any, **options: Any) -> Any:
+            if path == first:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return change(path, *arguments, **options)
+
+        return changing
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "unlink"):
+            patch.setattr(Path, name, full_for_the_first(getattr(Path, name)))
+        delivery = spool.deliver(answer, sleep=nothing_to_wait_for)
+
+    assert delivery.left == (
+        (first.name, f"{said}, and cannot be taken out of the spool: no space left on the device"),
+    )
+    assert len(delivery.sent + delivery.refused) == 1
+    assert spool.waiting == [first]
+    assert spool.deliver(accept, sleep=nothing_to_wait_for).sent == (first.name,)
 
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
