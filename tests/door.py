@@ -25,6 +25,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.door.requests.append(Received(self.path, dict(self.headers.items()), body))
         self.server.door.answers.pop(0)(self, body)
 
+    def do_PUT(self) -> None:
+        self.do_POST()
+
     def do_GET(self) -> None:
         if not self.server.door.is_read:
             raise AssertionError("a redirect was followed")

@@ -30,9 +30,9 @@ _MAX_ANSWER_BYTES = 2**18
 
 _CONFLICT = 409
 _TRY_LATER = frozenset({408, 425, 429})
-_NO_TOKEN = frozenset({401, 403, 407})
-# the fault is this sender's, its address or token, and not the record's: that must not put a record aside
-_WRONG_SENDER = _NO_TOKEN | {404, 405}
+# the fault is this sender's, its address or token, and not the record's or the file's: that must put no record aside
+# and let no file go
+_WRONG_SENDER = frozenset({401, 403, 404, 405, 407})
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,11 @@ class HttpSender:
             "User-Agent": f"roofwatch/{record.harness_version}",
             "Idempotency-Key": str(record.run_id),
         }
+        # without fields at their defaults: a server of an older minor version would keep one that it does not know as
+        # said, find another content hash, and acknowledge another record than this one
+        document = orjson.dumps(record.said(), option=orjson.OPT_SORT_KEYS)
         try:
-            with self._line.ask("POST", PATH, headers, compress(record.to_json())) as answered:
+            with self._line.ask("POST", PATH, headers, compress(document)) as answered:
                 return self._judge_record(answered)
         except BrokenLineError as error:
             return Unavailable(str(error))
@@ -80,7 +83,7 @@ class HttpSender:
         """Send a file that an acknowledged record names; None where the server has it from now on.
 
         Raises:
-            SpoolError: the token is no good any more.
+            SpoolError: the server does not take files from here at all: wrong address, or wrong token.
         """
         headers = {
             "Content-Type": "application/octet-stream",
@@ -107,9 +110,7 @@ class HttpSender:
         if acknowledged is not None and (answered.status < 300 or answered.status == _CONFLICT):
             return acknowledged  # whether it names the right record is for the spool to see
         said = self._said(answered.status, body)
-        if answered.status in _WRONG_SENDER or 300 <= answered.status < 400:
-            where = _destination(answered.headers)
-            raise SpoolError(self._line.said(f"{self.url} takes no records from here{where}: {said}"))
+        self._raise_where_at_fault("records", answered, said)
         if answered.status < 300:
             return Unavailable(f"the server did not say which record it has: {said}")
         return self._refusal(answered, said)
@@ -118,12 +119,17 @@ class HttpSender:
         if answered.status < 300:
             return None
         said = self._said(answered.status, answered.read(_MAX_ANSWER_BYTES))
-        if answered.status in _NO_TOKEN:
-            raise SpoolError(self._line.said(f"{self.url} takes no files from here: {said}"))
+        # a run that is gone since it was acknowledged is one: the record goes first again, and its answer says more
+        self._raise_where_at_fault("files", answered, said)
         return self._refusal(answered, said)
 
+    def _raise_where_at_fault(self, what: str, answered: Answered, said: str) -> None:
+        if answered.status in _WRONG_SENDER or 300 <= answered.status < 400:
+            where = _destination(answered.headers)
+            raise SpoolError(self._line.said(f"{self.url} takes no {what} from here{where}: {said}"))
+
     def _refusal(self, answered: Answered, said: str) -> Refused | Unavailable:
-        if 300 <= answered.status < 500 and answered.status not in _TRY_LATER:
+        if answered.status < 500 and answered.status not in _TRY_LATER:
             return Refused(said)
         return Unavailable(said, _seconds_of(answered.headers.get("Retry-After"), self.now()))
 
