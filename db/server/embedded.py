@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -35,7 +36,12 @@ from db.server.postgres import Postgres, find_postgres
 
 _USER = "postgres"
 _HOST = "127.0.0.1"
+_GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _START_TRIES = 5
+_TRIES_AT_ONE_PORT = 2
+"""Something else may be in the way for a moment than who has the port now."""
+_LOWEST_PORT = 10_000
+_PORT_TRIES = 100
 _WAIT_S = 60
 _POLL_S = 0.02
 _OPTIONS = "-c max_connections=50 -c jit=off -c timezone=UTC -c unix_socket_directories=''"
@@ -98,14 +104,15 @@ def _start(folder: Path) -> ServerHandle:
     lease_fd = _open(folder / "lease")
     postgres: Postgres | None = None
     try:
+        is_used = not _try_lock(lease_fd)
         fcntl.flock(lease_fd, fcntl.LOCK_SH)
         postgres = find_postgres(folder, folder / "data")
         if not (folder / "data").exists():
             _initialise(folder, postgres)
-        url = _url(folder, _serve(folder, postgres))
+        url = _url(folder, _serve(folder, postgres, is_used=is_used))
         while not _lets_in(folder, url):
             # it ended since it was found
-            url = _url(folder, _serve(folder, postgres))
+            url = _url(folder, _serve(folder, postgres, is_used=is_used))
     except BaseException:
         if postgres is not None:
             _leave(folder, postgres, lease_fd)
@@ -150,16 +157,19 @@ def _initialise(folder: Path, postgres: Postgres) -> None:
         os.close(folder_fd)
 
 
-def _serve(folder: Path, postgres: Postgres) -> int:
-    """Find the folder's server, or start it; returns its port. To be called under `lock`."""
+def _serve(folder: Path, postgres: Postgres, *, is_used: bool) -> int:
+    """Find the folder's server, or start it; returns its port. To be called under `lock`.
+
+    Where the last one ended while others used it, they look for it at its port.
+    """
+    last_port = _running_port(folder) or (_last_port(folder) if is_used else None)
     deadline_s = time.monotonic() + _WAIT_S
     tries = 0
     while True:
         alive_fd = _open(folder / "alive")
         try:
             if _try_lock(alive_fd):
-                # where the last one was killed, its users look for it at its port
-                port = _running_port(folder) or _free_port()
+                port = last_port if last_port is not None and tries < _TRIES_AT_ONE_PORT else _free_port()
                 complaint = _launch(folder, postgres, port, alive_fd)
                 if complaint is None:
                     return port
@@ -279,6 +289,16 @@ def _running_port(folder: Path) -> int | None:
     return int(lines[3]) if len(lines) > 3 and lines[3].isdigit() else None
 
 
+def _last_port(folder: Path) -> int | None:
+    """From what the server that ran last was started with: this stays however it ends."""
+    try:
+        options = (folder / "data" / "postmaster.opts").read_text()
+    except FileNotFoundError:
+        return None
+    found = re.search(r'"-p" "(\d+)"', options)
+    return None if found is None else int(found[1])
+
+
 def _is_accepting(port: int) -> bool:
     return PGconn.ping(f"host={_HOST} hostaddr={_HOST} port={port} connect_timeout=5".encode()) == Ping.OK
 
@@ -292,10 +312,26 @@ def _is_alive(folder: Path) -> bool:
 
 
 def _free_port() -> int:
+    """One that the system gives to nobody by itself, where there is any: it is free still when a server that ended
+    comes back.
+    """
+    for _ in range(_PORT_TRIES):
+        port = _LOWEST_PORT + secrets.randbelow(max(1, _first_given_port() - _LOWEST_PORT))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((_HOST, port))
+            return port
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        given: int = probe.getsockname()[1]
+        return given
+
+
+def _first_given_port() -> int:
+    """The system gives this and those above to whoever asks for any."""
+    try:
+        return int(_GIVEN_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _LOWEST_PORT  # not Linux
 
 
 def _open(path: Path) -> int:

@@ -217,11 +217,12 @@ def test_a_server_whose_user_was_killed_is_found_and_stopped_in_the_end(folder: 
     assert not answers(url)
 
 
-def test_a_killed_server_is_started_again_with_all_that_was_committed(folder: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "ends by itself"])
+def test_a_server_that_is_lost_is_started_again_with_all_that_was_committed(folder: Path, how: signal.Signals) -> None:
     with using(folder) as owner:
         url = owner.url()
         ask(url, "CREATE TABLE kept AS SELECT 7 AS value")
-        kill_server(folder)
+        os.kill(server_pid(folder), how)
 
         with embedded.start(folder) as server:
             # where the owner looks for it
@@ -286,17 +287,32 @@ def test_what_a_killed_creation_left_is_cleared_away(new_folder: Path) -> None:
     assert not leftover.exists()
 
 
+def test_a_port_is_none_that_the_system_gives_to_whoever_asks_for_any() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert 10_000 <= embedded._free_port() < first
+
+
+def test_a_port_is_found_where_all_are_given_to_whoever_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "range").write_text("1024\t65535\n")
+    monkeypatch.setattr(embedded, "_GIVEN_PORTS", tmp_path / "range")
+    assert embedded._free_port() > 0
+
+
 def test_a_port_that_is_taken_meanwhile_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        find = embedded._free_port
-        ports = iter([taken.getsockname()[1]])
-        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports, None) or find())
+        find, running = embedded._free_port, embedded._running_port
+        free, of_the_last_one = ([taken.getsockname()[1]] for _ in range(2))
+        monkeypatch.setattr(embedded, "_free_port", lambda: free.pop() if free else find())
+        monkeypatch.setattr(
+            embedded, "_running_port", lambda folder: of_the_last_one.pop() if of_the_last_one else running(folder)
+        )
 
         with embedded.start(folder) as server:
             assert ask(server.url, "SELECT 1") == 1
             assert server.url.port != taken.getsockname()[1]
+            assert (free, of_the_last_one) == ([], [])
 
 
 @pytest.mark.parametrize("name", ["x" * 180, 'it\'s $HOME "quoted" `id` \\ %40 ü', "-l"])
