@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine, func, select
@@ -13,7 +14,7 @@ from collector.record import RunRecord
 from db.artefacts import list_artefacts, read_artefact
 from db.errors import StoreError
 from db.queries import load_record
-from db.tables.records import RunRow
+from db.tables.records import CommitRow, ProjectRow, RunRow
 
 
 @dataclass
@@ -29,6 +30,8 @@ class Tally:
     files_lost: int = 0
     pushes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
+    whereabouts: list[str] = field(default_factory=list)
+    """For a person: of each record that is not stored, where else it is, and what was said when it was sent."""
 
     @property
     def is_clean(self) -> bool:
@@ -46,6 +49,25 @@ def is_there(engine: Engine, record: RunRecord) -> bool:
         return False
 
 
+def stored_as(engine: Engine, record: RunRecord) -> str:
+    """How a record is stored, in words: under which project, which is another for one in quarantine; or not."""
+    query = (
+        select(ProjectRow.name, RunRow.content_hash)
+        .select_from(RunRow)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .where(RunRow.run_id == record.run_id)
+    )
+    with Session(engine) as session:
+        found = session.execute(query).all()
+    if not found:
+        return "no"
+    return "; ".join(
+        f"in {name}, {'whole' if content_hash == record.content_hash else 'with other content'}"
+        for name, content_hash in found
+    )
+
+
 def check_record(engine: Engine, record: RunRecord, tally: Tally) -> None:
     """Add to the tally what is wrong with a record that was sent, files too."""
     with Session(engine) as session:
@@ -59,6 +81,13 @@ def check_record(engine: Engine, record: RunRecord, tally: Tally) -> None:
     tally.files_lost += sum(
         artefact.sha256 not in stored or not _is_whole(engine, record, artefact) for artefact in record.artefacts
     )
+
+
+def list_missing(engine: Engine, records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Those that are not stored, under whatever project."""
+    with Session(engine) as session:
+        stored = set(session.scalars(select(RunRow.run_id)))
+    return [record for record in records if record.run_id not in stored]
 
 
 def check_count(engine: Engine, tally: Tally) -> None:

@@ -38,7 +38,10 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.moves = 0
+        """How often Postgres came back at another port."""
         self._api: subprocess.Popen[bytes] | None = None
+        self._held: list[int] = []
         self._server = embedded.start(folder / "store")
         self.engine: Engine = make_engine(self._server.url, pool_pre_ping=True)
         migrate.upgrade(self.engine)
@@ -51,6 +54,7 @@ class Service:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._resume_postgres()
         if self._api is not None:
             self._api.terminate()
             self._api.wait()
@@ -71,9 +75,16 @@ class Service:
 
     def repair(self) -> None:
         """Start again what is not running, and wait until records are taken."""
+        self._resume_postgres()
         while True:
             server = embedded.start(self.folder / "store")
             self._server.close()
+            if server.url != self._server.url:
+                # its port was given to another meanwhile: whoever runs a server tells the others where it is now
+                self.moves += 1
+                self.engine.dispose()
+                self.engine = make_engine(server.url, pool_pre_ping=True)
+                self.kill_api()
             self._server = server
             if self._api is None or self._api.poll() is not None:
                 self._api = self._start_api()
@@ -90,6 +101,18 @@ class Service:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._postmaster, signal.SIGKILL)
 
+    def stop_postgres(self) -> None:
+        """Have Postgres end at once and by itself, as it does where its log has no room."""
+        os.kill(self._postmaster, signal.SIGQUIT)
+
+    def hold_postgres(self) -> None:
+        """Leave Postgres there and let it do nothing: who asks it gets no answer, as behind a broken network."""
+        first = self._postmaster
+        for pid in (first, *(child for child, _ in _children(first))):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+                self._held.append(pid)
+
     def kill_backend(self, draw: random.Random) -> None:
         """One process of Postgres that serves a connection, if there is any, else one of its others: Postgres ends
         all of them then, and recovers by itself.
@@ -99,27 +122,36 @@ class Service:
         with contextlib.suppress(ProcessLookupError):
             os.kill(draw.choice(serving or [pid for pid, _ in children]), signal.SIGKILL)
 
-    def client(self, *arguments: str | Path, folder: Path, most_file_bytes: int | None = None) -> subprocess.Popen[str]:
+    def client(
+        self, *arguments: str | Path, folder: Path, output: Path, most_file_bytes: int | None = None
+    ) -> subprocess.Popen[bytes]:
         """`roofwatch` as a machine that measures runs it.
 
         Args:
             arguments: Of the command line.
             folder: Where it runs.
+            output: The file that all it says goes into.
             most_file_bytes: No file can grow longer: what a full disk does to it.
         """
         limit = [] if most_file_bytes is None else ["prlimit", f"--fsize={most_file_bytes}"]
-        return subprocess.Popen(
-            [*limit, *_COMMAND, *map(str, arguments)],
-            cwd=folder,
-            env=os.environ | {"ROOFWATCH_TOKEN": self.token, "NO_COLOR": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with output.open("wb") as words:
+            return subprocess.Popen(
+                [*limit, *_COMMAND, *map(str, arguments)],
+                cwd=folder,
+                env=os.environ | {"ROOFWATCH_TOKEN": self.token, "NO_COLOR": "1"},
+                stdout=words,
+                stderr=words,
+            )
 
     @property
     def _postmaster(self) -> int:
         return int((self.folder / "store" / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+    def _resume_postgres(self) -> None:
+        for pid in self._held:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self._held.clear()
 
     def _start_api(self) -> subprocess.Popen[bytes]:
         url = self._server.url.render_as_string(hide_password=False)

@@ -7,8 +7,11 @@ import pytest
 from sqlalchemy import Engine, delete
 
 from bench.chaos import VICTIMS, run_chaos
-from bench.ledger import Tally, check_count, check_record
+from bench.ledger import Tally, check_count, check_record, list_missing
+from bench.shipment import Shipment
+from collector.keeping.spool import Refused
 from db.artefacts import store_artefact
+from db.projects import quarantine_name
 from db.storing.ingest import ingest_record
 from db.tables.records import RunRow
 from tests.builders import make_artefact, make_measurement, make_record
@@ -18,11 +21,41 @@ from tests.builders import make_artefact, make_measurement, make_record
 def test_a_kill_of_client_server_or_database_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     real = make_record(measurements=[make_measurement()])
 
-    tally = run_chaos(real, tmp_path, kills=3, seed=7, outage_s=0, full_disks=0)
+    tally = run_chaos(real, tmp_path, kills=3, seed=7, outage=None, full_disks=0)
 
     assert tally.is_clean, tally
     assert tally.faults == dict.fromkeys(VICTIMS[:3], 1)
     assert tally.sent == 8
+
+
+def test_of_a_record_that_is_missing_it_is_told_where_it_is_and_what_its_pushes_said(
+    store: Engine, tmp_path: Path
+) -> None:
+    waiting, refused = make_record(0), make_record(1)
+    shipment = Shipment(tmp_path, waiting, refused, [tmp_path / "push-0000.txt"])
+    shipment.words[0].write_text("kept for later: HTTP 503\nended by SIGTERM after 2.0 s, status 143\n")
+    shipment.spool.submit(refused)
+    shipment.spool.deliver(lambda _: Refused("HTTP 422: no"))
+    path = shipment.spool.submit(waiting)
+    ingest_record(store, refused, is_quarantined=True)
+
+    assert list_missing(store, shipment.records) == [waiting]
+    assert shipment.whereabouts(store, waiting).splitlines()[1:] == [
+        "  stored: no",
+        f"  in the spool: {path.name}, whole",
+        "  put aside: no",
+        "  pushes: 1",
+        "    push-0000.txt: kept for later: HTTP 503 | ended by SIGTERM after 2.0 s, status 143",
+    ]
+    path.write_bytes(b"\x1f\x8bgarbage")
+    assert "in the spool: no" not in shipment.whereabouts(store, waiting)
+    assert "damaged or not whole" in shipment.whereabouts(store, waiting)
+    assert shipment.whereabouts(store, refused).splitlines()[1:5] == [
+        f"  stored: in {quarantine_name(refused.project)}, whole",
+        "  in the spool: no",
+        f"  put aside: {refused.run_id}-{refused.content_hash[:12]}.json.gz, whole",
+        "    HTTP 422: no",
+    ]
 
 
 def test_what_is_lost_changed_or_too_much_is_counted(store: Engine) -> None:
