@@ -1,11 +1,12 @@
-"""How often noise alone shows a step as large as one that was found. Pure.
+"""How often noise alone shows a step, or a drift, as large as one that was found. Pure.
 
 Student's t of the difference of two levels, in noise whose values depend on their neighbours. Dependence ρ widens the
 error of a level as if there were (1 − ρ) / (1 + ρ) times as many values, and makes the width of the noise as uncertain
 as if there were (1 − ρ²) / (1 + ρ²) times as many (Bartlett 1935 and 1946, of an AR(1) process). ρ is taken two
 standard errors above what the series shows, because a step that was fitted to a wandering series hides its wandering;
-and all positions of the series are counted (Bonferroni), because the largest step of all was picked. docs/analysis.md
-has the simulated rates.
+and all positions of the series are counted (Bonferroni), because the largest step of all was picked. The slope of a
+drift varies by the same factor, since it too is a matter of many values together. docs/analysis.md has the simulated
+rates.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci.detect import ChangePoint
+from ci.series.drift import Drift
 from ci.series.noise import MAD_TO_DEVIATION, OUTLIER, median
 from ci.series.student import two_sided_p
 
@@ -26,6 +28,8 @@ _CAUTION = 2.0
 _MAX_CORRELATION = 0.9
 _SHARED_MEDIANS = 2
 """Levels that a step fits, which its noise has fewer degrees of freedom by."""
+_RAMP_PARAMETERS = 2
+"""The same of a ramp: its level and its slope."""
 
 
 def chances_of_steps(values: Sequence[float] | NDArray[np.float64], steps: Sequence[ChangePoint]) -> list[float]:
@@ -44,11 +48,43 @@ def chances_of_steps(values: Sequence[float] | NDArray[np.float64], steps: Seque
     edges = [0, *(step.index for step in steps), len(logs)]
     residuals = np.concatenate([logs[start:end] - np.median(logs[start:end]) for start, end in pairwise(edges)])
     width = MAD_TO_DEVIATION * median(np.abs(residuals))
-    correlation = _neighbours(residuals, edges, width)
+    correlation = _neighbours(residuals, edges, width, len(edges) - 1)
     return [
         _chance(step, residuals[start:end], boundary - start, width, correlation, len(logs))
         for step, start, boundary, end in zip(steps, edges, edges[1:], edges[2:], strict=False)
     ]
+
+
+def chance_of_drift(
+    values: Sequence[float] | NDArray[np.float64], times: Sequence[float] | NDArray[np.float64], drift: Drift
+) -> float:
+    """How likely a drift is in a series without any.
+
+    Args:
+        values: All of the series, above 0, without gaps.
+        times: When each was measured, as `ci.series.drift.find_drift` was told.
+        drift: As it was found in these values.
+
+    Returns:
+        A p-value, valid wherever in the series it was found.
+    """
+    logs, when = np.log(np.asarray(values, dtype=np.float64)), np.asarray(times, dtype=np.float64)
+    count = len(logs)
+    end = count - 1 if drift.end is None else drift.end
+    bent = np.clip(when - when[drift.start], 0.0, when[end] - when[drift.start])
+    slope = math.log1p(drift.rate)
+    residuals = logs - slope * bent
+    residuals -= median(residuals)
+    width = MAD_TO_DEVIATION * median(np.abs(residuals))
+    correlation = _neighbours(residuals, [0, count], width, _RAMP_PARAMETERS)
+    degrees = int(count * (1 - correlation**2) / (1 + correlation**2)) - _RAMP_PARAMETERS
+    power = float(((bent - bent.mean()) ** 2).sum())
+    if degrees < 1 or power <= 0:
+        return 1.0
+    inflation = (1 + correlation) / (1 - correlation)
+    error = width * math.sqrt(count / (count - _RAMP_PARAMETERS) * inflation / power)
+    ramp_count = count if drift.end is None else count * (count - 1) // 2
+    return min(1.0, ramp_count * two_sided_p(abs(slope) / error if error > 0 else math.inf, degrees))
 
 
 def _chance(
@@ -73,7 +109,7 @@ def _chance(
     return min(1.0, position_count * two_sided_p(errors, degrees))
 
 
-def _neighbours(residuals: NDArray[np.float64], edges: Sequence[int], width: float) -> float:
+def _neighbours(residuals: NDArray[np.float64], edges: Sequence[int], width: float, fitted_count: int) -> float:
     """Upper bound of the correlation of neighbouring values, outliers winsorised."""
     within = np.ones(len(residuals) - 1, dtype=bool)
     within[np.asarray(edges[1:-1], dtype=np.intp) - 1] = False
@@ -83,6 +119,6 @@ def _neighbours(residuals: NDArray[np.float64], edges: Sequence[int], width: flo
     power = float(ahead @ ahead + behind @ behind) / 2
     measured = float(ahead @ behind) / power if power > 0 else 0.0
     count = len(residuals)
-    # each fitted level takes a share of the correlation away: Marriott and Pope's bias, per level
-    unbiased = measured + (1 + 3 * measured) * (len(edges) - 1) / count
+    # each fitted level takes a share of the correlation away: Marriott and Pope's bias, per level; a slope as well
+    unbiased = measured + (1 + 3 * measured) * fitted_count / count
     return min(max(unbiased + _CAUTION / math.sqrt(count), 0.0), _MAX_CORRELATION)

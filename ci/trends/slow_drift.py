@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ci.explain import NEAR_RUNS, explain_drift
+from ci.series.chance import chance_of_drift
 from ci.series.drift import Drift, find_drift
 from ci.thresholds import Thresholds
 from ci.trends.clock_step import clock_step
@@ -94,10 +95,18 @@ def drift_finding(
         suspects=explain_drift(old, new, log_change),
         window=window,
         reach=window,
-        # an e-value: Ville's bound holds however often one looks
-        p_value=math.exp(-drift.likelihood_ratio / 2),
+        p_value=_chance(drift, values, nights),
         night=nights[end],
     )
+
+
+def _chance(drift: Drift, values: Sequence[float] | NDArray[np.float64], nights: Sequence[date]) -> float:
+    """How likely noise shows it: as what the likelihood allows however often one looks (Ville), or as the slope does in
+    noise as dependent as the series cannot exclude, whichever is more.
+    """
+    weeks = _weeks(nights)
+    when = np.arange(len(values), dtype=np.float64) if weeks is None else weeks
+    return max(math.exp(-drift.likelihood_ratio / 2), chance_of_drift(values, when, drift))
 
 
 def _may_drift(values: NDArray[np.float64], min_relative_change: float) -> bool:

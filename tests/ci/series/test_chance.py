@@ -1,11 +1,14 @@
 """How often noise alone shows a step: no more often than the p-value says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from ci.detect import ChangePoint, find_change_points
-from ci.series.chance import chances_of_steps
+from ci.series.chance import chance_of_drift, chances_of_steps
+from ci.series.drift import Drift, find_drift
 
 
 def noise(rng: np.random.Generator, count: int, *, degrees: float, correlation: float) -> NDArray[np.float64]:
@@ -63,3 +66,47 @@ def test_values_without_any_noise_leave_no_doubt_of_a_step() -> None:
     (chance,) = chances_of_steps(values, find_change_points(values))
 
     assert chance < 1e-6
+
+
+# --- drifts
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_a_drift_in_noise_has_a_small_p_value_no_more_often_than_it_says(correlation: float) -> None:
+    """The ramp that fits best is asked about, whether or not it would be told."""
+    rng = np.random.default_rng(4)
+    trials, level, count = 400, 0.01, 60
+    positions = np.arange(count, dtype=np.float64)
+    smallest = []
+    for _ in range(trials):
+        values = noise(rng, count, degrees=5, correlation=correlation)
+        drifts = []
+        for start in range(0, count - 10, 5):
+            bent = np.clip(positions - start, 0, None)
+            rate = np.expm1(np.polyfit(bent, np.log(values), 1)[0])
+            drifts.append(Drift(start, rate, np.expm1(np.log1p(rate) * bent[-1]), None, likelihood_ratio=99.0))
+        smallest.append(min(chance_of_drift(values, positions, drift) for drift in drifts))
+
+    assert sum(p <= level for p in smallest) <= trials * level + 3 * np.sqrt(trials * level)
+
+
+def test_half_a_percent_a_week_is_hardly_ever_noise_whatever_the_unit_of_time() -> None:
+    days = np.arange(126.0)
+    values = noise(np.random.default_rng(5), 126, degrees=1e6, correlation=0.0) ** (1 / 3)
+    values *= np.exp(0.005 * np.clip(days / 7 - 8, 0, None))
+    by_week, by_day = find_drift(values, days / 7), find_drift(values, days)
+    assert by_week is not None
+    assert by_day is not None
+
+    chance = chance_of_drift(values, days / 7, by_week)
+
+    assert chance < 1e-4
+    assert chance == pytest.approx(chance_of_drift(values, days, by_day), rel=1e-3)
+
+
+def test_a_drift_of_values_without_any_noise_leaves_no_doubt_and_one_of_too_few_proves_nothing() -> None:
+    drift = Drift(start=20, rate=0.01, relative_change=1.01**29 - 1, end=None, likelihood_ratio=99.0)
+    exact = 1.01 ** np.clip(np.arange(50.0) - 20, 0, None)
+
+    assert chance_of_drift(exact, np.arange(50.0), drift) < 1e-6
+    assert chance_of_drift([1.0, 2.0], [0.0, 1.0], replace(drift, start=0)) == 1.0
