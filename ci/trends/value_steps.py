@@ -127,6 +127,9 @@ def find_value_steps(
     if float(floored.max()) < float(floored.min()) * (1 + min_relative_change):
         return []  # medians of levels lie within the values
     steps = detect.find_change_points(floored, min_relative_change=min_relative_change)
+    newest = _newest_exact_step(floored, steps[-1].index if steps else 0, min_relative_change)
+    if newest is not None:
+        steps = [*steps[:-1], *(replace(step, count_after=newest.count_before) for step in steps[-1:]), newest]
     edges = [0, *(step.index for step in steps), len(given)]
     return [
         replace(
@@ -134,6 +137,32 @@ def find_value_steps(
         )
         for step, start, end in zip(steps, edges, edges[2:], strict=False)
     ]
+
+
+def _newest_exact_step(
+    values: NDArray[np.float64], begins: int, min_relative_change: float
+) -> detect.ChangePoint | None:
+    """The step to a number that the newest values all say and none said before, from a level of one number.
+
+    The detector waits at the end of a long series for as many values as a spell of a busy machine may last. Of what is
+    counted, or computed from the same inputs, no machine makes a spell: nothing ever moved it, and a state that comes
+    and goes would have come before. So the shortest level is enough, as it is inside a series.
+
+    Args:
+        values: A commit each, above 0.
+        begins: Where the newest level begins that the detector has told.
+        min_relative_change: Smaller ones are not worth telling.
+    """
+    others = np.flatnonzero(values != values[-1])
+    index = int(others[-1]) + 1 if len(others) else 0
+    old = values[begins:index]
+    count = len(values) - index
+    if min(count, len(old)) < detect.MIN_SEGMENT or np.any(old != old[0]) or np.any(values[:index] == values[-1]):
+        return None
+    if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
+        return None
+    before, after = float(old[0]), float(values[-1])
+    return detect.ChangePoint(index, before, after, len(old), count, math.inf, candidates=(index,))
 
 
 def _says_one_number(runs: Sequence[SeriesPoint]) -> bool:

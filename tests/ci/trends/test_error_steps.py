@@ -82,6 +82,39 @@ def test_what_did_not_get_worse_by_half_for_three_commits_is_not_told(values: li
     assert judge_history([errors(*values)]) == []
 
 
+@pytest.mark.parametrize("count", [3, 8, 86, 300])
+@pytest.mark.parametrize("factor", [4.0, 0.25])
+def test_an_error_that_is_three_times_another_number_is_told_however_long_one_stood(count: int, factor: float) -> None:
+    values = np.repeat([1e-5, 1e-5 * factor], [count, 3])
+
+    (step,) = find_error_steps(values, LIMITS)
+
+    assert (step.index, step.count_before, step.count_after) == (count, count, 3)
+    assert (step.before, step.after) == (1e-5, 1e-5 * factor)
+    assert find_error_steps(values[:-1], LIMITS) == [], "two are too few"
+    assert told(errors(*values)).is_confirmed
+
+
+def test_a_second_move_between_numbers_ends_the_level_before_it() -> None:
+    steps = find_error_steps(np.repeat([1e-7, 4e-7, 9e-7], [200, 30, 3]), LIMITS)
+
+    assert [(step.index, step.count_before, step.count_after) for step in steps] == [(200, 200, 30), (230, 30, 3)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.repeat([1e-7, 4e-7, 1e-7, 4e-7], [100, 2, 200, 3]),
+        np.repeat([1e-7, 1.1e-7, 1e-7, 4e-7], [150, 1, 150, 3]),
+        [*[1e-7] * 300, 4e-7, 4.1e-7, 4e-7],
+        np.repeat([1e-7, 1.4e-7], [300, 3]),
+    ],
+    ids=["it was there before", "an old level of two numbers", "a new one of two", "by less than half"],
+)
+def test_what_varied_or_was_there_before_waits_as_noise_does(values: list[float]) -> None:
+    assert find_error_steps(values, LIMITS) == []
+
+
 @given(st.lists(st.sampled_from([0.0, 1e-7, 1.1e-7, 1e300, 1e-300]), max_size=40))
 def test_no_history_of_errors_is_refused(values: list[float]) -> None:
     judge_history([errors(*values)])
