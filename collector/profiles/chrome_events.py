@@ -97,7 +97,7 @@ def _scan_object(text: str, at: int, name: str, visit: Visit, header: dict[str, 
             continue
         try:
             header[key[1]], at = _DECODER.raw_decode(text, key.end())
-        except ValueError:
+        except (ValueError, RecursionError):
             if not is_trace:
                 return None  # some other document, which its own reader will complain about
             raise _cut_short(name, key.end(), text) from None
@@ -147,7 +147,7 @@ def _piece(text: str, at: int) -> tuple[list[Any], int] | None:
 def _one(text: str, at: int, name: str) -> tuple[list[Any], int]:
     try:
         element, end = _DECODER.raw_decode(text, at)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second of lists in lists in lists
         raise _cut_short(name, at, text) from None
     return [element], end
 

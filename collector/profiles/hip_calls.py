@@ -9,8 +9,10 @@ which two of the calls count threads where the others count blocks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from collector.profiles.launch_shape import launch_of
 
 _SHAPE_FIELDS = {
     "grid": "grid",
@@ -29,7 +31,7 @@ def launch_said_by(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The shape of the launch that a call of HIP made, its grid in blocks; empty where it says none."""
     if not name.startswith("hip"):
         return {}
-    said = {ours: arguments[theirs] for theirs, ours in _SHAPE_FIELDS.items() if theirs in arguments}
+    said = launch_of(arguments, _SHAPE_FIELDS)
     if name in _COUNT_THREADS and "grid" in said and "block" in said:
         said["grid"] = _in_blocks(said["grid"], said["block"])
     return said
@@ -41,9 +43,8 @@ def bytes_said_by(name: str, arguments: Mapping[str, Any]) -> int:
     return int(size) if size.isdecimal() and len(size) <= _MOST_DIGITS else 0
 
 
-def _in_blocks(threads: Any, block: Any) -> Any:
-    are_lengths = all(isinstance(side, list) and all(isinstance(one, int) for one in side) for side in (threads, block))
-    if not are_lengths or 0 in block:
-        return threads
-    # rounded up, in whole numbers of any size
+def _in_blocks(threads: Sequence[int], block: Sequence[int]) -> list[int]:
+    if 0 in block:
+        return list(threads)
+    # rounded up, in whole numbers
     return [-(-each // length) for each, length in zip(threads, block, strict=False)]

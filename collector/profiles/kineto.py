@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from collector.profiles import launch_shape
 from collector.profiles.hip_calls import bytes_said_by, launch_said_by
 from collector.profiles.intervals import Interval, length_ns, overlap_ns, union
+from collector.profiles.launch_shape import launch_of
 from collector.profiles.times import TOP_COUNT, Duration, delays, longest, nanoseconds, to_us
 from collector.profiles.trace_header import declared_devices, distributed_info, plain
 
@@ -34,6 +36,11 @@ _CALL_CATEGORIES = {"cuda_runtime", "cuda_driver", "runtime", "driver", "hip_run
 _LAUNCH = re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel\w*")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)\w*GraphLaunch\w*")
 _COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
+_DEVICE_NUMBER = re.compile(r"[0-9]{1,9}")
+_MOST_BYTES = 2**50
+"""Of one copy or fill: no device has a pebibyte, so more is damage."""
+_LARGEST = 1e300
+"""Of the numbers that are added up: so many of these as fit into a file are still a number."""
 
 
 class Activity(NamedTuple):
@@ -114,17 +121,17 @@ class TraceSummary:
                 device=str(arguments.get("device", event.get("pid", ""))),
                 stream=_id(arguments.get("stream", event.get("tid"))),
                 correlation=_correlation(arguments),
-                bytes=0 if kind == _KERNEL else int(_number(arguments.get("bytes", arguments.get("Bytes"))) or 0),
+                bytes=0 if kind == _KERNEL else _bytes(arguments.get("bytes", arguments.get("Bytes"))),
                 launch=launch,
             )
         )
 
     def _launch_configuration(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Most kernels are launched alike again and again: one copy of each way is kept."""
-        key = repr([arguments.get(name) for name in _LAUNCH_FIELDS])
+        key = repr([arguments.get(name) for name in launch_shape.FIELDS])
         known = self._configurations.get(key)
         if known is None:
-            known = {ours: plain(arguments[theirs]) for theirs, ours in _LAUNCH_FIELDS.items() if theirs in arguments}
+            known = launch_of(arguments, launch_shape.FIELDS)
             self._configurations[key] = known
         return known
 
@@ -223,7 +230,7 @@ def _shape_count(kernels: Iterable[Activity]) -> int:
 
 def _first(members: Sequence[Activity]) -> dict[str, Any]:
     first = min(members, key=lambda member: member.start_ns)
-    device = int(first.device) if first.device.isdigit() else first.device
+    device = int(first.device) if _DEVICE_NUMBER.fullmatch(first.device) else first.device
     return {**first.launch, "stream": first.stream, "device": device}
 
 
@@ -332,18 +339,6 @@ def _collectives(collectives: Sequence[Activity], others: Sequence[Activity]) ->
     }
 
 
-_LAUNCH_FIELDS = {
-    "grid": "grid",
-    "block": "block",
-    "registers per thread": "registers_per_thread",
-    "shared memory": "shared_memory_bytes",
-    "blocks per SM": "blocks_per_sm",
-    "warps per SM": "warps_per_sm",
-    "est. achieved occupancy %": "est_achieved_occupancy_pct",
-    "est. achieved occupancy": "est_achieved_occupancy_pct",
-}
-
-
 def _arguments(event: dict[str, Any]) -> dict[str, Any]:
     arguments = event.get("args")
     return arguments if isinstance(arguments, dict) else {}
@@ -358,7 +353,12 @@ def _correlation(arguments: Mapping[str, Any]) -> Any:
 
 def _id(value: Any) -> Any:
     """What events can have in common; a list or an object, which a damaged trace may have there, is none."""
-    return None if isinstance(value, (list, dict)) else value
+    return None if isinstance(value, (list, dict)) else plain(value)
+
+
+def _bytes(value: Any) -> int:
+    count = _number(value)
+    return 0 if count is None or abs(count) > _MOST_BYTES else int(count)
 
 
 def _by_name(activities: Iterable[Activity]) -> dict[str, list[Activity]]:
@@ -377,11 +377,11 @@ def _most_common(counts: Counter[str]) -> list[tuple[str, int]]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, also where an old trace wrote it as text."""
+    """A number that can be added up, also where an old trace wrote it as text."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) < _LARGEST else None

@@ -61,7 +61,7 @@ def _long(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]
         cells = _cells(header, row, name)
         kernel = kernels.setdefault(cells["ID"], cells)["ID"]
         if cells["Metric Name"]:
-            value, unit = number(cells["Metric Value"]), cells["Metric Unit"]
+            value, unit = number(cells["Metric Value"]), cells.get("Metric Unit", "")
             units[unit] += 1
             without_number += value is None
             metrics[kernel][cells["Metric Name"]].append(normalised(value, unit))
@@ -79,7 +79,7 @@ def _long(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]
         "kernels": [
             {
                 **_description(cells),
-                "stream": cells["Stream"],
+                "stream": cells.get("Stream", ""),
                 "metric_names": len(metrics[kernel]),
                 "rules": len(rules[kernel]),
                 **facts(metrics[kernel]),
@@ -132,13 +132,14 @@ def _cells(header: list[str], row: list[str], name: str) -> dict[str, str]:
 
 
 def _description(cells: dict[str, str]) -> dict[str, str]:
+    """What is left of it: by which columns a file is told, it has; others may be missing."""
     return {
         "id": cells["ID"],
         "name": cells["Kernel Name"],
-        "grid": cells["Grid Size"],
-        "block": cells["Block Size"],
-        "device": cells["Device"],
-        "compute_capability": cells["CC"],
+        "grid": cells.get("Grid Size", ""),
+        "block": cells.get("Block Size", ""),
+        "device": cells.get("Device", ""),
+        "compute_capability": cells.get("CC", ""),
     }
 
 

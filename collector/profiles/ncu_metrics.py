@@ -73,6 +73,8 @@ _STALLS = (
 _ISSUING = "selected"
 """In the list of reasons, and none: the warp issued its instruction."""
 
+_MOST_WHOLE = 2**63
+"""Of whole numbers in JSON."""
 _SECONDS = {
     "nsecond": 1,
     "usecond": 10**3,
@@ -120,7 +122,7 @@ def normalised(value: float | None, unit: str) -> Metric:
         factor, name = _BYTES[quantity], "byte/s"
     elif quantity in _BYTES:
         factor, name = _BYTES[quantity], "byte" + (f"/{per}" if per else "")
-    return Metric(None if value is None else value * factor, name)
+    return Metric(None if value is None else _as_json_has_it(value * factor), name)
 
 
 def _capitalised(unit: str) -> str:
@@ -135,7 +137,14 @@ def number(text: str) -> float | None:
         return None
     if not math.isfinite(value):
         return None
-    return int(value) if value.is_integer() and "." not in text else value
+    return int(value) if value.is_integer() and "." not in text and abs(value) < _MOST_WHOLE else value
+
+
+def _as_json_has_it(value: float) -> float | None:
+    """Readers of JSON take no whole number of more than 64 bits, and no infinite one."""
+    if not math.isfinite(value):
+        return None
+    return value if abs(value) < _MOST_WHOLE else float(value)
 
 
 def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:

@@ -53,11 +53,14 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  the module raises what its native part likes
         raise ProfileError(f"{path}: not a whole report of Nsight Compute ({error}); record it again") from None
     ranges = [context.range_by_idx(at) for at in range(context.num_ranges())]
-    kernels = [
-        _kernel(number, at, found.action_by_idx(step))
-        for at, found in enumerate(ranges)
-        for number, step in enumerate(range(found.num_actions()), start=_actions_before(ranges, at))
-    ]
+    try:
+        kernels = [
+            _kernel(number, at, found.action_by_idx(step))
+            for at, found in enumerate(ranges)
+            for number, step in enumerate(range(found.num_actions()), start=_actions_before(ranges, at))
+        ]
+    except (TypeError, UnicodeError) as error:  # of the module, for a name that is no text
+        raise ProfileError(f"{path}: a damaged report of Nsight Compute ({error}); record it again") from None
     return {"format": "ncu-rep", "read_with": "ncu_report wheel", "ranges": len(ranges), "kernels": kernels}
 
 

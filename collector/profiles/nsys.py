@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ MAGIC = b"SQLite format 3\x00"
 _LAUNCH = re.compile(r"(cuda|cu)\w*Launch\w*Kernel\w*")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu)\w*GraphLaunch\w*")
 _VERSION_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
+_WHEN = ("start", "end", "deviceId")
+_LAUNCH_COLUMNS = (
+    *(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"),
+    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "streamId"),
+)
 _GPU_COLUMNS = ("id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount", "chipName")
 
 
@@ -32,34 +38,43 @@ def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any] | No
         top: Names of kernels that are told, the longest first; None for all.
 
     Raises:
-        ProfileError: the database is corrupt.
+        ProfileError: the database is corrupt, or of a schema that is not known here.
     """
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         try:
-            return _summary(connection, top)
+            return _summary(connection, str(path), top)
         finally:
             connection.close()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the second of a column's name
         raise ProfileError(f"{path}: not a whole sqlite export ({error}); export it again with nsys export") from None
 
 
-def _summary(connection: sqlite3.Connection, top: int | None) -> dict[str, Any] | None:
+def _summary(connection: sqlite3.Connection, name: str, top: int | None) -> dict[str, Any] | None:
     connection.row_factory = sqlite3.Row
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"StringIds", "META_DATA_EXPORT"} <= tables:
         return None
-    rows = _Rows(connection, tables)
-    names = {row["id"]: row["value"] for row in rows.of("StringIds")}
-    kernels, copies, fills = (rows.of(f"CUPTI_ACTIVITY_KIND_{kind}") for kind in ("KERNEL", "MEMCPY", "MEMSET"))
-    calls = rows.of("CUPTI_ACTIVITY_KIND_RUNTIME")
-    kinds = {row["id"]: row["name"] for row in rows.of("ENUM_CUDA_MEMCPY_OPER")}
-    export = {row["name"]: row["value"] for row in rows.of("META_DATA_EXPORT")}
+    rows = _Rows(connection, tables, name)
+    names = {row["id"]: str(row["value"]) for row in rows.of("StringIds", also=("id", "value"))}
+    kernels = rows.of(
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        whole=(*_WHEN, *_LAUNCH_COLUMNS),
+        also=("demangledName", "shortName", "globalPid", "correlationId"),
+    )
+    copies = rows.of("CUPTI_ACTIVITY_KIND_MEMCPY", whole=(*_WHEN, "bytes"), also=("copyKind",))
+    fills = rows.of("CUPTI_ACTIVITY_KIND_MEMSET", whole=(*_WHEN, "bytes"), also=("memKind",))
+    calls = rows.of("CUPTI_ACTIVITY_KIND_RUNTIME", whole=("start",), also=("globalTid", "correlationId", "nameId"))
+    kinds = {row["id"]: str(row["name"]) for row in rows.of("ENUM_CUDA_MEMCPY_OPER", also=("id", "name"))}
+    export = {row["name"]: row["value"] for row in rows.of("META_DATA_EXPORT", also=("name", "value"))}
     return {
         "format": "nsys-sqlite",
         "tables": len(tables),
         "export": {
-            name: export[name] for name in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION") if name in export
+            name: export[name]
+            for name in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
+            if isinstance(export.get(name), str)
         },
         "gpus": [_present(row, _GPU_COLUMNS) for row in rows.of("TARGET_INFO_GPU")],
         "kernels": _kernels(kernels, names, top),
@@ -74,14 +89,41 @@ def _summary(connection: sqlite3.Connection, top: int | None) -> dict[str, Any] 
 class _Rows:
     """Tables that an export may lack: what was not recorded has none."""
 
-    def __init__(self, connection: sqlite3.Connection, tables: set[str]) -> None:
+    def __init__(self, connection: sqlite3.Connection, tables: set[str], name: str) -> None:
         self._connection = connection
         self._tables = tables
+        self._name = name
 
-    def of(self, table: str) -> list[sqlite3.Row]:
+    def of(self, table: str, *, whole: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> list[sqlite3.Row]:
+        """The rows of a table; none if it is not there.
+
+        Args:
+            table: Its name.
+            whole: Columns that hold whole numbers: sqlite lets any hold anything.
+            also: Other columns that it has.
+
+        Raises:
+            ProfileError: it is there and lacks one of these.
+        """
         if table not in self._tables:
             return []
-        return self._connection.execute(f'SELECT * FROM "{table}"').fetchall()  # noqa: S608  names of this module
+        rows = self._connection.execute(f'SELECT * FROM "{table}"').fetchall()  # noqa: S608  names of this module
+        there = set(rows[0].keys()) if rows else {*whole, *also}
+        lacking = [column for column in (*whole, *also) if column not in there] or self._not_whole(table, whole)
+        if lacking:
+            raise ProfileError(
+                f"{self._name}: its table {table} has no {lacking[0]} as it is known here: damaged, or exported by a "
+                "version that writes it otherwise; export it again with nsys export"
+            )
+        return rows
+
+    def _not_whole(self, table: str, columns: tuple[str, ...]) -> list[str]:
+        """Those that hold something else in any row; asked of sqlite, which looks through millions of rows."""
+        if not columns:
+            return []
+        asked = ", ".join(f"max(typeof(\"{column}\") <> 'integer')" for column in columns)
+        found = self._connection.execute(f'SELECT {asked} FROM "{table}"').fetchone()  # noqa: S608  as above
+        return [column for column, is_other in zip(columns, found, strict=True) if is_other]
 
     def count(self, table: str) -> int:
         if table not in self._tables:
@@ -162,9 +204,9 @@ def _launches(calls: list[sqlite3.Row], kernels: list[sqlite3.Row], names: dict[
     }
 
 
-def _process(serialised: int | None) -> int:
+def _process(serialised: object) -> int:
     """The part of a global id that names the process: its upper bits."""
-    return -1 if serialised is None else serialised >> 24
+    return serialised >> 24 if isinstance(serialised, int) else -1
 
 
 def _devices(rows: Iterable[sqlite3.Row]) -> dict[str, Any]:
@@ -194,4 +236,4 @@ def _duration_ns(row: sqlite3.Row) -> int:
 
 def _present(row: sqlite3.Row, columns: Iterable[str]) -> dict[str, Any]:
     known = set(row.keys())
-    return {column: row[column] for column in columns if column in known}
+    return {column: row[column] for column in columns if column in known and not isinstance(row[column], bytes)}

@@ -29,6 +29,8 @@ _SCALES = {
     "MB": 10**6,
 }
 """To ns, and to bytes."""
+_MOST = 2**62
+"""Of ns and of bytes: more than any device has."""
 _REPORTS = {
     "cuda_gpu_kern_sum": {"Total Time", "Instances", "Name"},
     "cuda_gpu_mem_time_sum": {"Total Time", "Count", "Operation"},
@@ -122,9 +124,12 @@ def _row(header: Sequence[str], row: Sequence[str], where: str) -> Row:
 
 def _scaled(cell: str, scale: int, where: str) -> int:
     try:
-        return round(Decimal(cell.replace(",", "")) * scale)
+        number = Decimal(cell.replace(",", "")) * scale
     except InvalidOperation:
-        raise ProfileError(f"{where}: {cell[:40]!r} is no number; export it again") from None
+        number = Decimal("NaN")
+    if not number.is_finite() or abs(number) > _MOST:
+        raise ProfileError(f"{where}: {cell[:40]!r} is no number that can stand there; export it again")
+    return round(number)
 
 
 def _column(cell: str) -> str:
@@ -218,9 +223,13 @@ class _Activity:
         def dims(prefix: str) -> list[int]:
             return [_count(self._row[f"{prefix}{axis}"], self._where) for axis in "XYZ"]
 
+        shape = {"grid": "Grd", "block": "Blk"}
         return {
-            "grid": dims("Grd"),
-            "block": dims("Blk"),
+            **{
+                name: dims(prefix)
+                for name, prefix in shape.items()
+                if {f"{prefix}{axis}" for axis in "XYZ"} <= self._row.keys()
+            },
             "registers_per_thread": _count(self._row.get("Reg/Trd") or "0", self._where),
             "static_shared_memory_bytes": int(self._row.get("StcSMem") or 0),
             "dynamic_shared_memory_bytes": int(self._row.get("DymSMem") or 0),

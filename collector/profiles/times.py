@@ -13,10 +13,12 @@ TOP_COUNT = 10
 """Names that are told unless more are asked for."""
 _EXACT_US = 2**50 / 1000
 """Below this a float tells nanoseconds apart."""
+_MOST_NS = 2**62
+"""Of a time and of a length of time: more than a century, which only a damaged trace has."""
 
 
 def nanoseconds(microseconds: Any) -> int | None:
-    """A time of a trace in whole ns; None where it has no usable one."""
+    """A time of a trace in whole ns; None where it has no usable one, such as one that no clock shows."""
     if type(microseconds) is float and -_EXACT_US < microseconds < _EXACT_US:
         return round(microseconds * 1000)
     if isinstance(microseconds, (str, float)):  # an old trace wrote text; NaN and Infinity are floats
@@ -25,8 +27,11 @@ def nanoseconds(microseconds: Any) -> int | None:
         except InvalidOperation:
             return None
     if isinstance(microseconds, Decimal):
-        return round(microseconds * 1000) if microseconds.is_finite() else None
-    return microseconds * 1000 if isinstance(microseconds, int) and not isinstance(microseconds, bool) else None
+        if not microseconds.is_finite():
+            return None
+    elif not isinstance(microseconds, int) or isinstance(microseconds, bool):
+        return None
+    return round(microseconds * 1000) if abs(microseconds) <= _MOST_NS // 1000 else None
 
 
 def to_us(nanoseconds: float) -> float:

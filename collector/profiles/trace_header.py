@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -18,8 +19,13 @@ _DEVICE_FIELDS = (
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it."""
-    return float(value) if isinstance(value, Decimal) else value
+    """As JSON has it; None for numbers that are not finite, or whole and of more than 64 bits."""
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        number = float(value) if isinstance(value, Decimal) else value
+        return number if abs(number) < 2**63 or (isinstance(number, float) and math.isfinite(number)) else None
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def declared_devices(properties: Any) -> list[dict[str, Any]]:
@@ -34,4 +40,8 @@ def declared_devices(properties: Any) -> list[dict[str, Any]]:
 def distributed_info(info: Any) -> dict[str, Any] | None:
     if not isinstance(info, dict):
         return None
-    return {name: info[name] for name in ("backend", "rank", "world_size", "pg_count", "nccl_version") if name in info}
+    return {
+        name: plain(info[name])
+        for name in ("backend", "rank", "world_size", "pg_count", "nccl_version")
+        if name in info
+    }

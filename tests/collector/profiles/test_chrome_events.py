@@ -4,13 +4,16 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.profiles.chrome_events import scan_trace
+from collector.profiles.host_work import HostWork
 from collector.profiles.kineto import TraceSummary
 from collector.profiles.source import ProfileError
+from collector.profiles.time_spent import time_spent
 
 EVENTS: list[dict[str, Any]] = [
     {"ph": "X", "cat": "kernel", "name": 'a "quoted" ] name', "ts": 10, "dur": 2, "args": {"device": 0, "stream": 7}},
@@ -169,6 +172,7 @@ def test_numbers_that_no_machine_has_at_a_call_raise_nothing() -> None:
     trace = TraceSummary()
     for event in (
         amd_event("hipExtModuleLaunchKernel", 1, correlation=5, grid=[10**400, 1, 1], block=[64, 1, 1]),
+        amd_event("", 10**400, category="kernel", correlation=5),
         amd_event("kernel", 2, category="kernel", correlation=5),
         amd_event("hipMemcpyAsync", 5, correlation=7, size="9" * 5_000),
         amd_event("Memcpy", 6, category="gpu_memcpy", correlation=7),
@@ -176,5 +180,46 @@ def test_numbers_that_no_machine_has_at_a_call_raise_nothing() -> None:
         trace.add(event)
     summary = trace.to_dict({})
 
-    assert summary["kernels"]["top_by_total_time"][0]["first_launch"]["grid"] == [-(-(10**400) // 64), 1, 1]
+    (kernel,) = summary["kernels"]["top_by_total_time"]
+    assert kernel["first_launch"] == {"block": [64, 1, 1], "stream": 0, "device": 2}
+    assert summary["gpu_or_runtime_events_without_usable_time"] == 1
     assert summary["memcpy"]["bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"est. achieved occupancy %": [37]},
+        {"est. achieved occupancy %": "high"},
+        {"device": "²"},
+        {"stream": 2**70},
+        {"registers per thread": {}, "grid": "8x8", "block": [2**70]},
+        {"bytes": 1e300},
+        {"bytes": 10**400},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("category", ["kernel", "gpu_memcpy", "cuda_profiler_range"])
+def test_what_a_damaged_event_says_of_its_launch_is_left_out(damage: dict[str, Any], category: str) -> None:
+    trace, host = TraceSummary(), HostWork()
+    for event in (*EVENTS, amd_event("odd", 3, category=category, **damage)):
+        trace.add(event)
+        host.add(event)
+
+    told = json.loads(orjson.dumps(trace.to_dict({})))
+
+    assert told["events_total"] == 3
+    assert told["kernels"]["count"] == 2 + (category == "kernel")
+    assert told["kernels"]["occupancy"]["with_field"] == 0
+    assert told["memcpy"]["bytes"] == 0
+    assert time_spent(trace, host).window_ns == 12_000
+
+
+@pytest.mark.parametrize("place", ['{"deep": %s, "traceEvents": []}', '{"traceEvents": [{"ph": "X", "args": %s}]}'])
+def test_lists_in_lists_without_end_are_no_trace_that_can_be_read(place: str) -> None:
+    nested = "[" * 100_000 + "]" * 100_000
+    try:
+        header, _ = scanned(place % nested)
+    except ProfileError:
+        return
+    assert header is None

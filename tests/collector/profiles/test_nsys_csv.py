@@ -96,3 +96,17 @@ def test_a_copy_to_be_shared_leaves_out_what_the_tool_said_of_its_files(tmp_path
 
     assert "alice" not in copy.read_text()
     assert read_profile(copy) == read_profile(file)
+
+
+@pytest.mark.parametrize("cell", ["inf", "1e40", "soon"])
+def test_a_time_that_none_is_is_refused(cell: str, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=f"{cell}.* no number that can stand there; export it again"):
+        read_profile(written(tmp_path, KERNELS.replace(",3000,", f",{cell},")))
+
+
+def test_a_trace_without_the_blocks_of_its_launches_tells_none(tmp_path: Path) -> None:
+    found = read_profile(written(tmp_path, TRACE.replace("BlkY", "Beside")))
+
+    first = found["kernels"]["top_by_total_time"][0]["first_launch"]
+    assert first["grid"] == [160, 1, 1]
+    assert "block" not in first

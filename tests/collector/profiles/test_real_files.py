@@ -1,15 +1,20 @@
 """Real profiler files against values that were computed without this code."""
 
+import contextlib
+import csv
 import gzip
 import hashlib
 import json
 import math
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collector.keeping.redaction import Redaction
 from collector.profiles.recognise import read_profile
+from collector.profiles.redacted import redact_profile
 from collector.profiles.source import ProfileError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
@@ -95,6 +100,76 @@ def test_a_database_whose_pages_are_gone_is_refused(tmp_path: Path) -> None:
     cut.write_bytes((DATA / "power_iteration.sqlite").read_bytes()[:200_000])
     with pytest.raises(ProfileError, match="not a whole sqlite export"):
         read_profile(cut)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 3",
+        "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = x'ff' WHERE rowid = 1",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN demangledName TO name",
+        "ALTER TABLE StringIds RENAME COLUMN value TO text",
+    ],
+)
+def test_a_database_of_another_schema_is_refused_with_the_column(statement: str, tmp_path: Path) -> None:
+    damaged = changed_export(tmp_path, statement)
+    with pytest.raises(ProfileError, match=r"its table \w+ has no (start|bytes|demangledName|value) as it is known"):
+        read_profile(damaged)
+
+
+def test_a_database_whose_columns_have_no_names_is_refused(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes((DATA / "power_iteration.sqlite").read_bytes().replace(b"greenContextId", b"\xff" * 14))
+    with pytest.raises(ProfileError, match="not a whole sqlite export"):
+        read_profile(damaged)
+    with pytest.raises(ProfileError, match="not a whole sqlite export"):
+        redact_profile(damaged, tmp_path / "copy.sqlite", Redaction())
+
+
+def test_what_an_export_says_beside_times_may_be_anything(tmp_path: Path) -> None:
+    damaged = changed_export(
+        tmp_path,
+        "UPDATE StringIds SET value = CAST(x'6b80' AS TEXT)",
+        "UPDATE META_DATA_EXPORT SET value = x'ff'",
+        "UPDATE TARGET_INFO_GPU SET chipName = x'ff'",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = 'one'",
+    )
+    found = json.loads(json.dumps(read_profile(damaged)))
+    assert {row["name"] for row in found["kernels"]["top_by_total_time"]} == {"k\N{REPLACEMENT CHARACTER}"}
+    assert found["kernels"]["count"] == EXPECTED["power_iteration.sqlite"]["kernels"]["count"]
+
+
+def changed_export(folder: Path, *statements: str) -> Path:
+    copy = folder / "damaged.sqlite"
+    copy.write_bytes((DATA / "power_iteration.sqlite").read_bytes())
+    with contextlib.closing(sqlite3.connect(copy)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+    return copy
+
+
+def test_a_csv_of_an_nsight_compute_that_writes_fewer_columns_is_read(tmp_path: Path) -> None:
+    whole = (DATA / "sgemm_metrics.csv").read_text()
+    lines = whole.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith('"ID"'))
+    header, *rows = csv.reader(lines[at:])
+    kept = [at for at, name in enumerate(header) if name not in {"Stream", "Block Size", "Grid Size", "Device", "CC"}]
+    older = tmp_path / "older.csv"
+    with older.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[row[at] for at in kept] for row in (header, *rows)])
+
+    found, before = read_profile(older)["kernels"], EXPECTED["sgemm_metrics.csv"]["kernels"]
+
+    assert [kernel["name"] for kernel in found] == [kernel["name"] for kernel in before]
+    assert {kernel["grid"] for kernel in found} == {""}
+
+
+def test_a_report_with_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    content = path_of("sgemm_profile.ncu-rep").read_bytes().replace(b"launch__registers_per_thread", b"\xff" * 28)
+    damaged = tmp_path / "damaged.ncu-rep"
+    damaged.write_bytes(content)
+    with pytest.raises(ProfileError, match=r"a damaged report .*record it again"):
+        read_profile(damaged)
 
 
 @pytest.mark.parametrize(
