@@ -46,7 +46,9 @@ from db.tables.records import (
     TensorErrorRow,
 )
 
-_OK = MeasurementRow.outcome.type.words.index(Outcome.OK)
+_OUTCOMES = MeasurementRow.outcome.type.words
+"""By the number that stands for each in a row."""
+_OK = _OUTCOMES.index(Outcome.OK)
 _Row = Mapping[str, Any]
 """One row of a query, by column."""
 _OfRun = MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow | ProfileRow | ProfileActivityRow
@@ -239,7 +241,7 @@ def _measurements() -> Select[Any]:
 
 
 def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
-    outcome = MeasurementRow.outcome.type.words[row["outcome"]]
+    outcome = _OUTCOMES[row["outcome"]]
     fields = _fields(Measurement, row) | {"outcome": outcome}
     fields["bound"] = bound_of(is_memory_bound=row["is_memory_bound"])
     if row["content"] is not None:
