@@ -19,8 +19,10 @@ from tests.kernels.read_together import ReadTogether
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
     from collector.checking.interpreter import round_as_a_gpu_does
+    from tests.kernels.quick_interpreter import interpret_quickly
 
     round_as_a_gpu_does()
+    interpret_quickly()
 SHARE = "ROOFWATCH_TEST_SHARE"
 """`1/2` in the environment selects every second of the interpreted tests, by their names, from the second on."""
 
