@@ -8,12 +8,14 @@ import contextlib
 import gc
 import os
 import signal
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.collecting import after_the_first, is_first_time
 from tests.memory_folder import memory_folder
 
 # A machine that only measures has no database: whoever asks for one brings it along.
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 STORE = "ROOFWATCH_TEST_STORE"
 """The folder of the embedded server in the environment, where it is not among the tests' own."""
+COLLECTED = "ROOFWATCH_TEST_COLLECTED"
+"""In the environment of pytest's workers, the file that says that one of them has collected; only at the first time."""
 _session = contextlib.ExitStack()
 
 
@@ -38,11 +42,22 @@ def pytest_configure(config: pytest.Config) -> None:
             from tests.preloaded.client import share_servers
 
             share_servers()
+            if is_first_time():
+                note = Path(_session.enter_context(tempfile.TemporaryDirectory(prefix="collected-"))) / "note"
+                note.touch()
+                os.environ[COLLECTED] = str(note)
     if not hasattr(config, "workerinput"):
         folder = _session.enter_context(memory_folder())
         os.environ.pop(STORE, None)
         if folder is not None:
             os.environ[STORE] = str(folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    note = os.environ.pop(COLLECTED, None) if "PYTEST_XDIST_WORKER" in os.environ else None
+    with after_the_first(Path(note)) if note else contextlib.nullcontext():
+        return (yield)
 
 
 def pytest_unconfigure() -> None:
