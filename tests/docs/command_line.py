@@ -6,6 +6,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import takewhile
 from typing import Any
 
@@ -150,6 +151,7 @@ def _commands_of(line: str) -> Iterator[list[str]]:
             words.append(word)
 
 
+@cache
 def _group() -> TyperGroup:
     command = get_command(app)
     assert isinstance(command, TyperGroup)

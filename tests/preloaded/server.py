@@ -50,8 +50,20 @@ def _load(kind: str, root: str) -> None:
     sys.path.insert(0, root)
     for module in _LOADED[kind]:
         importlib.import_module(module)
+    if kind == "command":
+        _build_command_line()
     sys.path.remove(root)
     gc.freeze()  # the children need not look at what they all share
+
+
+def _build_command_line() -> None:
+    """The tree of all commands and options, which every start would make anew: it takes longer than many a command."""
+    import typer.main
+
+    from roofwatch.cli import app
+
+    built = typer.main.get_command(app)
+    vars(typer.main)["get_command"] = lambda _: built
 
 
 def _run_command(root: str, job: dict[str, Any]) -> None:

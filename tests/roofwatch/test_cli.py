@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -265,6 +266,8 @@ def test_a_run_that_is_told_to_stop_leaves_no_worker_behind(tmp_path: Path) -> N
     )
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert process.poll() is None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.02)  # it needs this core
     worker = int((tmp_path / "pid").read_text())
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143

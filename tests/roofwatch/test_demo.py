@@ -1,5 +1,6 @@
 """The demo's parts, and the whole of it over a shortened history; `make demo` runs all sixteen commits."""
 
+import contextlib
 import os
 import re
 import signal
@@ -97,6 +98,8 @@ def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves
     killed = start_demo(folder)
     while not list((folder / "records").glob("*.json")):
         assert killed.poll() is None, killed.communicate()[0]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            killed.wait(timeout=0.05)  # it needs this core
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
 

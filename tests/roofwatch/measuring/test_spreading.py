@@ -21,6 +21,7 @@ from collector.record import RunRecord
 from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 
+pytestmark = pytest.mark.long
 KERNELS = [f"waiting{number}" for number in range(4)]
 
 
