@@ -15,8 +15,8 @@ from api.body import Uploads
 from api.limits import Limits
 from api.problems import unavailable
 from api.room import Room
-from api.store import reading
 from api.watch import Metrics
+from db.server.session import reading_session
 
 _RETRY_S = 5
 
@@ -50,7 +50,8 @@ class State:
             self.ingests.release()
 
     def reading(self) -> AbstractContextManager[Session]:
-        return reading(self.engine, self.limits)
+        """A session that only reads, sees one state of the store throughout, and does not take for ever."""
+        return reading_session(self.engine, sees_one_state=True, timeout_s=self.limits.query_s)
 
 
 def state_of(request: Request) -> State:

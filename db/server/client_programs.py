@@ -20,6 +20,7 @@ from sqlalchemy import Engine, text
 
 from db.errors import StoreError
 from db.server.postgres import wheel_programs
+from db.server.prepared import THRESHOLD
 
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _NO_TLS = "SSL support is not compiled in"
@@ -56,7 +57,9 @@ def describe_server(engine: Engine) -> Server:
         assert isinstance(driver, psycopg.Connection)
         is_encrypted = driver.pgconn.ssl_in_use
     _, given = engine.dialect.create_connect_args(engine.url)
-    parameters = {name: str(value) for name, value in given.items() if isinstance(value, (str, int))}
+    parameters = {
+        name: str(value) for name, value in given.items() if isinstance(value, (str, int)) and name != THRESHOLD
+    }
     if "sslpassword" in parameters:
         raise StoreError("sslpassword: pg_dump can only be given it in the open; use a key without a passphrase")
     if is_encrypted and parameters.get("sslmode", os.environ.get("PGSSLMODE", "prefer")) in {"allow", "prefer"}:

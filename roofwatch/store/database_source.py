@@ -8,7 +8,6 @@ from typing import ParamSpec, TypeVar
 from uuid import UUID
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from ci.pairs.calibrations import stored_floor
 from ci.pairs.noise_floor import NoiseFloor
@@ -17,8 +16,10 @@ from db import queries
 from db.access.values import TriageState
 from db.reading import contents
 from db.reading.question import Question
+from db.reading.run_values import RunSummary
 from db.reading.sides import find_sides
-from db.values import RegressionState, RunSummary, Series
+from db.server.session import reading_session
+from db.values import RegressionState, Series
 from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
 P = ParamSpec("P")
@@ -32,16 +33,16 @@ class DatabaseSource:
     engine: Engine
 
     def list_projects(self) -> Sequence[str]:
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             return queries.list_projects(session)
 
     def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             return queries.list_runs(session, project, limit, is_quarantined=is_quarantined)
 
     def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
         pairs, dirty = question.include_pairs, question.include_dirty
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             wanted = queries.list_series_keys(
                 session,
                 question.project,
@@ -63,29 +64,29 @@ class DatabaseSource:
     def list_regressions(
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             found = queries.list_triaged(session, project, None if state is None else {state}, triage=triage)
         return [TriagedRegression(str(decided.regression_id), one, decided) for one, decided in found]
 
     def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             return find_sides(session, project, base, head, runner_class=runner_class)
 
     def load_record(self, run_id: UUID) -> RunRecord:
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             return queries.load_record(session, run_id)
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             return stored_floor(queries.list_newest_calibrations(session, project, run_id))
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             return question.ask(session, *args, **kwargs)
 
     def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
         if len(files) == 1:
             # of any size: unpacked in pieces
             return [b"".join(queries.read_artefact(self.engine, *files[0]))]
-        with Session(self.engine) as session:
+        with reading_session(self.engine) as session:
             return contents.read_contents(session, files)
