@@ -19,6 +19,8 @@ class Limits:
     """Of what a person decides, and why."""
     question_bytes: int = 4 * _MIB
     """Of a question, which may name every case that is within a reader's filters."""
+    answer_bytes: int = 256 * _MIB
+    """Of the answer to a question, before it is packed. No client of ours takes more."""
     upload_bytes: int = 512 * _MIB
     """Of all requests that are being read at once, in this process."""
     depth: int = 32

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from collector.errors import RecordError
 from db.access.idempotency import ReusedKeyError
@@ -125,6 +126,14 @@ def install(app: FastAPI) -> None:
         kind = _KIND_OF_STATUS.get(error.status_code, "bad-request")
         way_out = "the routes are in /v1/openapi.json"
         return _respond(request, ProblemError(error.status_code, kind, f"{error.detail}; {way_out}", error.headers))
+
+    @app.exception_handler(ClientDisconnect)
+    def _(request: Request, error: Exception) -> Response:
+        del error
+        # heard by nobody but a proxy, the log and the counts: no fault of ours, and none of the body's
+        return _respond(
+            request, ProblemError(408, "timed-out", "the line broke before the body was whole; send it again")
+        )
 
     @app.exception_handler(RequestValidationError)
     def _(request: Request, error: RequestValidationError) -> Response:

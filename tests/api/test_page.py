@@ -30,6 +30,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "a record once it is unpacked": f"{limits.document_bytes // MIB} MiB",
         "a decision, or a release from quarantine": f"{limits.decision_bytes // 2**10} KiB",
         "a question of the dashboard": f"{limits.question_bytes // MIB} MiB",
+        "the answer to a question of a dashboard": f"{limits.answer_bytes // MIB} MiB",
         "all bodies that are being read at once": f"{limits.upload_bytes // MIB} MiB",
         "arrays and objects in each other": f"{limits.depth}",
         "arrays and objects in a record": f"{limits.containers:,}",

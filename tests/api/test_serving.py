@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -213,6 +214,28 @@ def test_who_never_finishes_a_body_is_told_and_cut_off(store: Engine, make_token
 
     assert whole.startswith(b"HTTP/1.1 408")
     assert b"urn:roofwatch:problem:timed-out" in whole
+
+
+def test_who_leaves_within_a_body_is_no_failure_of_the_server(
+    store: Engine, make_token: MakeToken, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = (
+        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n"
+    )
+    with (
+        caplog.at_level(logging.INFO, logger="roofwatch.api"),
+        served(store) as address,
+        socket.create_connection(address) as line,
+        line.makefile("rb") as answer,
+    ):
+        line.sendall(head.encode())
+        assert answer.readline() == b"HTTP/1.1 100 Continue\r\n"  # the body is being waited for
+        line.sendall(b"{")
+
+    said = [record for record in caplog.records if record.name == "roofwatch.api"]
+    assert [record.levelname for record in said] == ["INFO"]
+    assert said[0].message.startswith("POST /v1/records 408 ")
 
 
 def test_a_body_is_not_read_of_who_may_not_send(store: Engine) -> None:

@@ -1,5 +1,6 @@
 """A server is asked as a client should ask one that fails, redirects, talks nonsense, or has nothing new to say."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from collector.errors import SpoolError
+from collector.keeping import http_line
 from collector.keeping.http_line import BrokenLineError, HttpLine
 from roofwatch.store.known_answers import KnownAnswers
 from roofwatch.store.server import Server, server_to_read
@@ -149,6 +151,37 @@ def test_an_answer_without_an_end_is_not_held(door: Door) -> None:
 
     with pytest.raises(SpoolError, match="an answer of more than 1000 bytes"):
         server_of(door).get("/v1/runs", most_bytes=1_000)
+
+
+def test_an_answer_comes_packed_from_another_machine_alone(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = gzip.compress(b'["a", "b"]')
+    door.answers = [answer(200, b'["a"]'), answer(200, packed, Content_Encoding="gzip")]
+    server = server_of(door)
+
+    near = server.ask("/v1/questions/list_projects", b"{}", NAMES)
+    monkeypatch.setattr(http_line, "_THIS_MACHINE", frozenset())
+    far = server.ask("/v1/questions/list_projects", b"{}", NAMES)
+
+    assert (near, far) == (["a"], ["a", "b"])
+    assert [request.headers["Accept-Encoding"] for request in door.requests] == ["identity", "gzip"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (gzip.compress(b" " * 10**6), "an answer of more than 1000 bytes; ask for less"),
+        (gzip.compress(b'["a"]')[:-9], "does not answer as roofwatch api"),
+        (b"no gzip", "does not answer as roofwatch api"),
+    ],
+)
+def test_a_packed_answer_is_whole_and_bounded(
+    door: Door, monkeypatch: pytest.MonkeyPatch, body: bytes, reason: str
+) -> None:
+    monkeypatch.setattr("roofwatch.store.server._MAX_ANSWER_BYTES", 1_000)
+    door.answers = [answer(200, body, Content_Encoding="gzip")]
+
+    with pytest.raises(SpoolError, match=reason):
+        server_of(door).ask("/v1/questions/list_projects", b"{}", NAMES)
 
 
 def test_who_names_a_database_reads_it_and_who_names_only_a_server_reads_that(
