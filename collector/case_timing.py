@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from collector.autotune import merged
 from collector.case_record import CaseRecord
-from collector.keeping.journal import TimedStep
+from collector.keeping.journal_lines import TimedStep
 from collector.machine import Ceiling, Environment
 from collector.measurement import Autotuning, Block, CacheState, Measurement, MemoryUse, Timer
 from collector.part import Outcome

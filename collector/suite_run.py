@@ -16,7 +16,8 @@ from collector.device.device_watch import DeviceWatch
 from collector.device.join import Window
 from collector.device_state import DeviceState, Telemetry
 from collector.errors import JournalError
-from collector.keeping.journal import CompiledCase, SuiteLog, changed_fields
+from collector.keeping.journal import SuiteLog
+from collector.keeping.journal_lines import CompiledCase, changed_fields
 from collector.keeping.redacted_record import redact_record
 from collector.keeping.redaction import Redaction
 from collector.machine import Ceiling, Environment

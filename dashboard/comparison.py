@@ -14,16 +14,8 @@ from enum import StrEnum
 from ci.pairs.comparable import Timing, refuse_medians
 from collector.part import Outcome
 from dashboard.wording import natural_order
-from db.values import (
-    ChangePoint,
-    CommitRef,
-    MeasuredCase,
-    Regression,
-    RegressionState,
-    RunDetail,
-    RunSummary,
-    StaticRow,
-)
+from db.reading.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
+from db.values import ChangePoint, CommitRef, Regression, RegressionState
 
 _ANY_RUNNER = ""
 """The runner class of compiled code, which does not depend on the runner."""

@@ -38,9 +38,10 @@ from db.reading.coverage_values import RunnerStanding
 from db.reading.facet_values import Facets
 from db.reading.fleet_values import CaseCost, FleetRun, KernelCost, RunsAsked
 from db.reading.question import Question
+from db.reading.run_values import RunDetail
 from db.reading.trend import TrendQuestion
 from db.reading.trend_values import Trend, WindowEnd
-from db.values import MeasuredCommit, Regression, RunDetail, Series, SeriesKey
+from db.values import MeasuredCommit, Regression, Series, SeriesKey
 from roofwatch.arguments import open_configured_store
 from roofwatch.ownership import configured_ownership
 from roofwatch.settings import load_settings

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-
-import numpy as np
-from numpy.typing import NDArray
 
 from collector.metrics import Metric, metric
 from collector.part import Outcome
@@ -38,13 +34,6 @@ class RegressionState(StrEnum):
     OPEN = "open"
     DISMISSED = "dismissed"
     """Measured again base against head, and not there: it was noise."""
-
-
-class OnConflict(StrEnum):
-    """What becomes of a run that is sent again with other content."""
-
-    REFUSE = "refuse"
-    REPLACE = "replace"
 
 
 @dataclass(frozen=True, order=True)
@@ -165,42 +154,6 @@ class Series:
 
 
 @dataclass(frozen=True)
-class TimeColumns:
-    """One series of times by one timer and cache state, in the order of the branch, then of time; shapes are [runs in
-    which it worked].
-    """
-
-    key: SeriesKey
-    places: NDArray[np.int64]
-    """Of the runs' commits among all commits of the project that have runs, from 0."""
-    medians_ns: NDArray[np.float64]
-    relative_spreads: NDArray[np.float64]
-    """Distance between the quartiles over the median."""
-    block_counts: NDArray[np.int64]
-    days: NDArray[np.datetime64]
-    """When the runs began, in UTC."""
-    has_failures: bool
-    """It did not work in all runs."""
-    last_commit: tuple[int, str] | None
-    """First-parent count and sha of the newest commit it worked at."""
-    timing: str = ""
-    """Timer and cache state of all its runs, as in `cupti, cold`."""
-    beside: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """What was measured beside the times, by metric: NaN where it was not. Only what was asked for and any run has."""
-
-
-@dataclass(frozen=True)
-class ErrorColumns:
-    """How far one tensor was from the reference in each run, in the order of the branch, then of time; shapes are
-    [runs in which the check passed].
-    """
-
-    key: SeriesKey
-    places: NDArray[np.int64]
-    rmse_ratios: NDArray[np.float64]
-
-
-@dataclass(frozen=True)
 class ChangePoint:
     """The first commit of a new level of one series, or of a drift."""
 
@@ -277,105 +230,6 @@ class Regression:
     def place(self) -> tuple[int, str, str, str]:
         """Where it stands in a list: the newest commit first, then by kernel and verdict."""
         return -self.commit.first_parent_count, self.commit.sha, self.kernel, str(self.verdict)
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    run_id: str
-    project: str
-    commit: CommitRef
-    runner_class: str
-    device_name: str
-    started_at: datetime
-    finished_at: datetime
-    harness_version: str
-    is_dirty: bool
-    outcome_counts: dict[str, int]
-    """Measurements by outcome."""
-    is_quarantined: bool = False
-    """Nobody vouches for it, and nothing counts it."""
-    is_pair_side: bool = False
-    """Measured beside another commit, in one job."""
-    is_unreachable: bool = False
-    """Its branch was rewritten since, and no longer comes from this commit: nothing is compared with it."""
-
-
-@dataclass(frozen=True)
-class MeasuredCase:
-    """One measurement of a run with its case: for comparison tables and rooflines."""
-
-    case_id: str
-    kernel: str
-    family: str
-    shape: dict[str, int | str]
-    dtype: str
-    direction: str
-    flop_count: float
-    memory_bytes: float
-    implementation: str
-    outcome: Outcome
-    message: str | None
-    median_ns: float | None
-    low_ns: float | None
-    high_ns: float | None
-    sample_count: int
-    bound: str | None
-    utilisation: float | None
-    rmse_ratio: float | None
-    accuracy_outcome: Outcome | None
-    timer: str
-    cache: str
-    """State of the cache before each sample."""
-    host_ns: float | None = None
-    """What the host takes to issue a launch; None where the timer does not say."""
-    peak_allocated_bytes: float | None = None
-    """The most memory that a launch takes; None where nobody counted."""
-
-
-@dataclass(frozen=True)
-class CeilingValue:
-    resource: str
-    level: str | None
-    dtype: str | None
-    per_s: float
-
-
-@dataclass(frozen=True)
-class StaticRow:
-    """Facts of one compiled function for one target in one run."""
-
-    case_id: str
-    implementation: str
-    function: str
-    target: str
-    outcome: Outcome
-    message: str | None
-    configuration: dict[str, str | int | float | bool | None]
-    registers: int | None
-    spilled_registers: int | None
-    local_bytes: int | None
-    shared_bytes: int | None
-    code_bytes: int | None
-    code_hash: str | None
-
-
-@dataclass(frozen=True)
-class RunDetail:
-    summary: RunSummary
-    ceilings: tuple[CeilingValue, ...]
-    cases: tuple[MeasuredCase, ...]
-    static_rows: tuple[StaticRow, ...]
-
-
-@dataclass(frozen=True)
-class IngestResult:
-    run_id: str
-    project: str
-    content_hash: str
-    was_new: bool
-    """False where the run was stored before: the very same record, unless it was replaced."""
-    was_replaced: bool = False
-    """It was stored with other content, which is gone."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from rich.table import Table
 from ci.detect import NoiseFloor
 from collector.metrics import METRICS
 from db.access.values import Triage, TriageState
-from db.values import RunSummary, Series
+from db.reading.run_values import RunSummary
+from db.values import Series
 from roofwatch import tables
 from roofwatch.store.source import TriagedRegression
 from roofwatch.terminal import printable

@@ -22,7 +22,7 @@ from api.state import state_of
 from db.judged.judging import RunState, ask_for_judgement
 from db.quarantine import release_run
 from db.queries import list_runs, load_record, run_detail
-from db.values import RunDetail, RunSummary
+from db.reading.run_values import RunDetail, RunSummary
 
 router = APIRouter(tags=["runs"])
 

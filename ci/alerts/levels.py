@@ -17,7 +17,7 @@ from ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, LimitRule, Utili
 from collector.metrics import metric
 from collector.part import Outcome
 from db.alerts.values import CaseError, Fact, Firing, Message
-from db.values import MeasuredCase
+from db.reading.run_values import MeasuredCase
 
 _NAMED_CASES = 5
 

@@ -15,7 +15,7 @@ from ci.trends.error_steps import find_error_steps
 from ci.trends.relative_error import QUARTILES_TO_ERROR
 from ci.trends.slow_drift import find_slow_drift
 from ci.trends.time_steps import find_steps
-from db.values import ErrorColumns, TimeColumns
+from db.reading.columns import ErrorColumns, TimeColumns
 
 
 def has_moved(columns: TimeColumns, thresholds: Thresholds) -> bool:

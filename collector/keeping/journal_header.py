@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from collector.keeping.journal import Header, MeasuredSuite
+from collector.keeping.journal_lines import Header, MeasuredSuite
 from collector.record import utc_now
 from collector.revision import SuiteAt
 from collector.run_plan import RunPlan

@@ -20,7 +20,8 @@ from collector.results import Accuracy, StaticFacts
 from dashboard.comparison import changed_facts
 from dashboard.quantities import counter_text
 from dashboard.wording import natural_order, outcome_text, percent
-from db.values import StaticRow, Verdict
+from db.reading.run_values import StaticRow
+from db.values import Verdict
 
 STATIC_COLUMNS: Mapping[str, str] = {
     "registers": "registers",

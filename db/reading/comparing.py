@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session, aliased
 from collector.record import RunRecord, Side
 from db.errors import NotStoredError
 from db.reading.records import load_cases
+from db.reading.run_values import RunDetail
 from db.reading.runs import BEST_FIRST, read_run_details
 from db.tables.records import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
-from db.values import RunDetail
 
 _Side = TypeVar("_Side", RunDetail, RunRecord)
 

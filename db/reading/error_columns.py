@@ -10,9 +10,10 @@ from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.reading.columns import ErrorColumns
 from db.reading.time_columns import numbered_runs
 from db.tables.records import AccuracyRow, CaseRow, EnvironmentRow, RunRow, TensorErrorRow
-from db.values import ErrorColumns, SeriesKey
+from db.values import SeriesKey
 
 
 def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -> Iterator[ErrorColumns]:

@@ -12,6 +12,7 @@ from sqlalchemy import ARRAY, Integer, Select, SmallInteger, Text, any_, cast, f
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.reading.run_values import MeasuredCase
 from db.reading.stacked import Stacked
 from db.storing.measurements import bound_of
 from db.tables.records import (
@@ -23,7 +24,6 @@ from db.tables.records import (
     SeriesRow,
     TensorErrorRow,
 )
-from db.values import MeasuredCase
 
 Rows = Sequence[tuple[Any, ...]]
 

@@ -24,9 +24,10 @@ from db.reading.coverage_values import RunnerStanding
 from db.reading.facet_values import Facets
 from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
 from db.reading.question import Concerned, Question, question
+from db.reading.run_values import RunDetail
 from db.reading.trend import TrendQuestion
 from db.reading.trend_values import Trend, WindowEnd
-from db.values import MeasuredCommit, Pair, Regression, RunDetail, Series, SeriesKey
+from db.values import MeasuredCommit, Pair, Regression, Series, SeriesKey
 
 _HISTORY_POINTS = 2_000
 _MOST_KEYS = 2_000

@@ -18,10 +18,11 @@ from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.reading.columns import TimeColumns
 from db.reading.measured_series import BESIDE
 from db.reading.series_runs import of_series, timing_of
 from db.tables.records import CaseRow, CaseVersionRow, CommitRow, MeasurementRow, ProjectRow, RunRow, SeriesRow
-from db.values import SeriesKey, TimeColumns
+from db.values import SeriesKey
 
 
 def list_case_row_ids(session: Session, project: str) -> list[int]:

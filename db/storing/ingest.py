@@ -13,13 +13,13 @@ from sqlalchemy.exc import DBAPIError
 from collector.record import RunRecord
 from db.errors import ConflictError, FullDiskError, IngestError, StoreError
 from db.projects import quarantine_name
-from db.storing.accuracies import load_checks, load_tensors
+from db.storing.case_parts import part_loads
 from db.storing.case_rows import case_ids
 from db.storing.content import Content, name_run, refuse_nul
 from db.storing.counter_rows import load_counters
 from db.storing.machine_code import fact_ids, load_compilations
 from db.storing.measurements import Measurements
-from db.storing.profile_rows import load_profile_rows, load_profiles
+from db.storing.result import IngestResult, OnConflict
 from db.storing.run_key import new_key
 from db.storing.run_row import load_run, run_values, store_parts
 from db.storing.series_rows import series_ids
@@ -27,7 +27,6 @@ from db.storing.shared_rows import commit_id, environment_id, in_utc, project_id
 from db.storing.staging import sending
 from db.tables.partitions import ensure_partitions
 from db.tables.records import CommitRow, ProjectRow, RunRow
-from db.values import IngestResult, OnConflict
 
 _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""
@@ -117,16 +116,12 @@ def store_record(
         send(load_run(key, values))
         documents = content.said.get("measurements", [])
         packed = beside.submit(measurements.packing(documents))
-        if record.accuracies:
-            send(load_checks(record, key, of_case))
-            send(load_tensors(record, key, of_case))
+        for load in part_loads(record, key, of_case):
+            send(load)
         if record.static_facts:
             send(load_compilations(record, key, facts))
         if record.counters:
             send(load_counters(record, key, of_case))
-        if record.profiles:
-            send(load_profiles(record, key, of_case))
-            send(load_profile_rows(record, key, of_case))
         if series:
             send(measurements.sample_sets(key, series, documents, packed.result()))
     store_parts(connection, record)

@@ -66,7 +66,7 @@ def ingest(
     """Store records, once each however often they are given, and judge the projects that they belong to."""
     from ci.judge import judge_project
     from db.storing.ingest import ingest_record
-    from db.values import OnConflict
+    from db.storing.result import OnConflict
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.cycles import look_for_cycles_seldom

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from collector.errors import RecordError
-from collector.keeping.journal import Header, Journal, discard, journal_path, read_header
+from collector.keeping.journal import Journal, discard, journal_path, read_header
+from collector.keeping.journal_lines import Header
 from collector.record import RunRecord
 from roofwatch.terminal import print_error
 

@@ -19,7 +19,8 @@ from collector.record import RunRecord
 from db.access.values import TriageState
 from db.errors import AgedError
 from db.reading.question import Question
-from db.values import RegressionState, RunSummary, Series, SeriesKey, SeriesPoint
+from db.reading.run_values import RunSummary
+from db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.fetching import fetch_record
 from roofwatch.store.server import GoneError, Server, TooMuchError
 from roofwatch.store.source import SeriesQuestion, TriagedRegression

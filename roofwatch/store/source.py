@@ -13,7 +13,8 @@ from collector.record import RunRecord
 from db.access.values import Triage, TriageState
 from db.errors import StoreError
 from db.reading.question import Question
-from db.values import Regression, RegressionState, RunSummary, Series
+from db.reading.run_values import RunSummary
+from db.values import Regression, RegressionState, Series
 from roofwatch.store.server import server_to_read
 
 P = ParamSpec("P")

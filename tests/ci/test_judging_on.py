@@ -16,7 +16,8 @@ from collector.part import Outcome
 from collector.record import RunRecord
 from db.judged.standings import begin_judgement, read_judged_history
 from db.storing.ingest import ingest_record
-from db.values import OnConflict, Regression
+from db.storing.result import OnConflict
+from db.values import Regression
 from tests.builders import (
     CASE_ID,
     PROJECT,

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from collector.part import Outcome
-from db.values import CeilingValue, MeasuredCase, RunDetail, RunSummary, Series, SeriesKey, SeriesPoint, StaticRow
+from db.reading.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
+from db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     CASE_ID,
     NOON,

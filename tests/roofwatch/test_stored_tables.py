@@ -6,7 +6,8 @@ import pytest
 
 from ci.detect import NoiseFloor
 from collector.part import Outcome
-from db.values import RunSummary, Series, SeriesPoint
+from db.reading.run_values import RunSummary
+from db.values import Series, SeriesPoint
 from roofwatch.stored_tables import runs_table, series_table
 from roofwatch.terminal import print_table
 from tests.builders import NOON, PROJECT, make_commit_ref, make_series_key

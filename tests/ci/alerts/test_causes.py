@@ -13,7 +13,8 @@ from ci.alerts.rules import AccuracyRule, FloorRule, LimitRule, RegressionRule, 
 from collector.part import Outcome
 from db.access.values import Triage, TriageState
 from db.alerts.values import CaseError
-from db.values import Cause, MeasuredCase, Regression, RegressionState, Suspect, Verdict
+from db.reading.run_values import MeasuredCase
+from db.values import Cause, Regression, RegressionState, Suspect, Verdict
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -14,8 +14,9 @@ from ci.trends.standing import Standing, advanced
 from ci.trends.standing_bytes import from_bytes, to_bytes
 from ci.trends.whole_look import look_at_columns, look_at_series
 from collector.part import Outcome
+from db.reading.columns import TimeColumns
 from db.reading.news_values import JudgedRun, News, NewTime
-from db.values import Cause, RunSetting, Series, TimeColumns, Verdict
+from db.values import Cause, RunSetting, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import RUNNER_CLASS, SOFTMAX, make_series, only, stepped
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from collector.errors import JournalError
-from collector.keeping.journal import Header, Journal, MeasuredSuite, discard, journal_path, read_header
+from collector.keeping.journal import Journal, discard, journal_path, read_header
+from collector.keeping.journal_lines import Header, MeasuredSuite
 from tests.builders import NOON, make_accuracy, make_ceiling, make_commit, make_environment
 
 ROOT = Path(__file__).parents[3]

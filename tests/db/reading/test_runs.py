@@ -12,8 +12,9 @@ from collector.record import RunRecord
 from db.errors import StoreError
 from db.queries import list_commits, list_projects, list_runs, run_detail
 from db.reading.comparing import find_runs_to_compare, read_runs_of_commits
+from db.reading.run_values import CeilingValue, MeasuredCase, RunSummary, StaticRow
 from db.storing.ingest import ingest_record
-from db.values import CeilingValue, MeasuredCase, MeasuredCommit, RunSummary, StaticRow
+from db.values import MeasuredCommit
 from tests.builders import (
     CASE_ID,
     NOON,

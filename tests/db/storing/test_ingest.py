@@ -19,8 +19,8 @@ from collector.results import Counters
 from db.errors import ConflictError, IngestError, StoreError
 from db.reading.records import load_record
 from db.storing.ingest import ingest_record
+from db.storing.result import IngestResult, OnConflict
 from db.tables.records import Base, CommitRow, MeasurementRow, RunRow
-from db.values import IngestResult, OnConflict
 from tests.builders import (
     CASE_ID,
     PROJECT,
