@@ -17,6 +17,7 @@ from ci.compare import Comparison
 from ci.pairs.clock import MIN_CLOCK_MOVE
 from ci.trends.clock_step import GONE
 from ci.trends.counter_evidence import CountedStep
+from ci.trends.launch_evidence import LaunchedStep
 from ci.trends.runner_evidence import RunnerEvidence, RunnerMove
 from ci.trends.suspects import Odds, weigh
 from db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
@@ -83,6 +84,8 @@ class Around:
     """Base against head, measured side by side, if they differed as the step says."""
     counted: CountedStep | None = None
     """Hardware counters of both levels, where both were read."""
+    launched: LaunchedStep | None = None
+    """What calls launched on both levels, where both were profiled."""
     runner: RunnerEvidence | None = None
     """What the runner showed of itself, by code that did not change."""
 
@@ -101,6 +104,7 @@ def explain(around: Around) -> tuple[Suspect, ...]:
     code = _code(around, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
     if code is not None:
         odds[Cause.CODE] = _with_counters(code, around)
+    odds = _with_launches(odds, around)
     if around.paired is None and around.runner is not None:
         odds = _with_runner(odds, around.runner)
     return weigh(odds)
@@ -173,6 +177,26 @@ def _with_counters(code: Odds, around: Around) -> Odds:
         return code
     share = 1.0 if counted.moves or around.paired is not None else _SAME_WORK
     return Odds(code.against_unknown * share, f"{code.sentence}; {counted.in_words()}")
+
+
+def _with_launches(odds: dict[Cause, Odds], around: Around) -> dict[Cause, Odds]:
+    """What profiles say of it: other launches, if they take enough of a call, are the doing of what runs on the host,
+    which the same machine code does not exclude. Where the toolchain changed, its libraries may have chosen them.
+    """
+    launched = around.launched
+    if launched is None or not launched.may_explain(around.log_change):
+        return odds
+    code = odds.get(Cause.CODE, Odds(0.0, ""))
+    toolchain = odds.get(Cause.TOOLCHAIN)
+    if toolchain is not None:
+        return odds | {
+            Cause.TOOLCHAIN: _and(toolchain, launched.in_words()),
+            Cause.CODE: _and(code, "", least=_POSSIBLE),
+        }
+    least = _CHANGED_WITH_IT if launched.is_at_the_step else _CHANGED_BESIDE_IT
+    if around.paired is not None:
+        least = _SEEN_SIDE_BY_SIDE
+    return odds | {Cause.CODE: _and(code, launched.in_words(), least=least)}
 
 
 def _unrecorded_code() -> Odds:

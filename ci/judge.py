@@ -26,12 +26,14 @@ from ci.thresholds import Thresholds
 from ci.trends.beside_time import BESIDE_TIME
 from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.history import Gathered, put_together
+from ci.trends.launch_evidence import LaunchEvidence
 from ci.trends.method import method_of
 from ci.trends.nights import Nights
 from ci.trends.runner_evidence import Calibrations
 from ci.trends.standing import Standing, advanced
 from ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
 from ci.trends.whole_look import WholeLook, look_at_columns, look_at_series
+from ci.trends.witnesses import Witnesses
 from db.judged.judgements import replace_regressions
 from db.judged.reachability import note_unreachable
 from db.judged.standings import (
@@ -50,13 +52,15 @@ from db.judged.standings import (
 )
 from db.queries import list_pairs, read_series
 from db.reading.codes import list_failed_checks, read_codes
+from db.reading.columns import ErrorColumns, TimeColumns
 from db.reading.counted import read_counted_runs
 from db.reading.error_columns import read_error_columns
 from db.reading.news import list_judged_runs, read_news
 from db.reading.news_values import JudgedRun
+from db.reading.profiled import read_profiled_runs
 from db.reading.time_columns import list_case_row_ids, read_time_columns
 from db.server.session import open_again
-from db.values import ErrorColumns, Regression, Series, SeriesKey, TimeColumns
+from db.values import Regression, Series, SeriesKey
 
 _Share = TypeVar("_Share")
 
@@ -332,8 +336,12 @@ def _looks_at_everything(
     if not subjects:
         return {}
     pairs = list_pairs(session, work.project, row_ids=row_ids)
-    evidence, calibrations = PairEvidence(pairs, work.thresholds), Calibrations(pairs)
-    counted = CounterEvidence(read_counted_runs(session, work.project, subjects))
+    evidence = PairEvidence(pairs, work.thresholds)
+    witnesses = Witnesses(
+        CounterEvidence(read_counted_runs(session, work.project, subjects)),
+        LaunchEvidence(read_profiled_runs(session, work.project, subjects)),
+        Calibrations(pairs),
+    )
     by_subject: dict[Subject, list[Series]] = defaultdict(list)
     for one in read_series(
         session,
@@ -345,7 +353,7 @@ def _looks_at_everything(
     ):
         by_subject[_subject(one.key)].append(one)
     return {
-        subject: look_at_series(series, codes.get(subject, ""), evidence, work.thresholds, counted, calibrations)
+        subject: look_at_series(series, codes.get(subject, ""), evidence, work.thresholds, witnesses)
         for subject, series in by_subject.items()
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from ci.compare import Comparison, compare, control_false_discoveries, detectabl
 from ci.counters import CounterMove, rank_moves
 from ci.diagnosis.limit_moves import LimitMove, limit_moves
 from ci.error_moves import ErrorMove, find_error_moves
-from ci.launched import LaunchMove, find_launch_moves
+from ci.launched import LaunchMove, find_launch_moves, may_explain
 from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
 from ci.pairs.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
 from ci.pairs.looks import error_rate_at
@@ -354,6 +354,9 @@ def _settle_family(
 ) -> list[CaseJudgement]:
     """Say less where the samples alone say too much: many comparisons, no pair, or the same machine code."""
     family = [case.comparison for case in cases if case.comparison is not None]
+    launched = defaultdict[Key, list[LaunchMove]](list)
+    for move in find_launch_moves(base.profiles, head.profiles):
+        launched[move.case_id, move.implementation].append(move)
     survivors = iter(control_false_discoveries(family, thresholds.false_discovery_rate))
     settled = []
     for case in cases:
@@ -369,6 +372,7 @@ def _settle_family(
         elif (
             verdict in _MOVED
             and not case.flips  # every configuration is compiled, and another one of them ran
+            and not may_explain(launched[case.case_id, case.implementation], survivor.log_ratio)
             and _is_same_machine_code(base, head, (case.case_id, case.implementation))
         ):
             verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE

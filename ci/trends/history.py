@@ -31,7 +31,6 @@ from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
 from ci.trends.beside_time import BESIDE_TIME, BesideTime
 from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.error_steps import METRIC as ERROR
 from ci.trends.error_steps import ErrorSteps
 from ci.trends.false_alarms import choose_alerts
@@ -41,6 +40,7 @@ from ci.trends.recovery import note_recoveries
 from ci.trends.runner_evidence import Calibrations
 from ci.trends.timed_history import TimedHistory
 from ci.trends.trend_finding import TrendFinding
+from ci.trends.witnesses import Witnesses
 from db.values import CommitRef, Pair, Regression, RegressionState, Series, SeriesKey, Verdict
 
 
@@ -85,16 +85,15 @@ def judge_history(
         Regressions and improvements, worst first; dismissed ones last.
     """
     limits = thresholds or Thresholds()
-    evidence, calibrations = PairEvidence(pairs, limits), Calibrations(pairs)
-    return put_together(gather(series, evidence, limits, calibrations=calibrations), limits)
+    witnesses = Witnesses(calibrations=Calibrations(pairs))
+    return put_together(gather(series, PairEvidence(pairs, limits), limits, witnesses), limits)
 
 
 def gather(
     series: Iterable[Series],
     evidence: PairEvidence,
     thresholds: Thresholds,
-    counted: CounterEvidence | None = None,
-    calibrations: Calibrations | None = None,
+    witnesses: Witnesses | None = None,
 ) -> Gathered:
     """What each of some series tells.
 
@@ -102,8 +101,7 @@ def gather(
         series: All series of some cases: what one tells is held against the others of its case.
         evidence: Of paired measurements.
         thresholds: What is worth telling.
-        counted: Hardware counters of them, where there are any.
-        calibrations: Of their runners, where there are any.
+        witnesses: What the runs show beside their times; none if left out.
     """
     given = list(series)
     compiled = CompiledHistory(given)
@@ -121,8 +119,7 @@ def gather(
             timed = TimedHistory.of(one, thresholds)
             gathered.time_series.append(one.key)
             gathered.series_by_night.update(timed.nights)
-            beside = counted or CounterEvidence(), calibrations or Calibrations()
-            gathered.findings.extend(timed.findings(evidence, compiled, *beside))
+            gathered.findings.extend(timed.findings(evidence, compiled, witnesses or Witnesses()))
             gathered.times.append(timed)
         elif one.key.metric == ERROR:
             errors = ErrorSteps(one.key, by_commit, thresholds)

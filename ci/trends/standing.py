@@ -7,7 +7,7 @@ known, and all worked, now as before. In every other case `advanced` says None: 
 judged offline. So it is
 
 - if a run was timed by another timer or cache state, came late, out of order or again, as a side of a pair or with
-  hardware counters: it changes what was judged already, or what explains it;
+  hardware counters or a profile: it changes what was judged already, or what explains it;
 - while a series is too young for the online method to be as sure as the offline one; and as its newest level grows, at
   twice the values each time: then what was told of it may still move;
 - when a series has grown by a tenth. What the online method cannot see, a slow drift or a step within the noise, is
@@ -116,7 +116,7 @@ def advanced(name: str, standing: Standing, news: News, runs: Mapping[int, Judge
         news: What the new runs brought.
         runs: The new runs, by number.
     """
-    if standing.is_failing or news.has_counters or (news.code is not None and news.code != standing.code):
+    if standing.is_failing or news.has_witnesses or (news.code is not None and news.code != standing.code):
         return None
     numbers = {time.run_number for time in news.times} | {error.run_number for error in news.errors}
     if any(runs[number].is_pair for number in numbers):

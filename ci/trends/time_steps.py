@@ -19,12 +19,12 @@ from ci.series.drift import Drift, find_ratchets
 from ci.thresholds import Thresholds
 from ci.trends.clock_step import clock_step
 from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.points import PointsByCommit, value_of_each, with_value
 from ci.trends.relative_error import relative_error
 from ci.trends.runner_evidence import Calibrations, RunnerEvidence, measured_again
 from ci.trends.slow_drift import drift_finding, find_slow_drift
 from ci.trends.trend_finding import Status, TrendFinding, Window, window_of, windows_between
+from ci.trends.witnesses import Witnesses
 from collector.metrics import metric
 from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
 
@@ -85,13 +85,13 @@ class TimeSteps:
         return set(self._nights)
 
     def findings(
-        self, evidence: PairEvidence, compiled: CompiledHistory, counted: CounterEvidence, calibrations: Calibrations
+        self, evidence: PairEvidence, compiled: CompiledHistory, witnesses: Witnesses
     ) -> Iterator[TrendFinding]:
         """Every step, and the drift."""
         told = self._told_count(evidence)
         chances = chances_of_steps(self.values, self.steps)
         for step, chance in zip(self.steps[:told], chances[:told], strict=True):
-            yield self._finding(step, chance, evidence, compiled, counted, calibrations)
+            yield self._finding(step, chance, evidence, compiled, witnesses)
         # steps are the plainer explanation: a drift is looked for since the last of them
         begins, drift = self._drift_since(told)
         if drift is not None:
@@ -108,8 +108,7 @@ class TimeSteps:
         chance: float,
         evidence: PairEvidence,
         compiled: CompiledHistory,
-        counted: CounterEvidence,
-        calibrations: Calibrations,
+        witnesses: Witnesses,
     ) -> TrendFinding:
         verdict = _verdict_of(step)
         index, status, comparison = self._look_again(step, evidence)
@@ -127,7 +126,8 @@ class TimeSteps:
         log_change = math.log(step.after / step.before)
         if status is Status.UNCONFIRMED:
             change = self._in_cycles(change, step, log_change)
-        runner = self._runner(step, log_change, calibrations)
+        runner = self._runner(step, log_change, witnesses.calibrations)
+        levels = self._levels(step, index)
         after = self._runs(range(index, min(len(self.commits), index + NEAR_RUNS)))[:NEAR_RUNS]
         around = Around(
             before=self._early(self._runs(range(max(0, index - NEAR_RUNS), index)), after)[-NEAR_RUNS:],
@@ -136,7 +136,8 @@ class TimeSteps:
             candidates=frozenset(self.commits[place] for place in step.candidates),
             code=code,
             paired=comparison if status is Status.CONFIRMED else None,
-            counted=counted.around(self.key, *self._levels(step, index)),
+            counted=witnesses.counted.around(self.key, *levels),
+            launched=witnesses.launched.around(self.key, *levels),
             runner=runner,
         )
         window, reach = self._window(step, change, status)

@@ -9,11 +9,10 @@ from datetime import date
 from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
 from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.points import points_by_timing
-from ci.trends.runner_evidence import Calibrations
 from ci.trends.time_steps import TimeSteps
 from ci.trends.trend_finding import TrendFinding
+from ci.trends.witnesses import Witnesses
 from db.values import CommitRef, Series
 
 
@@ -40,11 +39,11 @@ class TimedHistory:
         return set[date]().union(*(steps.nights for steps in self.by_timing.values()))
 
     def findings(
-        self, evidence: PairEvidence, compiled: CompiledHistory, counted: CounterEvidence, calibrations: Calibrations
+        self, evidence: PairEvidence, compiled: CompiledHistory, witnesses: Witnesses
     ) -> Iterator[TrendFinding]:
         """Every step and drift. What two ways of timing show at one commit is told once, by the newer one."""
         told: set[CommitRef] = set()
         for steps in self.by_timing.values():
-            findings = list(steps.findings(evidence, compiled, counted, calibrations))
+            findings = list(steps.findings(evidence, compiled, witnesses))
             yield from (finding for finding in findings if finding.change.commit not in told)
             told.update(finding.change.commit for finding in findings)

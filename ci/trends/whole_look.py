@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from ci.pairs.pair_evidence import PairEvidence
 from ci.series import online
 from ci.thresholds import Thresholds
-from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.error_steps import ErrorSteps
 from ci.trends.history import Gathered, gather
 from ci.trends.nights import Nights
 from ci.trends.outcome_changes import OUTCOME_METRICS
-from ci.trends.runner_evidence import Calibrations
 from ci.trends.screen import by_commit, has_changed_error, has_moved, nights_of
 from ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
 from ci.trends.timed_history import TimedHistory
 from ci.trends.trend_finding import TrendFinding
+from ci.trends.witnesses import Witnesses
 from collector.part import Outcome
-from db.values import ErrorColumns, Series, SeriesKey, TimeColumns
+from db.reading.columns import ErrorColumns, TimeColumns
+from db.values import Series, SeriesKey
 
 _UNSETTLED = 8
 """Runs in which any new level of errors shows; what lies outside the range of those before is looked at each time."""
@@ -42,8 +42,7 @@ def look_at_series(
     code: str,
     evidence: PairEvidence,
     thresholds: Thresholds,
-    counted: CounterEvidence | None = None,
-    calibrations: Calibrations | None = None,
+    witnesses: Witnesses | None = None,
 ) -> WholeLook:
     """Judge all series of one case and implementation.
 
@@ -52,10 +51,9 @@ def look_at_series(
         code: Fingerprint of the newest machine code.
         evidence: Of paired measurements.
         thresholds: What is worth telling.
-        counted: Hardware counters, where there are any.
-        calibrations: Of the runners, where there are any.
+        witnesses: What the runs show beside their times; none if left out.
     """
-    gathered = gather(series, evidence, thresholds, counted, calibrations)
+    gathered = gather(series, evidence, thresholds, witnesses)
     standing = Standing(
         times=tuple(_time_standing(timed, thresholds) for timed in gathered.times if timed.by_timing),
         errors=tuple(_error_standing(errors) for errors in gathered.errors if errors.values),

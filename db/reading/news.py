@@ -21,6 +21,7 @@ from db.tables.records import (
     CountersRow,
     EnvironmentRow,
     MeasurementRow,
+    ProfileRow,
     ProjectRow,
     RunRow,
     SeriesRow,
@@ -82,8 +83,9 @@ def read_news(
         if code.row_id not in row_ids:
             continue
         news.setdefault(subject, News(code.row_id)).code = code.newest
-    for name, row_id, implementation in session.execute(_counted(numbers, days, row_ids)):
-        news.setdefault((name, implementation), News(row_id)).has_counters = True
+    for table in (CountersRow, ProfileRow):
+        for name, row_id, implementation in session.execute(_witnessed(table, numbers, days, row_ids)):
+            news.setdefault((name, implementation), News(row_id)).has_witnesses = True
     return news
 
 
@@ -135,11 +137,13 @@ def _errors(numbers: Collection[int], days: Collection[date], row_ids: range) ->
     )
 
 
-def _counted(numbers: Collection[int], days: Collection[date], row_ids: range) -> Executable:
+def _witnessed(
+    table: type[CountersRow | ProfileRow], numbers: Collection[int], days: Collection[date], row_ids: range
+) -> Executable:
     return (
-        select(CaseRow.name, CaseRow.id, CountersRow.implementation)
-        .join(CaseRow, CaseRow.id == CountersRow.case_id)
-        .where(CountersRow.measured_on.in_(days), CountersRow.run_number.in_(numbers), _is_of(row_ids))
+        select(CaseRow.name, CaseRow.id, table.implementation)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .where(table.measured_on.in_(days), table.run_number.in_(numbers), _is_of(row_ids))
         .distinct()
     )
 

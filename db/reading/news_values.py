@@ -60,4 +60,5 @@ class News:
     errors: list[NewError] = field(default_factory=list)
     code: str | None = None
     """Fingerprint of the machine code; None where nothing was compiled."""
-    has_counters: bool = False
+    has_witnesses: bool = False
+    """Hardware counters or a profile: they say what may have caused a step that was told already."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from ci.launched import LaunchChange, LaunchMove, find_launch_moves
+from ci.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
 from ci.pull_request import judge_pull_request
+from ci.reason import Reason
 from ci.report.comment import to_markdown
 from ci.side_by_side import side_by_side
 from collector.case_profile import ProfiledActivity
 from db.values import Verdict
-from tests.builders import CASE_ID, make_activity, make_environment, make_pair_of_records, make_profile
+from tests.builders import (
+    CASE_ID,
+    make_activity,
+    make_environment,
+    make_pair_of_records,
+    make_profile,
+    make_static_facts,
+)
+from tests.ci.values import make_records, make_timed
 
 OLD, NEW = "ampere_fp16_s16816gemm_fp16_128x64_tn", "void cutlass::Kernel2<cutlass_80_tensorop_f16>(Params)"
 
@@ -42,6 +53,15 @@ def test_kernels_of_libraries_are_paired_by_how_long_they_take() -> None:
     found = moves(sorted(base, key=lambda row: -row.total_ns), head)
 
     assert [(move.base_name, move.name) for move in found] == [("cublas_a", "cudnn_x"), ("cublas_b", "cudnn_y")]
+
+
+def test_a_collective_takes_the_place_of_no_product() -> None:
+    ring, tree = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclDevKernel_AllReduce_Sum_f32_TREE_LL"
+    base = [make_activity(ring, total_ns=900), make_activity(OLD, total_ns=300)]
+    head = [make_activity(NEW, total_ns=800), make_activity(tree, total_ns=100)]
+
+    assert {(move.base_name, move.name) for move in moves(base, head)} == {(ring, tree), (OLD, NEW)}
+    assert {move.change for move in moves(base[:1], head[:1])} == {LaunchChange.NEW, LaunchChange.GONE}
 
 
 def test_what_is_new_gone_or_launched_more_often_is_told_the_longest_first() -> None:
@@ -96,3 +116,48 @@ def test_a_comparison_tells_it_and_decides_nothing_by_it() -> None:
     assert f"library kernel changed: `{NEW}` instead of `{OLD}`" in markdown
     elsewhere = there.model_copy(update={"environment": make_environment(thread_count=64)})
     assert judge_pull_request(elsewhere, here).launch_moves == (), "another device has other kernels"
+
+
+@pytest.mark.parametrize(
+    ("head_rows", "reason"),
+    [
+        ([make_activity(count=6, total_ns=6_000)], Reason.BEYOND_THRESHOLD),
+        ([make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_000)], Reason.BEYOND_THRESHOLD),
+        ([make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=100)], Reason.SAME_MACHINE_CODE),
+        ([make_activity(total_ns=9_000)], Reason.SAME_MACHINE_CODE),
+    ],
+    ids=["twice", "a-copy-beside-it", "a-copy-too-short", "the-same-for-longer"],
+)
+def test_a_kernel_of_equal_machine_code_may_be_slower_by_what_is_launched_otherwise(
+    head_rows: list[ProfiledActivity], reason: Reason
+) -> None:
+    gpu = make_environment(device_kind="cuda", device_name="H200", compute_capability="9.0")
+    base, head = make_records(
+        [make_timed(implementation="triton"), make_static_facts()],
+        [make_timed(implementation="triton", median_ns=1.3e6), make_static_facts()],
+        base_fields={"environment": gpu, "profiles": (make_profile(),)},
+        head_fields={"environment": gpu, "profiles": (make_profile(CASE_ID, *head_rows),)},
+    )
+
+    (case,) = judge_pull_request(base, head).cases
+
+    assert case.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("head", "log_change", "explains"),
+    [
+        (make_activity("new", total_ns=1_000), math.log(1.4), True),
+        (make_activity("new", total_ns=1_000), math.log(3.0), False),
+        (make_activity("new", total_ns=1_000), -math.log(1.4), False),
+    ],
+    ids=["enough", "too-short", "the-other-way"],
+)
+def test_what_moved_explains_a_time_if_it_takes_half_of_what_came_or_more(
+    head: ProfiledActivity, log_change: float, explains: bool
+) -> None:
+    """A quarter of the calls at the head: of a time that grew by 1.4 a share of 0.29 came, by 3 of 0.67."""
+    body = make_activity("body")
+    assert may_explain(moves([body], [body, head]), log_change) is explains
+    assert may_explain(moves([body, head], [body]), -log_change) is explains
+    assert not may_explain((), log_change)

@@ -9,6 +9,7 @@ from ci.thresholds import Thresholds
 from ci.trends.counter_evidence import CounterEvidence
 from ci.trends.history import gather
 from ci.trends.trend_finding import TrendFinding
+from ci.trends.witnesses import Witnesses
 from collector.results import Counters
 from db.reading.counted_values import CountedRun
 from db.values import Cause
@@ -28,7 +29,7 @@ def step_with(*runs: CountedRun) -> TrendFinding:
     """A slowdown at commit 8 of 16, with what was counted."""
     series = make_series(stepped())
     limits = Thresholds()
-    (finding,) = gather([series], PairEvidence((), limits), limits, CounterEvidence(runs)).findings
+    (finding,) = gather([series], PairEvidence((), limits), limits, Witnesses(CounterEvidence(runs))).findings
     return finding
 
 

@@ -14,6 +14,7 @@ from ci.thresholds import Thresholds
 from ci.trends.history import gather, judge_history
 from ci.trends.runner_evidence import Calibrations, RunnerMove
 from ci.trends.trend_finding import TrendFinding
+from ci.trends.witnesses import Witnesses
 from db.values import Cause, Pair, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import make_pair, make_point, make_series, only, stepped
@@ -31,7 +32,9 @@ def step_with(*more: SeriesPoint, pairs: Sequence[Pair] = (), **fields: object) 
     points = [replace(point, **fields) for point in make_series(stepped()).points]  # type: ignore[arg-type]
     limits = Thresholds()
     series = Series(make_series_key(), (*points, *more))
-    (finding,) = gather([series], PairEvidence((), limits), limits, calibrations=Calibrations(pairs)).findings
+    (finding,) = gather(
+        [series], PairEvidence((), limits), limits, Witnesses(calibrations=Calibrations(pairs))
+    ).findings
     return finding
 
 
@@ -140,7 +143,7 @@ def test_noise_that_stayed_speaks_against_a_machine_that_changed() -> None:
 
     (alone,) = gathered().findings
     (beside,) = gathered(
-        calibrations=Calibrations([calibration(number, noise=0.01, blocks=40) for number in (5, 11)])
+        Witnesses(calibrations=Calibrations([calibration(number, noise=0.01, blocks=40) for number in (5, 11)]))
     ).findings
 
     there, here = suspect(alone, Cause.RUNNER), suspect(beside, Cause.RUNNER)
