@@ -14,12 +14,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from dashboard.reading_ahead import THREAD_NAME, ReadingAhead
+
 PARENT_VARIABLE = "ROOFWATCH_DASHBOARD_PARENT"
 SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
 """The URL of the server that is read through, for this process alone; without it the settings say what is read."""
 NO_SERVER = ""
 """The database is read whatever server the settings name."""
 _PR_SET_PDEATHSIG = 1
+_NEW_BEFORE_GARBAGE = 200_000
+"""Objects that come beyond those that go before Python looks for garbage by itself: more than a view makes of one
+answer. Streamlit has all of it looked for after each run of a view anyway."""
 _LOG = logging.getLogger("roofwatch.dashboard")
 _SCRIPT = Path(__file__).with_name("app.py")
 # Given here rather than in a file: nothing is written into the home folder, and what a file there says changes nothing.
@@ -69,25 +74,28 @@ def _say_that_a_view_failed(error: Exception) -> bool:
 @asynccontextmanager
 async def _learning(_: object) -> AsyncIterator[None]:
     """Beside what is served meanwhile."""
-    threading.Thread(target=_learn_views, daemon=True).start()
+    threading.Thread(target=_learn_views, name=THREAD_NAME, daemon=True).start()
     yield
 
 
 def _learn_views() -> None:
-    """Import what the views need and draw up a figure, which imports more of Plotly: else the first readers would wait
-    for it.
+    """Import what the views need, draw up a figure, which imports more of Plotly, and open what is read: else the first
+    readers would wait for it.
     """
     import plotly.graph_objects as go
 
     from dashboard.navigation import VIEWS
+    from dashboard.reading_ahead import read_ahead
 
     for view in VIEWS:
         importlib.import_module(f"dashboard.views.{view}")
     go.Figure([go.Scatter(y=[0.0]), go.Bar(y=[0.0])]).update_layout(xaxis={"title": "x"}, legend={"x": 0})
+    read_ahead(next(iter(VIEWS)), {})
     # Streamlit has all that is in memory looked through for garbage after every run of a page, and no thread sends
     # anything meanwhile; what is there now stays
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_NEW_BEFORE_GARBAGE)
 
 
 def run(address: str, port: int, script: Path = _SCRIPT) -> None:
@@ -112,11 +120,15 @@ def run(address: str, port: int, script: Path = _SCRIPT) -> None:
     instead = {name: script.path for name, script in slim.items()}
     pages = {f"/{name}": first_page(name, static, instead) for name in VIEWS}
     pages["/"] = pages[f"/{next(iter(VIEWS))}"]
+    view_at = {path: path.strip("/") or next(iter(VIEWS)) for path in pages}
+    ahead = ReadingAhead()
     scripts = {f"/{script.path}": script.text for script in slim.values()}
 
     def answer(request: Request) -> HTMLResponse:
+        path = request.scope["path"]
+        ahead.begin(view_at[path], request.url.query)
         # as Streamlit does: the names of its scripts change with its version
-        return HTMLResponse(pages[request.scope["path"]], headers={"Cache-Control": "no-cache"})
+        return HTMLResponse(pages[path], headers={"Cache-Control": "no-cache"})
 
     def draw(request: Request) -> Response:
         # as Streamlit's own: another content has another name

@@ -18,6 +18,7 @@ from dashboard.charts.distribution import distribution_figure
 from dashboard.comparison import ComparedCase, Order, Shown, compare_runs, in_order, why_not_comparable
 from dashboard.export import to_csv, to_markdown, to_parquet
 from dashboard.figure import show_figure
+from dashboard.filters import Filters
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.sides import By, run_for, runs_by, title_of
 from dashboard.tables.markup import NO_VALUE, Column
@@ -25,7 +26,8 @@ from dashboard.tables.table import show_table
 from dashboard.wording import VERDICT_MARKS, choice_text, code_span, outcome_text, percent
 from dashboard.zone import written
 from db.reading.fleet_values import FleetRun
-from db.values import MeasuredCase, MeasuredCommit, RunDetail
+from db.reading.run_values import MeasuredCase, RunDetail
+from db.values import MeasuredCommit
 
 _EVERY_KERNEL = "all"
 _ROWS_AT_FIRST = 100
@@ -83,6 +85,19 @@ def show() -> None:
         _show_distribution(view, rows, base, head)
 
 
+def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
+    """The two commits that this view opens with; nothing of other sides."""
+    data.list_triaged(project)
+    commits = _commits_by_sha(project, filters)
+    if len(commits) < 2 or asked.get("by", By.COMMITS) != By.COMMITS:
+        return
+    *_, base_sha, head_sha = commits
+    base_sha, head_sha = (
+        asked[side] if asked.get(side) in commits else sha for side, sha in (("base", base_sha), ("head", head_sha))
+    )
+    _read_both(project, filters, base_sha, head_sha)
+
+
 def _first_rows(view: View, rows: Sequence[ComparedCase]) -> Sequence[ComparedCase]:
     """As many as somebody reads; all of them if the reader wants to."""
     if len(rows) <= _ROWS_AT_FIRST:
@@ -92,18 +107,23 @@ def _first_rows(view: View, rows: Sequence[ComparedCase]) -> Sequence[ComparedCa
 
 
 def _commits(view: View, first: DeltaGenerator, second: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
-    runner_classes = view.filters.runner_classes
-    commits = {
-        commit.sha: commit
-        for commit in data.list_commits(view.project, runner_classes=runner_classes)
-        if view.filters.admits_commit(commit.sha)
-    }
+    commits = _commits_by_sha(view.project, view.filters)
     if len(commits) < 2:
         _say_too_few(view, By.COMMITS, len(commits))
     oldest_first = list(commits)
     base_sha = _choose_commit(view, commits, "Base", default=oldest_first[-2], place=first)
     head_sha = _choose_commit(view, commits, "Head", default=oldest_first[-1], place=second)
-    return data.read_runs_of_commits(view.project, base_sha, head_sha, runner_classes=runner_classes)
+    return _read_both(view.project, view.filters, base_sha, head_sha)
+
+
+def _commits_by_sha(project: str, filters: Filters) -> dict[str, MeasuredCommit]:
+    """The oldest first."""
+    commits = data.list_commits(project, runner_classes=filters.runner_classes)
+    return {commit.sha: commit for commit in commits if filters.admits_commit(commit.sha)}
+
+
+def _read_both(project: str, filters: Filters, base_sha: str, head_sha: str) -> tuple[RunDetail, RunDetail]:
+    return data.read_runs_of_commits(project, base_sha, head_sha, runner_classes=filters.runner_classes)
 
 
 def _say_too_few(view: View, by: By, count: int) -> None:

@@ -11,6 +11,7 @@ from collector.metrics import format_ns
 from dashboard import data
 from dashboard.charts.fleet import spending_figure
 from dashboard.figure import show_figure
+from dashboard.filters import Filters
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.quantities import duration_text, energy_text, money_text
 from dashboard.spending import (
@@ -33,6 +34,7 @@ from roofwatch.settings import load_settings
 
 # runs that are added up, the newest
 _WINDOWS = ("50", "100", "200")
+_WINDOW_AT_FIRST = "100"
 _CASES_SHOWN = 25
 _HOURS = "h"
 
@@ -52,19 +54,12 @@ class _Ways:
 def show() -> None:
     with open_view("fleet", "Fleet economics", "What measuring costs, and what it is spent on.") as view:
         place = st.container(width=200)
-        window = int(view.link.choose("Newest runs", _WINDOWS, parameter="last", default="100", place=place))
-        runs = data.list_fleet_runs(
-            view.project,
-            limit=window,
-            runner_classes=view.filters.runner_classes,
-            branches=view.filters.branches,
-        )
+        window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place)
+        runs = _newest_runs(view.project, view.filters, window)
         if not runs:
             _say_nothing_is_there(view)
             return
-        run_ids = tuple(run.run_id for run in runs)
-        energies_j = data.read_run_energies(run_ids)
-        costs = data.list_kernel_costs(run_ids, case_ids=view.filters.case_ids)
+        run_ids, energies_j, costs = _read_spent(runs, view.filters)
         settings = load_settings()
         prices, currency = settings.device_hour_prices, settings.currency
         _show_sums(runs, energies_j, prices, currency)
@@ -74,6 +69,28 @@ def show() -> None:
         _say_of_whole_runs(view)
         _show_families(costs)
         _show_cases(view, run_ids)
+
+
+def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
+    """The runs that this view opens with, and what was spent in them."""
+    window = asked["last"] if asked.get("last") in _WINDOWS else _WINDOW_AT_FIRST
+    runs = _newest_runs(project, filters, window)
+    if runs:
+        _read_spent(runs, filters)
+
+
+def _newest_runs(project: str, filters: Filters, window: str) -> Sequence[FleetRun]:
+    return data.list_fleet_runs(
+        project, limit=int(window), runner_classes=filters.runner_classes, branches=filters.branches
+    )
+
+
+def _read_spent(
+    runs: Sequence[FleetRun], filters: Filters
+) -> tuple[tuple[str, ...], Mapping[str, float], Sequence[KernelCost]]:
+    """Ids of the runs, the energy of each whole one in J, and what each kernel cost in all of them."""
+    run_ids = tuple(run.run_id for run in runs)
+    return run_ids, data.read_run_energies(run_ids), data.list_kernel_costs(run_ids, case_ids=filters.case_ids)
 
 
 def _say_nothing_is_there(view: View) -> None:

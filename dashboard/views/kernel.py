@@ -21,6 +21,7 @@ from dashboard.charts.bandwidth import MAX_ROWS as MAX_CASES_DRAWN
 from dashboard.charts.bandwidth import Moved, bandwidth_figure, moved
 from dashboard.charts.roofline import place, roofline_figure
 from dashboard.figure import show_figure
+from dashboard.filters import Filters
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.reader import is_page_dark
 from dashboard.source_links import linked
@@ -51,7 +52,7 @@ _DIAGNOSES_TOLD = 6
 
 def show() -> None:
     with open_view("kernel", "Kernel", "How far one kernel is from the roof, why, and what it compiles to.") as view:
-        runs = _runs_by_commit(view)
+        runs = _runs_by_commit(view.project, view.filters, st.query_params.get("commit"))
         if not runs:
             _say_nothing_is_there(view)
             return
@@ -77,16 +78,24 @@ def show() -> None:
         _show_accuracy(part)
 
 
-def _runs_by_commit(view: View) -> dict[str, FleetRun]:
+def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
+    """The run that this view opens with."""
+    runs = _runs_by_commit(project, filters, asked.get("commit"))
+    run = runs.get(asked.get("commit", ""), next(iter(runs.values()), None))
+    if run is not None:
+        data.read_record(run.run_id)
+
+
+def _runs_by_commit(project: str, filters: Filters, sha: str | None) -> dict[str, FleetRun]:
     """Of each commit the run that speaks for it, the newest commit first and what their branch has left last: one of a
     clean work tree before a dirty one, one by itself before a side of a pair.
     """
     runs = data.list_fleet_runs(
-        view.project,
+        project,
         limit=_RUNS_OFFERED,
-        or_commit=st.query_params.get("commit"),
-        runner_classes=view.filters.runner_classes,
-        branches=view.filters.branches,
+        or_commit=sha,
+        runner_classes=filters.runner_classes,
+        branches=filters.branches,
     )
     found: dict[str, FleetRun] = {}
     # the runs come newest first, and sorting keeps that order within a kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +12,7 @@ import streamlit as st
 from ci.trends.movement import Movement, movements
 from dashboard import data
 from dashboard.charts.heat_map import heat_map_html
+from dashboard.filters import Filters
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.panels.health import show_false_alarms, show_gaps, show_quarantine, show_runners
 from dashboard.reader import is_page_dark
@@ -32,9 +33,7 @@ _WINDOW_AT_FIRST = "30 days"
 def show() -> None:
     now = datetime.now(UTC)
     with open_view("overview", "Overview", "What became slower, at which commit, by how much, and why.") as view:
-        runners = data.list_runner_standings(
-            view.project, runner_classes=view.filters.runner_classes, branches=view.filters.branches
-        )
+        runners = _list_runners(view.project, view.filters)
         if not runners and not view.filters.is_narrow:
             say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
         runners = [_narrowed(runner, view) for runner in runners]
@@ -50,6 +49,16 @@ def show() -> None:
         else:
             st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
         show_false_alarms(found, since)
+
+
+def read_ahead(project: str, filters: Filters, _asked: Mapping[str, str]) -> None:
+    """All that this view is made of."""
+    _list_runners(project, filters)
+    data.list_triaged(project)
+
+
+def _list_runners(project: str, filters: Filters) -> Sequence[RunnerStanding]:
+    return data.list_runner_standings(project, runner_classes=filters.runner_classes, branches=filters.branches)
 
 
 def _narrowed(runner: RunnerStanding, view: View) -> RunnerStanding:

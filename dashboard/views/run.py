@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 
 import streamlit as st
@@ -18,6 +18,7 @@ from dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
 from dashboard.charts.run_timeline import run_timeline_figure
 from dashboard.charts.spent_time import spent_time_figure
 from dashboard.figure import show_figure
+from dashboard.filters import Filters
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.panels.profile import show_profile
 from dashboard.profile_trace import activities_of
@@ -41,17 +42,7 @@ _MAX_DRAWN_BYTES = 16 * 2**20
 def show() -> None:
     with open_view("run", "Run", "What one run measured, on what, and where its time went.") as view:
         zone = view.zone
-        runs = {
-            run.run_id: run
-            for run in data.list_fleet_runs(
-                view.project,
-                limit=_RUNS_OFFERED,
-                or_run=st.query_params.get("run"),
-                runner_classes=view.filters.runner_classes,
-                branches=view.filters.branches,
-                with_quarantine=True,
-            )
-        }
+        runs = _runs_by_id(view.project, view.filters, st.query_params.get("run"))
         if not runs:
             _say_nothing_is_there(view)
             return
@@ -60,7 +51,7 @@ def show() -> None:
             list(runs),
             parameter="run",
             title=lambda run_id: _title(runs[run_id], zone),
-            default=next((run_id for run_id, run in runs.items() if not run.is_quarantined), None),
+            default=_first_to_look_at(runs),
         )
         record = _narrowed(data.read_record(run_id), view)
         _show_head(view, record)
@@ -80,6 +71,32 @@ def show() -> None:
         _show_ceilings(record)
         _show_environment(view, record)
         _show_artefacts(view, record)
+
+
+def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
+    """The run that this view opens with."""
+    runs = _runs_by_id(project, filters, asked.get("run"))
+    chosen = asked["run"] if asked.get("run") in runs else _first_to_look_at(runs)
+    if chosen is not None:
+        data.read_record(chosen)
+
+
+def _runs_by_id(project: str, filters: Filters, run_id: str | None) -> dict[str, FleetRun]:
+    """The newest first, and one that is asked for however old it is."""
+    runs = data.list_fleet_runs(
+        project,
+        limit=_RUNS_OFFERED,
+        or_run=run_id,
+        runner_classes=filters.runner_classes,
+        branches=filters.branches,
+        with_quarantine=True,
+    )
+    return {run.run_id: run for run in runs}
+
+
+def _first_to_look_at(runs: Mapping[str, FleetRun]) -> str | None:
+    """The newest that somebody vouches for, or else the newest."""
+    return next((run_id for run_id, run in runs.items() if not run.is_quarantined), next(iter(runs), None))
 
 
 def _say_nothing_is_there(view: View) -> None:

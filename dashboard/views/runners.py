@@ -14,6 +14,7 @@ from dashboard.charts.ceiling_history import ceiling_history_figure
 from dashboard.charts.noise import MAX_ROWS, noise_figure
 from dashboard.charts.runner_history import runner_history_figure
 from dashboard.figure import show_figure
+from dashboard.filters import Filters
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.tables.markup import Column
 from dashboard.tables.runner import (
@@ -53,7 +54,7 @@ class _Fleet:
 
 def show() -> None:
     with open_view("runners", "Runners", "Whether the machines that measure are well, and what compares.") as view:
-        runs = _newest_of_each_class(view)
+        runs = _newest_of_each_class(view.project, view.filters)
         if not runs:
             _say_nothing_is_there(view)
             return
@@ -64,15 +65,20 @@ def show() -> None:
         _PARTS[part](view, _Fleet(by_class, runner_class, view.zone))
 
 
-def _newest_of_each_class(view: View) -> Sequence[FleetRun]:
+def read_ahead(project: str, filters: Filters, _asked: Mapping[str, str]) -> None:
+    """The runs that every part of this view begins with."""
+    _newest_of_each_class(project, filters)
+
+
+def _newest_of_each_class(project: str, filters: Filters) -> Sequence[FleetRun]:
     """So that a runner that has gone silent stays in sight, whatever the others measured since."""
-    chosen = view.filters.runner_classes
-    class_count = len(chosen or view.filters.facets.runner_classes)
+    chosen = filters.runner_classes
+    class_count = len(chosen or filters.facets.runner_classes)
     return data.list_fleet_runs(
-        view.project,
+        project,
         limit=max(_RUNS_COUNTED, _RUNS_READ // max(class_count, 1)),
         runner_classes=chosen,
-        branches=view.filters.branches,
+        branches=filters.branches,
         of_each_class=True,
     )
 

@@ -19,6 +19,7 @@ from collector.part import Outcome
 from dashboard import data
 from dashboard.charts.trend import Scale, series_names, trend_figure
 from dashboard.figure import show_selectable_figure
+from dashboard.filters import Filters
 from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
 from dashboard.panels.pinned_commit import show_pinned_commit
 from dashboard.setting_changes import setting_changes
@@ -58,9 +59,7 @@ def show() -> None:
         *first, scaled, dirty = st.columns([1.3, 2.6, 1.3, 1.1, 1.4], vertical_alignment="bottom")
         second = st.container(horizontal=True, vertical_alignment="bottom")
         include_dirty = view.link.switch("Uncommitted changes too", parameter="dirty", place=dirty)
-        every_key = data.list_series_keys(
-            view.project, include_dirty=include_dirty, include_branches=bool(view.filters.branches)
-        )
+        every_key = _list_keys(view.project, view.filters, include_dirty=include_dirty)
         if not every_key:
             say_how_to_begin(
                 "This project has no series yet: no committed state was measured. Commit and measure, then store the "
@@ -106,6 +105,16 @@ def show() -> None:
         show_pinned_commit(view, pin, series, regressions)
         _show_changes({one.key for one in series}, regressions)
         _show_points(view, series)
+
+
+def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
+    """What there is to choose from."""
+    _list_keys(project, filters, include_dirty=asked.get("dirty") == "yes")
+    data.list_triaged(project)
+
+
+def _list_keys(project: str, filters: Filters, *, include_dirty: bool) -> Sequence[SeriesKey]:
+    return data.list_series_keys(project, include_dirty=include_dirty, include_branches=bool(filters.branches))
 
 
 def _explain(trend: Trend) -> None:

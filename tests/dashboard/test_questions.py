@@ -1,4 +1,6 @@
-"""How often a view asks the database when nobody asked before: six times at most, whatever it shows."""
+"""How often a view asks the database when nobody asked before: six times at most, whatever it shows and whatever of it
+was read ahead.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 
 import dashboard.app
 from dashboard import data
+from dashboard.reading_ahead import read_ahead
 from db.access.values import TriageState
 from db.bisections.store import request_bisection
 from db.bisections.values import BisectionRange
@@ -76,8 +79,8 @@ def statements(everything: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[lis
     data.read_facets(None)
     seen: list[str] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        seen.append(statement)
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        seen.append(f"{statement}\n{parameters}")
 
     event.listen(Engine, "before_cursor_execute", note)
     yield seen
@@ -127,10 +130,14 @@ def test_a_view_asks_six_times_at_most(
         app.query_params[parameter] = value
     forget_answers()
     statements.clear()
+    read_ahead(view, {name: [value] if isinstance(value, str) else value for name, value in asked.items()})
+    begun = len(statements)
 
     app.run()
 
     assert not app.exception
     assert not app.error
     assert seen in texts(app)
-    assert 0 < len(statements) <= MOST_QUESTIONS, "\n\n".join(statements)
+    assert 0 < begun <= len(statements) <= MOST_QUESTIONS, "\n\n".join(statements)
+    # what was read ahead is what the view shows
+    assert len(set(statements)) == len(statements), "\n\n".join(statements)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from sqlalchemy import URL
 
-from dashboard import server_process
+from dashboard import reading_ahead, server_process
 from dashboard.errors import DashboardError
 from dashboard.navigation import VIEWS
 from dashboard.serve import serve
@@ -99,6 +99,13 @@ def test_an_address_that_is_not_of_this_machine_is_named() -> None:
 def test_what_the_server_has_learned_is_passed_over_when_garbage_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     missing: list[set[str]] = []
     needed = {f"dashboard.views.{view}" for view in VIEWS}
+    opened: list[str] = []
+    looked_for_after: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: missing.append(needed - sys.modules.keys()))
+    monkeypatch.setattr(gc, "set_threshold", looked_for_after.append)
+    monkeypatch.setattr(reading_ahead, "read_ahead", lambda view, _asked: opened.append(view))
     server_process._learn_views()
     assert missing == [set()]
+    assert opened == ["overview"]
+    (count,) = looked_for_after
+    assert count > gc.get_threshold()[0]
