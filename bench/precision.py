@@ -7,7 +7,8 @@ distribution-free 95 % interval of the median of what it measured is at most 1 %
 itself. The others stop by rules of their own, so they are asked again with twice the time until theirs is there too;
 all the asking counts, and so does what each does before and between its samples.
 
-Whether one percent was reached in truth shows between the rounds: a cell ends with how far their medians lie apart.
+Whether one percent was reached in truth shows between the rounds: a cell ends with their median, and how far their
+medians lie apart. That of one harness beside that of another is a check of how each takes its times.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from time import perf_counter
 import torch
 from torch.utils.benchmark import Timer
 
+from collector.metrics import format_ns
 from collector.sampling import SamplingPlan
 from collector.timing import relative_width_of_median, sample_launches
 
@@ -51,7 +53,7 @@ class Reached:
     seconds: float
     samples: int
     width: float
-    median: float
+    median_ns: float
 
 
 def ours(launch: Launch, seconds: float) -> Reached:
@@ -67,7 +69,7 @@ def torch_benchmark(launch: Launch, seconds: float) -> Reached:
     timer = Timer("launch()", globals={"launch": launch}, num_threads=1)
     began = perf_counter()
     taken = timer.adaptive_autorange(min_run_time=seconds, max_run_time=LIMIT_S)
-    return _reached(perf_counter() - began, taken.times)
+    return _reached(perf_counter() - began, [1e9 * seconds for seconds in taken.times])
 
 
 def pytest_benchmark(launch: Launch, seconds: float) -> Reached:
@@ -79,7 +81,8 @@ def pytest_benchmark(launch: Launch, seconds: float) -> Reached:
     def take(benchmark: object) -> None:
         began = perf_counter()
         benchmark(launch)  # type: ignore[operator]  # the fixture, which has no types
-        results.append(_reached(perf_counter() - began, list(benchmark.stats.stats.data)))  # type: ignore[attr-defined]
+        spent = perf_counter() - began
+        results.append(_reached(spent, [1e9 * taken for taken in benchmark.stats.stats.data]))  # type: ignore[attr-defined]
 
     _TAKING[:] = [take]
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -133,8 +136,8 @@ def seconds_to_reach(harness: str, launch: Launch) -> Reached:
         seconds *= 2
 
 
-def _reached(seconds: float, samples: list[float]) -> Reached:
-    return Reached(seconds, len(samples), relative_width_of_median(samples), statistics.median(samples))
+def _reached(seconds: float, samples_ns: list[float]) -> Reached:
+    return Reached(seconds, len(samples_ns), relative_width_of_median(samples_ns), statistics.median(samples_ns))
 
 
 def main() -> None:
@@ -155,10 +158,11 @@ def main() -> None:
 
 def _cell(rounds: list[Reached]) -> str:
     got_there = sum(one.width <= ENOUGH for one in rounds)
-    medians = sorted(one.median for one in rounds)
+    medians_ns = sorted(one.median_ns for one in rounds)
     return (
         f"{statistics.median(one.seconds for one in rounds):.3f} s, {got_there} of {ROUNDS}, "
-        f"{statistics.median(one.samples for one in rounds):.0f} samples, ±{(medians[-1] / medians[0] - 1) / 2:.1%}"
+        f"{statistics.median(one.samples for one in rounds):.0f} samples, {format_ns(statistics.median(medians_ns))} "
+        f"±{(medians_ns[-1] / medians_ns[0] - 1) / 2:.1%}"
     )
 
 
