@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -187,39 +188,59 @@ class Evidence:
         return least_ns / self.timing.median_ns
 
 
-def evidence_of(record: RunRecord, case_id: str, implementation: str) -> Evidence:
-    """Gather what a record knows.
+class RecordEvidence:
+    """What a record knows, sorted once for all that is asked of it.
 
-    Raises:
-        KeyError: the record has no such case.
+    Args:
+        record: It is gone through from end to end, however few cases are asked for.
     """
-    case = next((case for case in record.cases if case.case_id == case_id), None)
-    if case is None:
-        raise KeyError(case_id)
-    own = _of(record.measurements, case_id, implementation)
-    measurement = own[0] if own else None
-    target = _target_of(record.environment)
-    facts = _of(record.static_facts, case_id, implementation)
-    clocks = [
-        block.device_state.sm_clock_mhz
-        for each in record.measurements
-        for block in each.blocks
-        if block.device_state is not None and block.device_state.sm_clock_mhz
-    ]
-    return Evidence(
-        case=case,
-        implementation=implementation,
-        environment=record.environment,
-        ceilings=record.ceilings,
-        measurement=measurement,
-        target=target,
-        facts=tuple(fact for fact in facts if fact.target == target) or tuple(facts),
-        counters=tuple(_of(record.counters, case_id, implementation)),
-        others=_others(record, measurement),
-        floor_ns=_floor_ns(record, measurement),
-        highest_clock_mhz=max(clocks, default=None),
-        at_ceilings=() if record.telemetry is None else record.telemetry.at_ceilings,
-    )
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self._cases = {case.case_id: case for case in record.cases}
+        self._measurements = _by_subject(record.measurements)
+        self._facts = _by_subject(record.static_facts)
+        self._counters = _by_subject(record.counters)
+        self._of_case: defaultdict[str, list[Measurement]] = defaultdict(list)
+        for each in record.measurements:
+            self._of_case[each.case_id].append(each)
+        self._empty = [
+            each for case in record.cases if case.kernel == _EMPTY_LAUNCH for each in self._of_case[case.case_id]
+        ]
+        self._target = _target_of(record.environment)
+        self._highest_clock_mhz = max(
+            (
+                block.device_state.sm_clock_mhz
+                for each in record.measurements
+                for block in each.blocks
+                if block.device_state is not None and block.device_state.sm_clock_mhz
+            ),
+            default=None,
+        )
+
+    def of(self, case_id: str, implementation: str) -> Evidence:
+        """All about one case and implementation.
+
+        Raises:
+            KeyError: the record has no such case.
+        """
+        record, subject = self._record, (case_id, implementation)
+        measurement = next(iter(self._measurements.get(subject, ())), None)
+        facts = self._facts.get(subject, ())
+        return Evidence(
+            case=self._cases[case_id],
+            implementation=implementation,
+            environment=record.environment,
+            ceilings=record.ceilings,
+            measurement=measurement,
+            target=self._target,
+            facts=tuple(fact for fact in facts if fact.target == self._target) or tuple(facts),
+            counters=tuple(self._counters.get(subject, ())),
+            others=_others(self._of_case[case_id], measurement),
+            floor_ns=_floor_ns(self._empty, measurement),
+            highest_clock_mhz=self._highest_clock_mhz,
+            at_ceilings=() if record.telemetry is None else record.telemetry.at_ceilings,
+        )
 
 
 def subjects_of(record: RunRecord) -> list[tuple[str, str]]:
@@ -235,8 +256,11 @@ def subjects_of(record: RunRecord) -> list[tuple[str, str]]:
     )
 
 
-def _of(results: tuple[_Result, ...], case_id: str, implementation: str) -> list[_Result]:
-    return [result for result in results if (result.case_id, result.implementation) == (case_id, implementation)]
+def _by_subject(results: Iterable[_Result]) -> Mapping[tuple[str, str], Sequence[_Result]]:
+    sorted_results: defaultdict[tuple[str, str], list[_Result]] = defaultdict(list)
+    for result in results:
+        sorted_results[result.case_id, result.implementation].append(result)
+    return sorted_results
 
 
 def _bytes(counters: Counters, name: str) -> float | None:
@@ -259,26 +283,24 @@ def _alike(one: Measurement, other: Measurement) -> bool:
     return (one.timer, one.cache) == (other.timer, other.cache)
 
 
-def _others(record: RunRecord, measurement: Measurement | None) -> dict[str, float]:
+def _others(of_case: Iterable[Measurement], measurement: Measurement | None) -> dict[str, float]:
     if measurement is None:
         return {}
     return {
         other.implementation: other.median_ns
-        for other in record.measurements
-        if other.case_id == measurement.case_id
-        and other.implementation != measurement.implementation
+        for other in of_case
+        if other.implementation != measurement.implementation
         and other.median_ns is not None
         and _alike(measurement, other)
     }
 
 
-def _floor_ns(record: RunRecord, measurement: Measurement | None) -> float | None:
+def _floor_ns(empty: Iterable[Measurement], measurement: Measurement | None) -> float | None:
     if measurement is None:
         return None
-    empty = {case.case_id for case in record.cases if case.kernel == _EMPTY_LAUNCH}
     floors = [
         other.median_ns / max([1, *(block.kernel_count or 1 for block in other.blocks)])
-        for other in record.measurements
-        if other.case_id in empty and other.median_ns is not None and _alike(measurement, other)
+        for other in empty
+        if other.median_ns is not None and _alike(measurement, other)
     ]
     return min(floors, default=None)

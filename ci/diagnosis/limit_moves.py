@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ci.diagnosis.diagnose import diagnose
-from ci.diagnosis.evidence import evidence_of
+from ci.diagnosis.evidence import RecordEvidence
 from ci.diagnosis.finding import Finding, Limit, Weight
 from ci.remark import Remark
 from collector.record import RunRecord
@@ -37,12 +37,13 @@ def limit_moves(base: RunRecord, head: RunRecord, subjects: Iterable[tuple[str, 
         head: The same.
         subjects: Case and implementation.
     """
-    moves = (_move(base, head, *subject) for subject in subjects)
+    before, after = RecordEvidence(base), RecordEvidence(head)
+    moves = (_move(before, after, *subject) for subject in subjects)
     return tuple(move for move in moves if move.head is not Limit.UNDETERMINED or move.news)
 
 
-def _move(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> LimitMove:
-    before, after = (diagnose(evidence_of(record, case_id, implementation)) for record in (base, head))
+def _move(base: RecordEvidence, head: RecordEvidence, case_id: str, implementation: str) -> LimitMove:
+    before, after = (diagnose(each.of(case_id, implementation)) for each in (base, head))
     known = {finding.rule for finding in before.findings}
     news = [each for each in after.findings if each.rule not in known and each.weight in _TELLING]
     return LimitMove(

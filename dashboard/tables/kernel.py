@@ -10,7 +10,7 @@ import pandas as pd
 
 from ci.best import BestImplementation, find_best
 from ci.diagnosis.diagnose import diagnose
-from ci.diagnosis.evidence import evidence_of
+from ci.diagnosis.evidence import RecordEvidence
 from ci.diagnosis.finding import Diagnosis
 from collector.measurement import Measurement
 from collector.metrics import METRICS, metric
@@ -64,8 +64,9 @@ def of_kernel(record: RunRecord, kernel: str) -> RunRecord:
 def diagnoses_of(record: RunRecord, kernel: str) -> list[Diagnosis]:
     """Of every case and implementation of a kernel that was timed; the rest of the record is evidence too."""
     cases = {case.case_id for case in record.cases if case.kernel == kernel}
+    evidence = RecordEvidence(record)
     return [
-        diagnose(evidence_of(record, one.case_id, one.implementation))
+        diagnose(evidence.of(one.case_id, one.implementation))
         for one in record.measurements
         if one.case_id in cases and one.outcome is not Outcome.UNSUPPORTED
     ]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
-from ci.diagnosis.evidence import Evidence, evidence_of, subjects_of
+from ci.diagnosis.evidence import Evidence, RecordEvidence, subjects_of
 from ci.diagnosis.finding import Diagnosis, Finding
 from collector.errors import RecordError
 from collector.metrics import metric
@@ -59,8 +59,9 @@ def diagnose_record(
             + (f" by {' '.join(implementations)}" if implementations else "")
             + (f"; it has {', '.join(known[:_SHOWN])}{more}" if known else "")
         )
-    gathered = [evidence_of(record, *subject) for subject in found]
-    return [Diagnosed(evidence, diagnose(evidence)) for evidence in gathered]
+    evidence = RecordEvidence(record)
+    gathered = [evidence.of(*subject) for subject in found]
+    return [Diagnosed(each, diagnose(each)) for each in gathered]
 
 
 def _is_meant(subject: tuple[str, str], case_pattern: str, implementations: Sequence[str] | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ci.diagnosis.diagnose import diagnose
-from ci.diagnosis.evidence import Evidence, evidence_of
+from ci.diagnosis.evidence import Evidence, RecordEvidence
 from ci.diagnosis.finding import Diagnosis, Finding
 from collector.device_state import DeviceState
 from collector.machine import Ceiling, Environment
@@ -137,7 +137,7 @@ def record(
 
 def evidence(of: RunRecord, implementation: str = "triton") -> Evidence:
     """About the first case of a record."""
-    return evidence_of(of, of.cases[0].case_id, implementation)
+    return RecordEvidence(of).of(of.cases[0].case_id, implementation)
 
 
 def diagnosed(of: RunRecord, implementation: str = "triton") -> Diagnosis:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ci.diagnosis.diagnose import RULES, is_empty, is_wrong
-from ci.diagnosis.evidence import evidence_of, subjects_of
+from ci.diagnosis.evidence import RecordEvidence, subjects_of
 from ci.diagnosis.finding import Limit, Weight
 from roofwatch.profiles.diagnosing import Diagnosed, told
 from tests.builders import make_case, make_measurement, make_record
@@ -351,4 +351,4 @@ def test_every_result_of_a_record_can_be_diagnosed() -> None:
     made = make_record(measurements=[make_measurement(), make_measurement(implementation="triton")])
     assert [implementation for _, implementation in subjects_of(made)] == ["eager", "triton"]
     with pytest.raises(KeyError):
-        evidence_of(made, "no/such=1/case/fwd", "eager")
+        RecordEvidence(made).of("no/such=1/case/fwd", "eager")
