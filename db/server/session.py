@@ -23,7 +23,15 @@ from db.server.ways_out import first_line, way_out_of_failure, way_out_of_refusa
 CONNECTIONS = 15
 """The most that one process has to the server, unless it is told otherwise."""
 
-_CONNECT_TIMEOUT_S = 5
+_UNLESS_SAID = {
+    "connect_timeout": "5",
+    # a server whose machine or network went away answers nothing, and by itself TCP waits for it for hours
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""What the driver is told, unless a URL tells it otherwise: seconds, how many go unanswered, and ms."""
 _POOL_WAIT_S = 10
 _DRIVER = "postgresql+psycopg"
 
@@ -151,9 +159,7 @@ def parse_url(url: str) -> URL:
         raise StoreError(f"the database URL starts with {parsed.drivername}://, which is not Postgres; {wanted}")
     parsed = parsed.set(drivername=_DRIVER)
     check_threshold(parsed)
-    if "connect_timeout" not in parsed.query:
-        parsed = parsed.update_query_dict({"connect_timeout": str(_CONNECT_TIMEOUT_S)})
-    return parsed
+    return parsed.set(query=_UNLESS_SAID | dict(parsed.query))
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """Opening the store: embedded, or wherever a URL says."""
 
+import os
 import socket
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import URL, text
 from sqlalchemy.orm import Session
@@ -13,6 +15,8 @@ from db.server import migrate
 from db.server.session import open_server, open_store, parse_url
 from db.storing.ingest import ingest_record
 from tests.builders import make_record
+
+_TCP_OPTIONS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
 
 def text_of(url: URL) -> str:
@@ -107,6 +111,21 @@ def test_what_is_no_postgres_url_is_refused_with_the_form_it_should_have(url: st
 def test_a_connection_attempt_is_given_up_soon_unless_the_url_says_otherwise() -> None:
     assert parse_url("postgresql://host/name").query["connect_timeout"] == "5"
     assert parse_url("postgresql://host/name?connect_timeout=60").query["connect_timeout"] == "60"
+
+
+def test_a_server_whose_network_went_away_is_given_up_within_a_minute_unless_the_url_says_otherwise(
+    database_url: URL,
+) -> None:
+    def told_to_the_system(url: str) -> tuple[int, ...]:
+        with open_server(url) as engine, engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            with socket.socket(fileno=os.dup(driver.fileno())) as line:
+                return tuple(line.getsockopt(socket.IPPROTO_TCP, option) for option in _TCP_OPTIONS)
+
+    said = {"keepalives_idle": "7", "keepalives_interval": "8", "keepalives_count": "9", "tcp_user_timeout": "10000"}
+    assert told_to_the_system(text_of(database_url)) == (30, 10, 3, 60_000)
+    assert told_to_the_system(text_of(database_url.update_query_dict(said))) == (7, 8, 9, 10_000)
 
 
 def test_a_server_lost_in_the_middle_is_one_clear_error(database_url: URL) -> None:
