@@ -146,6 +146,11 @@ class SeriesPoint:
     """Timer and cache state, as in `cupti, cold`; empty where nothing is timed. Of two, numbers do not compare."""
 
 
+def timing_of(timer: str, cache: str) -> str:
+    """What a time was measured by: of two that differ in it, numbers do not compare."""
+    return f"{timer}, {cache}"
+
+
 @dataclass(frozen=True)
 class Series:
     key: SeriesKey

@@ -19,7 +19,7 @@ from ci.compare import Comparison, detectable_change
 from ci.pairs.looks import FIRST_LOOK_BLOCKS
 from collector.measurement import Measurement
 from collector.record import RunRecord
-from db.values import Verdict
+from db.values import Verdict, timing_of
 
 SCHEMA_VERSION = "1.1"
 FLOOR_FACTOR = 3.0
@@ -64,7 +64,7 @@ class CaseNoise(BaseModel):
         """Whether that is its case and implementation, timed alike, in blocks that are not much longer."""
         return (
             (self.case_id, self.implementation) == (measured.case_id, measured.implementation)
-            and self.timing in ("", timing_of(measured))
+            and self.timing in ("", timing_of(measured.timer, measured.cache))
             and (self.sample_count is None or samples_of(measured) < _MUCH_LONGER * self.sample_count)
         )
 
@@ -161,11 +161,6 @@ class FloorUsed:
         return cls(floor.commit_sha, floor.measured_at, len(raised), max(raised, default=None))
 
 
-def timing_of(measured: Measurement) -> str:
-    """Timer and cache state, as in `cupti, cold`."""
-    return f"{measured.timer}, {measured.cache}"
-
-
 def samples_of(measured: Measurement) -> float:
     """Samples of a block, typically; 0 where it failed."""
     return statistics.median(len(block.samples_ns) for block in measured.blocks) if measured.blocks else 0.0
@@ -205,7 +200,7 @@ def _noise_of(
         *key,
         comparison,
         threshold=threshold,
-        timing=timing_of(measured),
+        timing=timing_of(measured.timer, measured.cache),
         sample_count=math.ceil(samples_of(measured)) or None,
     )
 

@@ -1,16 +1,12 @@
-"""Hardware counters as evidence of a cause: which of them moved with a time. Pure.
-
-Counters are read in runs of their own, now and then. The last that were read of the old level are held against the
-first of the new one: both are the kernel as it stood there, if no other step lies between.
-"""
+"""Hardware counters as evidence of a cause: which of them moved with a time. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ci.counters import CounterMove, rank_moves
+from ci.trends.sides import RecordedRuns
 from db.reading.counted_values import CountedRun
 from db.values import CommitRef, SeriesKey
 
@@ -42,9 +38,7 @@ class CounterEvidence:
     """All counters of a history, by what was counted."""
 
     def __init__(self, runs: Iterable[CountedRun] = ()) -> None:
-        self._runs: dict[tuple[str, str, str], list[CountedRun]] = defaultdict(list)
-        for run in runs:
-            self._runs[run.case_id, run.implementation, run.runner_class].append(run)
+        self._runs = RecordedRuns(runs, lambda run: (run.case_id, run.implementation))
 
     def around(self, key: SeriesKey, before: Sequence[CommitRef], after: Sequence[CommitRef]) -> CountedStep | None:
         """The counters on both sides of a step; None where a side has none.
@@ -54,16 +48,15 @@ class CounterEvidence:
             before: First and last commit of the old level.
             after: The same of the new one.
         """
-        runs = self._runs.get((key.case_id, key.implementation, key.runner_class), [])
-        base = [run for run in runs if before[0] <= run.commit <= before[-1]]
-        head = [run for run in runs if after[0] <= run.commit <= after[-1]]
-        if not base or not head:
+        sides = self._runs.beside(key, before, after)
+        if sides is None:
             return None
+        old, new = sides
         moves: dict[str, CounterMove] = {}
-        for move in rank_moves(base[-1].counters, head[0].counters):
+        for move in rank_moves(old.counters, new.counters):
             if not move.name.startswith(_TIMES):
                 moves.setdefault(move.name, move)
-        return CountedStep(base[-1].commit, head[0].commit, tuple(moves.values()))
+        return CountedStep(old.commit, new.commit, tuple(moves.values()))
 
 
 def _in_words(move: CounterMove) -> str:

@@ -1,17 +1,16 @@
 """Profiles as evidence of a cause: what the calls of a case launch otherwise since a time moved. Pure.
 
-Cases are profiled now and then. The last profile of the old level is held against the first of the new one, as counters
-are. Which kernels a call launches, and how often, is chosen by code on the host: the same machine code of a kernel says
+Which kernels a call launches, and how often, is chosen by code on the host: the same machine code of a kernel says
 nothing of it, and a library chooses anew with each version.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ci.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
+from ci.trends.sides import RecordedRuns
 from db.reading.profiled_values import ProfiledRun
 from db.values import CommitRef, SeriesKey
 
@@ -48,9 +47,7 @@ class LaunchEvidence:
     """All profiles of a history, by what was profiled."""
 
     def __init__(self, runs: Iterable[ProfiledRun] = ()) -> None:
-        self._runs: dict[tuple[str, str, str], list[ProfiledRun]] = defaultdict(list)
-        for run in runs:
-            self._runs[run.profile.case_id, run.profile.implementation, run.runner_class].append(run)
+        self._runs = RecordedRuns(runs, lambda run: (run.profile.case_id, run.profile.implementation))
 
     def around(self, key: SeriesKey, before: Sequence[CommitRef], after: Sequence[CommitRef]) -> LaunchedStep | None:
         """What was launched on both sides of a step; None where a side has no profile.
@@ -60,12 +57,10 @@ class LaunchEvidence:
             before: First and last commit of the old level.
             after: The same of the new one.
         """
-        runs = self._runs.get((key.case_id, key.implementation, key.runner_class), [])
-        base = [run for run in runs if before[0] <= run.commit <= before[-1]]
-        head = [run for run in runs if after[0] <= run.commit <= after[-1]]
-        if not base or not head:
+        sides = self._runs.beside(key, before, after)
+        if sides is None:
             return None
-        old, new = base[-1], head[0]
+        old, new = sides
         return LaunchedStep(
             base=old.commit,
             head=new.commit,

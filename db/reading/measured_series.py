@@ -12,7 +12,7 @@ from collector.metrics import Layer
 from collector.part import Outcome
 from db.reading.conditions import Conditions, conditions_of
 from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, metric_keys, subject_columns
-from db.reading.series_runs import SeriesRun, timing_of
+from db.reading.series_runs import SeriesRun
 from db.storing.samples import unpack
 from db.tables.records import (
     CaseRow,
@@ -24,7 +24,7 @@ from db.tables.records import (
     SampleSetRow,
     SeriesRow,
 )
-from db.values import SeriesKey, SeriesPoint
+from db.values import SeriesKey, SeriesPoint, timing_of
 
 COSTS = {
     "flop_per_s": CaseVersionRow.flop_count,

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from collector.part import Outcome
 from db.reading.codes import read_codes
 from db.reading.news_values import JudgedRun, NewError, News, NewTime
-from db.reading.series_runs import of_series, timing_of
+from db.reading.series_runs import of_series
 from db.tables.records import (
     AccuracyRow,
     CaseRow,
@@ -27,6 +27,7 @@ from db.tables.records import (
     SeriesRow,
     TensorErrorRow,
 )
+from db.values import timing_of
 
 
 def list_judged_runs(session: Session, project: str) -> list[JudgedRun]:

@@ -9,7 +9,6 @@ from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
 from collector.record import Side
-from db.reading.series_runs import timing_of
 from db.storing.samples import unpack
 from db.tables.records import (
     CaseRow,
@@ -21,7 +20,7 @@ from db.tables.records import (
     SampleSetRow,
     SeriesRow,
 )
-from db.values import Pair
+from db.values import Pair, timing_of
 
 _MOST_CALIBRATIONS = 3
 """Of a runner that are read: one of a few kernels does not hide the one of all of them before it."""

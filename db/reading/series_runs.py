@@ -47,11 +47,6 @@ class SeriesRun:
         )
 
 
-def timing_of(timer: str, cache: str) -> str:
-    """What a time was measured by: of two that differ in it, numbers do not compare."""
-    return f"{timer}, {cache}"
-
-
 def read_runs(session: Session, condition: ColumnElement[bool]) -> dict[int, SeriesRun]:
     """The runs that a condition on runs and projects leaves, by number."""
     query = (

@@ -20,9 +20,9 @@ from sqlalchemy.orm import Session
 from collector.part import Outcome
 from db.reading.columns import TimeColumns
 from db.reading.measured_series import BESIDE
-from db.reading.series_runs import of_series, timing_of
+from db.reading.series_runs import of_series
 from db.tables.records import CaseRow, CaseVersionRow, CommitRow, MeasurementRow, ProjectRow, RunRow, SeriesRow
-from db.values import SeriesKey
+from db.values import SeriesKey, timing_of
 
 
 def list_case_row_ids(session: Session, project: str) -> list[int]:
