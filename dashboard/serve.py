@@ -23,7 +23,8 @@ from roofwatch.settings import load_settings
 
 _ROOT = Path(__file__).parent.parent
 _START_TIMEOUT_S = 120.0
-_STOP_TIMEOUT_S = 10.0
+_ANSWERING_TIMEOUT_S = 10.0
+_STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.1
 
 
@@ -136,13 +137,15 @@ def _wait_until_healthy(url: str, child: subprocess.Popen[bytes]) -> None:
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        child.terminate()
-    try:
-        child.wait(_STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    # asked by the second signal it waits no longer for readers who take their answers slowly
+    for number, timeout_s in ((signal.SIGTERM, _ANSWERING_TIMEOUT_S), (signal.SIGINT, _STOP_TIMEOUT_S)):
+        if child.poll() is None:
+            child.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout_s)
+            return
+    child.kill()
+    child.wait()
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import FrameType
 
 from dashboard.reading_ahead import THREAD_NAME, ReadingAhead
 
@@ -22,6 +23,7 @@ SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
 NO_SERVER = ""
 """The database is read whatever server the settings name."""
 _PR_SET_PDEATHSIG = 1
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 _NEW_BEFORE_GARBAGE = 200_000
 """Objects that come beyond those that go before Python looks for garbage by itself: more than a view makes of one
 answer. Streamlit has all of it looked for after each run of a view anyway."""
@@ -57,6 +59,25 @@ def end_with_parent(parent_pid: int) -> None:
     if os.getppid() != parent_pid:
         # it died before we asked
         sys.exit(0)
+
+
+def let_go_when_asked_to_end() -> None:
+    """Let go of the embedded Postgres before SIGTERM or Ctrl-C end us: they end a process at once, and uvicorn, which
+    answers first what it was asked, then has them do it.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        if "db.server.embedded" in sys.modules:  # else none was opened
+            from db.server.embedded import close_all
+
+            close_all()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    for number in _ENDING:
+        signal.signal(number, end)
 
 
 def _say_that_a_view_failed(error: Exception) -> bool:
@@ -148,5 +169,6 @@ def run(address: str, port: int, script: Path = _SCRIPT) -> None:
 
 
 if __name__ == "__main__":
+    let_go_when_asked_to_end()
     end_with_parent(int(os.environ[PARENT_VARIABLE]))
     run(sys.argv[1], int(sys.argv[2]))

@@ -21,8 +21,8 @@ import secrets
 import shutil
 import socket
 import tempfile
+import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -50,8 +50,9 @@ _OPTIONS = "-c max_connections=50 -c jit=off -c timezone=UTC -c unix_socket_dire
 class ServerHandle:
     """One use of the embedded server. `close` ends it, and stops the server if it was the last one.
 
-    A process that ends without closing does so at its exit; one that is killed lets go of the server all the same,
-    and whoever uses the folder next finds it.
+    A process that ends without closing does so at its exit, and waits for a thread of it that starts the server
+    meanwhile. One that is killed, also by a signal that it does not handle, lets go of the server all the same, which
+    runs on: whoever uses the folder next finds it.
     """
 
     def __init__(self, folder: Path, postgres: Postgres, url: URL, lease_fd: int) -> None:
@@ -60,9 +61,7 @@ class ServerHandle:
         """For SQLAlchemy; printed, it hides the password."""
         self._postgres = postgres
         self._lease_fd: int | None = lease_fd
-        atexit.register(self.close)
-        here = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _forget(here))
+        _in_use.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -72,14 +71,26 @@ class ServerHandle:
 
     def close(self) -> None:
         """Let go of the server; a second call does nothing."""
+        with _changing:
+            lease_fd, self._lease_fd = self._lease_fd, None
+            if lease_fd is None:
+                return
+            _in_use.discard(self)
+            # without the folder there is nothing to stop: Postgres ends by itself when its files are gone
+            with contextlib.suppress(FileNotFoundError), _exclusive(self.folder / "lock"):
+                _leave(self.folder, self._postgres, lease_fd)
+            os.close(lease_fd)
+
+    def forget(self) -> None:
+        """Close it and leave the server as it is, for another process that has the lease too."""
         lease_fd, self._lease_fd = self._lease_fd, None
-        if lease_fd is None:
-            return
-        atexit.unregister(self.close)
-        # without the folder there is nothing to stop: Postgres ends by itself when its files are gone
-        with contextlib.suppress(FileNotFoundError), _exclusive(self.folder / "lock"):
-            _leave(self.folder, self._postgres, lease_fd)
-        os.close(lease_fd)
+        if lease_fd is not None:
+            os.close(lease_fd)
+
+
+_in_use: set[ServerHandle] = set()
+_changing = threading.RLock()
+"""Held by a thread that begins or ends a use: the end of the process waits for it."""
 
 
 def start(folder: Path) -> ServerHandle:
@@ -91,13 +102,34 @@ def start(folder: Path) -> ServerHandle:
     folder = folder.absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _exclusive(folder / "lock"):
+        with _changing, _exclusive(folder / "lock"):
             return _start(folder)
     except OSError as error:
         raise StoreError(
             f"{error.filename or folder}: {error.strerror}; the embedded Postgres needs a folder that this user "
             f"may write (whoever used {folder} first owns it)"
         ) from None
+
+
+@atexit.register
+def close_all() -> None:
+    """At the end of the process: end all uses of it, those that its threads are about to begin too."""
+    # never given back: a thread that would begin one from here on ends with us before it does
+    _changing.acquire()
+    for handle in tuple(_in_use):
+        handle.close()
+
+
+def _forget_all() -> None:
+    """In a forked child: the leases are the parent's."""
+    global _changing
+    _changing = threading.RLock()
+    for handle in _in_use:
+        handle.forget()
+    _in_use.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _start(folder: Path) -> ServerHandle:
@@ -228,14 +260,6 @@ def _leave(folder: Path, postgres: Postgres, lease_fd: int) -> None:
             environment={"PGDATA": str(folder / "data")},
         )
     fcntl.flock(lease_fd, fcntl.LOCK_UN)
-
-
-def _forget(handle: weakref.ref[ServerHandle]) -> None:
-    """In a forked child: the lease is the parent's."""
-    forgotten = handle()
-    if forgotten is not None and forgotten._lease_fd is not None:
-        os.close(forgotten._lease_fd)
-        forgotten._lease_fd = None
 
 
 def _url(folder: Path, port: int) -> URL:

@@ -14,6 +14,7 @@ from dashboard import reading_ahead, server_process
 from dashboard.errors import DashboardError
 from dashboard.navigation import VIEWS
 from dashboard.serve import serve
+from db.server import embedded
 from tests.dashboard.served import ROOT, serving
 
 TIMEOUT_S = 30
@@ -57,6 +58,17 @@ def test_a_signal_ends_the_server_and_is_no_failure(database_url: URL, number: s
         served.process.send_signal(number)
         assert served.process.wait(TIMEOUT_S) == 0
         assert not child.is_running()
+
+
+def test_the_embedded_database_is_stopped_when_the_server_that_opened_it_is_told_to_end(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with serving(data_dir=folder) as served:
+        (child,) = children_of(served.process.pid)
+        while not (folder / "alive").exists():
+            assert child.is_running()
+
+    assert served.process.returncode == 0
+    assert not embedded._is_alive(folder)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux tells a child that its parent died")

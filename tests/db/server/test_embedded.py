@@ -35,6 +35,17 @@ with start(Path(sys.argv[1])) as server:
     sys.stdin.read()
 """
 
+# ends while a thread of it, which its end does not wait for, starts a server
+END_AMID_A_START = """
+import sys, threading
+from pathlib import Path
+from db.server.embedded import start
+folder = Path(sys.argv[1])
+threading.Thread(target=start, args=(folder,), daemon=True).start()
+while not (folder / "alive").exists():
+    pass
+"""
+
 
 class User:
     """Another process that uses the server of a folder."""
@@ -215,6 +226,15 @@ def test_a_server_whose_user_was_killed_is_found_and_stopped_in_the_end(folder: 
         assert server.url == url
         assert ask(server.url, "SELECT value FROM kept") == 7
     assert not answers(url)
+
+
+def test_a_process_that_ends_while_a_thread_starts_the_server_leaves_none(folder: Path) -> None:
+    # the creation of the server that lies there has left one
+    (folder / "alive").unlink()
+    with using(folder, program=END_AMID_A_START) as user:
+        assert user.end() == 0
+
+    assert not embedded._is_alive(folder)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "ends by itself"])
