@@ -19,6 +19,7 @@ from collector.results import StaticFacts
 from collector.targets import DEFAULT_TARGETS
 from db.values import Verdict
 from roofwatch.measuring.listing import targets
+from roofwatch.terminal import printable
 
 if TYPE_CHECKING:
     from ci.compare import Comparison
@@ -42,12 +43,12 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
     for info in infos:
         compiled = targets(info)
         table.add_row(
-            _text(info.name),
-            _text(info.family),
-            _text(" ".join(implementation.name for implementation in info.implementations)),
+            printable(info.name),
+            printable(info.family),
+            printable(" ".join(implementation.name for implementation in info.implementations)),
             _joined(case.direction for case in info.cases),
             _joined(case.dtype for case in info.cases),
-            _text("all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none"),
+            printable("all" if compiled == list(DEFAULT_TARGETS) else " ".join(compiled) or "none"),
             str(len(info.cases)),
             str(len(info.edge_ids)),
         )
@@ -71,8 +72,8 @@ def measurements(record: RunRecord) -> Table:
         values = measured_values(measurement, record.case(measurement.case_id))
         quartiles = measurement.quartiles_ns
         table.add_row(
-            _text(measurement.case_id),
-            _text(measurement.implementation),
+            printable(measurement.case_id),
+            printable(measurement.implementation),
             _outcome(measurement.outcome),
             "" if worst is None else metric("rmse_ratio").format(worst.rmse_ratio),
             _formatted("median_ns", values),
@@ -104,8 +105,8 @@ def checks(reports: Sequence[CheckReport]) -> Table:
     for report in reports:
         if report.layout is None:
             table.add_row(
-                _text(report.case_id),
-                _text(report.implementation),
+                printable(report.case_id),
+                printable(report.implementation),
                 report.executor,
                 _outcome(report.outcome),
                 *_worst(report.tensors),
@@ -132,8 +133,8 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
         rows.setdefault((fact.case_id, fact.implementation, fact.function), {})[fact.target] = fact
     for (case_id, _, function), by_target in rows.items():
         table.add_row(
-            _text(function),
-            _text(case_id),
+            printable(function),
+            printable(case_id),
             *(_compiled(by_target[target]) if target in by_target else "" for target in targets),
         )
     _set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
@@ -147,13 +148,13 @@ def regressions(found: Sequence[Regression], decided: Sequence[str] | None = Non
     for place, regression in enumerate(found):
         certainty = "confirmed" if regression.is_confirmed else "not confirmed"
         table.add_row(
-            _text(f"{regression.commit.short_sha} {regression.commit.subject}"),
-            _text(regression.kernel),
+            printable(f"{regression.commit.short_sha} {regression.commit.subject}"),
+            printable(regression.kernel),
             verdict(str(regression.verdict)),
             str(regression.cause),
-            _text(regression.summary),
+            printable(regression.summary),
             f"{regression.state}, {certainty}",
-            *([] if decided is None else [_text(decided[place])]),
+            *([] if decided is None else [printable(decided[place])]),
         )
     return table
 
@@ -166,8 +167,8 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
             continue
         comparison = case.comparison
         cases.add_row(
-            _text(case.case_id),
-            _text(case.implementation),
+            printable(case.case_id),
+            printable(case.implementation),
             _side(case.base),
             _side(case.head),
             "" if comparison is None else f"{comparison.relative_change:+.1%}",
@@ -178,10 +179,12 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
     errors = _table("case", "implementation", "result", "error at base", "error at head", "what", title="accuracy")
     for move in judged.error_moves:
         sides = (metric("rmse_ratio").format(side) for side in (move.base, move.head))
-        errors.add_row(_text(move.case_id), _text(move.implementation), _text(move.tensor), *sides, str(move.reason))
+        errors.add_row(
+            printable(move.case_id), printable(move.implementation), printable(move.tensor), *sides, str(move.reason)
+        )
     beside = _table("case", "implementation", "what", "verdict", "reason", title="memory and host of a launch")
     for launch in judged.beside_moves:
-        words = _text(launch.case_id), _text(launch.implementation), launch.in_words
+        words = printable(launch.case_id), printable(launch.implementation), launch.in_words
         beside.add_row(*words, verdict(str(launch.verdict)), str(launch.reason))
     return [table for table in (cases, errors, beside, static_changes(judged.static)) if table.row_count]
 
@@ -200,8 +203,8 @@ def noise_floor(noise: NoiseFloor) -> Table:
     )
     for case in sorted(noise.cases, key=lambda case: -case.noise_floor):
         table.add_row(
-            _text(case.case_id),
-            _text(case.implementation),
+            printable(case.case_id),
+            printable(case.implementation),
             str(case.block_count),
             f"{case.noise_floor:.2%}",
             *(f"{case.detectable_change[count]:+.1%}" for count in blocks),
@@ -227,7 +230,7 @@ def static_changes(judged: Iterable[StaticJudgement]) -> Table:
         key = (item.word, str(item.reason), item.function, item.case_id, what)
         targets.setdefault(key, []).append(item.target)
     for (word, reason, function, case_id, what), found in targets.items():
-        table.add_row(verdict(word), reason, _text(function), _text(case_id), _joined(found), _text(what))
+        table.add_row(verdict(word), reason, printable(function), printable(case_id), _joined(found), printable(what))
     return table
 
 
@@ -265,7 +268,9 @@ def artefacts(offered: Iterable[OfferedArtefact]) -> Table:
     table = _table("name", "kind", "size", "sha256", "stored", right=("size",))
     for one in offered:
         stored = "yes" if one.is_stored else "no: nobody has sent it"
-        table.add_row(_text(one.name), _text(one.kind), format_bytes(one.size_bytes), _text(one.sha256[:12]), stored)
+        table.add_row(
+            printable(one.name), printable(one.kind), format_bytes(one.size_bytes), printable(one.sha256[:12]), stored
+        )
     return table
 
 
@@ -282,15 +287,10 @@ def _table(*columns: str, title: str | None = None, right: tuple[str, ...] = ())
 
 def _set_caption(table: Table, messages: Sequence[str]) -> None:
     """What is said below the table, the beginning of each message; nothing for none."""
-    lines = [_text(line).plain for message in messages for line in message[:300].splitlines()]
+    lines = [printable(line).plain for message in messages for line in message[:300].splitlines()]
     if lines:
         table.caption = Text("\n".join(lines))
         table.caption_justify = "left"
-
-
-def _text(value: str) -> Text:
-    """Text of a user's or a record's: never markup, no control characters."""
-    return Text("".join(character if character.isprintable() else "�" for character in value))
 
 
 def _side(side: SideResult | None) -> str:
@@ -309,7 +309,7 @@ def _interval(comparison: Comparison | None) -> str:
 
 
 def _joined(values: Iterable[str]) -> Text:
-    return _text(" ".join(dict.fromkeys(values)))
+    return printable(" ".join(dict.fromkeys(values)))
 
 
 def _outcome(outcome: Outcome) -> Text:

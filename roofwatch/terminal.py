@@ -51,9 +51,8 @@ def fail(message: str, *, exit_status: int = 2) -> NoReturn:
 
 def print_error(message: str) -> None:
     """Print one line on standard error."""
-    line = " ".join(message.split())
     prefix = "\x1b[1;31mroofwatch:\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "roofwatch:"
-    print(f"{prefix} {_inert(line)}", file=sys.stderr)
+    print(f"{prefix} {one_line(message)}", file=sys.stderr)
 
 
 def stop_on_sigterm() -> None:
@@ -70,7 +69,8 @@ def print_table(table: Table) -> None:
 
 
 def print_note(text: str) -> None:
-    console(to_stderr=False).print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print lines, whatever of others stands in them."""
+    console(to_stderr=False).print(_lines(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -126,11 +126,15 @@ def progress(title: str) -> Iterator[OnProgress]:
 
         def show(now: Progress) -> None:
             if now.is_to_stay:
-                shown.print(now.text, markup=False, soft_wrap=True)
+                shown.print(_lines(now.text), markup=False, soft_wrap=True)
             else:
-                bar.update(task, completed=now.done, total=now.total or None, description=now.text)
+                bar.update(task, completed=now.done, total=now.total or None, description=one_line(now.text))
 
         yield show
+
+
+def _lines(text: str) -> str:
+    return "\n".join(_inert(line.expandtabs()) for line in text.split("\n"))
 
 
 def _plain(value: Any) -> Any:
@@ -150,6 +154,13 @@ def printable(text: str) -> Text:
     return Text(_inert(text))
 
 
+def one_line(text: str) -> str:
+    """Text of others as one line, without control characters."""
+    return _inert(" ".join(text.split()))
+
+
 def _inert(text: str) -> str:
-    """Text from a record or a user's file without the control characters that could drive a terminal."""
+    """Text of others without the control characters that could drive a terminal. As `ci.visible_text` has it, which
+    cannot be had before it is known that `ci` is ours.
+    """
     return "".join(character if character.isprintable() else "�" for character in text)

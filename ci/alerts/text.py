@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ci.report.markdown import code
+from ci.report.markdown import code, plain
+from ci.visible_text import on_one_line
 from db.alerts.values import AlertEvent, Delivery, Message, Severity
 
 _MAX_TITLE = 150
@@ -124,15 +125,12 @@ def to_document(notice: Notice) -> dict[str, Any]:
 
 def inert(text: str, limit: int) -> str:
     """Foreign text as one line that is shown as it is and does nothing."""
-    line = " ".join(text.split())
-    if len(line) > limit:
-        line = line[: limit - 1] + "…"
-    visible = "".join(character if character.isprintable() else "�" for character in line)
-    return _SCHEME.sub(lambda found: found[0].replace(":", "∶").replace("www.", "www․"), visible.translate(_HARMLESS))
+    shown = plain(text, limit=limit).translate(_HARMLESS)
+    return _SCHEME.sub(lambda found: found[0].replace(":", "∶").replace("www.", "www․"), shown)
 
 
 def _escaped(text: str) -> str:
-    return escape("".join(character if character.isprintable() else "�" for character in " ".join(text.split())))
+    return escape(on_one_line(text))
 
 
 def _capital(words: str) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ci.visible_text import visible
+
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
 
 
@@ -36,7 +38,7 @@ def plain(text: str, *, limit: int = 160) -> str:
     line = " ".join(text.split())
     if len(line) > limit:
         line = line[: limit - 1] + "…"
-    return "".join(character if character.isprintable() else "�" for character in line)
+    return visible(line)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

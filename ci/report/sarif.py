@@ -17,6 +17,7 @@ from ci.pull_request import CaseJudgement, PullRequestJudgement
 from ci.reason import Reason
 from ci.report.sections import REASON_WORDS
 from ci.static.comparison import StaticJudgement
+from ci.visible_text import on_one_line
 from collector.source_line import SourceLine
 from db.values import Verdict
 
@@ -95,7 +96,7 @@ def _words(reason: Reason) -> str:
 def _result(project: str, reason: Reason, name: str, text: str, line: SourceLine | None) -> dict[str, Any]:
     # the same finding in the next run: a name, and never a number
     fingerprint = hashlib.sha256("\n".join((project, str(reason), name)).encode()).hexdigest()
-    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": _visible(name), "kind": "function"}]}
+    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": on_one_line(name), "kind": "function"}]}
     if line is not None:
         location["physicalLocation"] = {
             "artifactLocation": {"uri": _uri_of(line.file), "uriBaseId": "%SRCROOT%"},
@@ -104,15 +105,10 @@ def _result(project: str, reason: Reason, name: str, text: str, line: SourceLine
     return {
         "ruleId": str(reason),
         "level": "error",
-        "message": {"text": _visible(text)},
+        "message": {"text": on_one_line(text)},
         "locations": [location],
         "partialFingerprints": {_FINGERPRINT: fingerprint},
     }
-
-
-def _visible(text: str) -> str:
-    """On one line, and nothing that does not show."""
-    return "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
 
 
 def _uri_of(file: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from roofwatch.backfill.measuring import Backfill, Filled
-from roofwatch.terminal import printable
+from roofwatch.terminal import one_line, printable
 
 
 def order_table(backfill: Backfill) -> Table:
@@ -24,11 +24,11 @@ def order_table(backfill: Backfill) -> Table:
 def sentences(backfill: Backfill, done: Sequence[Filled]) -> Iterator[str]:
     """What was skipped and why, what was measured, and what is left."""
     for one in backfill.skipped:
-        yield f"skipped: {one.commit.short_sha} {_inert(one.commit.subject[:60])}: {_inert(one.reason)}"
+        yield f"skipped: {one.commit.short_sha} {one_line(one.commit.subject[:60])}: {one_line(one.reason)}"
     for filled in done:
-        what = f"record: {filled.file}" if filled.file is not None else f"not measured: {_inert(filled.trouble)}"
+        what = f"record: {filled.file}" if filled.file is not None else f"not measured: {one_line(filled.trouble)}"
         yield f"{filled.commit.short_sha} {what}"
-        yield from (f"  {_inert(failure)}" for failure in filled.failures)
+        yield from (f"  {one_line(failure)}" for failure in filled.failures)
     left = len(backfill.todo) - len(done)
     yield f"{len(backfill.measured)} were measured before, {len(done)} now, {left} are left"
 
@@ -49,8 +49,3 @@ def as_json_document(backfill: Backfill, done: Sequence[Filled]) -> dict[str, An
             for one in done
         ],
     }
-
-
-def _inert(text: str) -> str:
-    """Without what could drive a terminal."""
-    return printable(" ".join(text.split())).plain

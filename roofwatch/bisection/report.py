@@ -28,7 +28,7 @@ from roofwatch.bisection.plan import BisectPlan, folder_of
 from roofwatch.bisection.search import Bisected
 from roofwatch.bisection.state import BisectState
 from roofwatch.measuring.suite_history import repository_of
-from roofwatch.terminal import printable
+from roofwatch.terminal import one_line, printable
 
 _BAR_WIDTH = 20
 _STANDING_STYLE = {Standing.SKIPPED: "yellow", Standing.SAME: "dim", Standing.OPEN: "dim"}
@@ -152,7 +152,8 @@ def sentences(ended: Ended, asked: BisectPlan) -> Iterator[str]:
     for standing, what in ((Standing.SKIPPED, "skipped"), (Standing.SAME, "not measured")):
         for known in commits:
             if known.standing is standing:
-                yield f"{what}: {known.commit.short_sha} {_inert(known.commit.subject[:60])}: {_inert(known.reason)}"
+                subject, reason = one_line(known.commit.subject[:60]), one_line(known.reason)
+                yield f"{what}: {known.commit.short_sha} {subject}: {reason}"
 
 
 def exit_status(ended: Ended) -> int:
@@ -182,7 +183,7 @@ def step_line(state: BisectState, refs: Sequence[CommitRef]) -> str:
     visit = state.visits[-1]
     ref = refs[visit.position]
     if visit.trouble:
-        return f"{ref.short_sha} skipped: {_inert(visit.trouble)}"
+        return f"{ref.short_sha} skipped: {one_line(visit.trouble)}"
     change = _change(visit.log_ratios)
     found = "" if change is None else f"{change:+.1%} in {len(visit.log_ratios)} pairs"
     if visit.position == len(refs) - 1 and len(state.visits) == 1:
@@ -199,12 +200,7 @@ def _standing(trouble: str, is_measured: bool, reason: str) -> Standing:
 
 
 def _who_and_what(commit: CommitRef) -> str:
-    return _inert(f"{commit.subject} ({commit.author})")
-
-
-def _inert(text: str) -> str:
-    """Without what could drive a terminal."""
-    return printable(" ".join(text.split())).plain
+    return one_line(f"{commit.subject} ({commit.author})")
 
 
 def _change(log_ratios: Sequence[float]) -> float | None:

@@ -61,7 +61,7 @@ def diagnose(
     from collector.run import collect_run
     from roofwatch.arguments import run_plan, suite_at
     from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, told
-    from roofwatch.terminal import print_json, print_note, printable, progress
+    from roofwatch.terminal import print_json, print_note, progress
 
     if record is not None:
         if path is not None or output is not None:
@@ -90,7 +90,7 @@ def diagnose(
         print_json(to_json(diagnosed, name))
     else:
         for each in diagnosed:
-            print_note("\n".join(str(printable(line)) for line in told(each)))
+            print_note("\n".join(told(each)))
         if output is not None:
             print_note(f"record: {output}")
     raise typer.Exit(exit_status(diagnosed))

@@ -21,14 +21,14 @@ app.add_typer(show_app, name="show")
 def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the projects, through a server those that the token may read."""
     from roofwatch.store.source import open_source
-    from roofwatch.terminal import print_json, print_note, printable
+    from roofwatch.terminal import print_json, print_note
 
     with open_source(url) as source:
         found = source.list_projects()
     if as_json:
         print_json({"projects": found})
     else:
-        print_note("\n".join(str(printable(name)) for name in found) or "nothing is stored yet")
+        print_note("\n".join(found) or "nothing is stored yet")
 
 
 @show_app.command("runs")
