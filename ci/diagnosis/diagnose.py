@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ci.diagnosis import code_rules, counter_rules, doubt_rules, launch_rules, limit_rules
 from ci.diagnosis.evidence import Evidence
-from ci.diagnosis.finding import Diagnosis, Finding, Limit, Missing, Weight, ranked, share_in_words
+from ci.diagnosis.finding import Diagnosis, Finding, Limit, Missing, ranked, share_in_words
 from ci.diagnosis.limits import GAP_SHARE, binding_limit, gap_share, misses_cache
 from ci.remark import Remark
 from collector.metrics import format_ns
@@ -141,8 +141,3 @@ def is_wrong(diagnosis: Diagnosis) -> bool:
 def is_empty(diagnosis: Diagnosis) -> bool:
     """Nothing at all is known of it."""
     return diagnosis.limit is Limit.UNDETERMINED and not diagnosis.findings
-
-
-def doubts(diagnosis: Diagnosis) -> tuple[Finding, ...]:
-    """Findings that the numbers themselves may be wrong."""
-    return tuple(finding for finding in diagnosis.findings if finding.weight is Weight.DOUBT)

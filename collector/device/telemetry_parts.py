@@ -77,11 +77,6 @@ class TelemetryPart:
         )
 
 
-def telemetry_of(readings: Sequence[Reading], *, started_at: datetime, message: str | None = None) -> Telemetry:
-    """All that a run in one process saw, as a record has it."""
-    return joined([TelemetryPart(started_at).columns(readings, message=message)])
-
-
 def no_telemetry(status: str, message: str) -> Telemetry:
     """What stands in a record where nothing could be read."""
     return Telemetry.model_validate({"status": status, "message": message, "started_at": utc_now()})

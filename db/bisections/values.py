@@ -26,10 +26,6 @@ class BisectionState(StrEnum):
     """The good end and the bad end do not differ."""
     FAILED = "failed"
 
-    @property
-    def is_over(self) -> bool:
-        return self not in {BisectionState.REQUESTED, BisectionState.RUNNING}
-
 
 class Standing(StrEnum):
     """What is known of one commit of the range."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import ScalarSelect, Select, func, select
 
-Document = list[Mapping[str, Any]]
-"""Rows by column, as JSON has them: a coded word is the place of the word, a time is text."""
-
 
 def document_of(query: Select[*tuple[Any, ...]], *outer: Any, name: str) -> ScalarSelect[Any]:
-    """The rows of a query as a column of another statement; NULL where there are none.
+    """The rows of a query as a column of another statement; NULL where there are none. A row is an object of
+    its columns as JSON has them: a coded word is the place of the word, a time is text.
 
     Args:
         query: May speak of tables of the other statement.

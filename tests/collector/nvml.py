@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +16,8 @@ from collector.device.nvml import REPLAY_VARIABLE, NvmlBinding, NvmlDevice
 from collector.device.nvml_replay import ReplayedNvml
 from collector.device.processes import OwnProcesses
 from collector.device.telemetry import Reading, Sampler
+from collector.device.telemetry_parts import TelemetryPart, joined
+from collector.device_state import Telemetry
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvml"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -50,6 +54,11 @@ def make_reading(at_ms: float, **fields: Any) -> Reading:
         "foreign_process_count": 0,
     }
     return Reading(at_ns=int(at_ms * MS), **defaults | fields)
+
+
+def telemetry_of(readings: Sequence[Reading], *, started_at: datetime, message: str | None = None) -> Telemetry:
+    """All that a run in one process saw, as a record has it."""
+    return joined([TelemetryPart(started_at).columns(readings, message=message)])
 
 
 def sampler_of(recording: str, uuid: str = UUID) -> Sampler:

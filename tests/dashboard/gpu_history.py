@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from collector.device.telemetry_parts import telemetry_of
 from collector.device_state import DeviceState, Telemetry
 from collector.machine import Ceiling, Environment
 from collector.measurement import AutotuneTiming, Autotuning, Block, Measurement, Timer
@@ -28,7 +27,7 @@ from tests.builders import (
     make_static_facts,
     make_tensor_error,
 )
-from tests.collector.nvml import make_reading
+from tests.collector.nvml import make_reading, telemetry_of
 
 RUN_COUNT = 6
 HOT_AT = 4

@@ -10,11 +10,10 @@ from collector.device.telemetry_parts import (
     TelemetryPart,
     joined,
     no_telemetry,
-    telemetry_of,
 )
 from collector.device_state import Telemetry
 from tests.builders import NOON
-from tests.collector.nvml import after, make_reading
+from tests.collector.nvml import after, make_reading, telemetry_of
 
 
 def seen(readings: Sequence[Reading], *, days_later: float = 0) -> Telemetry:

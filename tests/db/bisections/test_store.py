@@ -139,7 +139,6 @@ def test_what_is_known_so_far_and_how_it_ended_read_back_equal(store: Engine) ->
     assert detail.bisection == only(store)
     assert detail.bisection.answer == ANSWER
     assert detail.bisection.state is BisectionState.FOUND
-    assert detail.bisection.state.is_over
     assert detail.bisection.measurement_count == 22
     assert detail.bisection.note == "as expected"
     assert detail.bisection.finished_at is not None
