@@ -23,6 +23,7 @@ from collector.metrics import metric
 from collector.record import RunRecord
 from db.values import Verdict
 
+_MEMORY = "peak_allocated_bytes"
 _LEAST_BYTES = 512
 """torch's smallest block: what takes none counts as taking this."""
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
@@ -95,10 +96,11 @@ def _memory_moves(both: _Both, threshold: float, *, is_one_allocator: bool) -> I
         floored = [max(side, _LEAST_BYTES) for side in (before, after)]
         if abs(math.log(floored[1] / floored[0])) < math.log1p(threshold):
             continue
-        verdict = Verdict.REGRESSED if after > before else Verdict.IMPROVED
+        is_worse = metric(_MEMORY).is_worse(base=before, head=after)
+        verdict = Verdict.REGRESSED if is_worse else Verdict.IMPROVED
         yield BesideMove(
             *key,
-            metric="peak_allocated_bytes",
+            metric=_MEMORY,
             verdict=verdict if is_one_allocator else Verdict.UNCHANGED,
             reason=Reason.MEMORY_MOVED if is_one_allocator else Reason.TOOLCHAIN_MOVED,
             base=float(before),

@@ -68,7 +68,8 @@ class ValueSteps:
         before, after = self._runs(start, step.index)[-NEAR_RUNS:], self._runs(step.index, end)[:NEAR_RUNS]
         is_exact = _says_one_number(before) and _says_one_number(after)
         commit, previous = self._commits[step.index], self._commits[step.index - 1]
-        verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
+        is_worse = self.key.definition.is_worse(base=step.before, head=step.after)
+        verdict = Verdict.REGRESSED if is_worse else Verdict.IMPROVED
         code = compiled.move(self.key, previous, commit, verdict)
         change = ChangePoint(
             series=self.key,
@@ -83,7 +84,7 @@ class ValueSteps:
         around = Around(
             before=before,
             after=after,
-            log_change=math.log(step.after / step.before) if step.before > 0 and step.after > 0 else math.inf,
+            log_change=_log_ratio(step.before, step.after),
             candidates=frozenset(self._commits[place] for place in candidates),
             code=code,
         )
@@ -163,6 +164,13 @@ def _newest_exact_step(
         return None
     before, after = float(old[0]), float(values[-1])
     return detect.ChangePoint(index, before, after, len(old), count, math.inf, candidates=(index,))
+
+
+def _log_ratio(before: float, after: float) -> float:
+    """ln(after / before), infinite where one of the two is 0."""
+    if before > 0 and after > 0:
+        return math.log(after / before)
+    return math.inf if after > before else -math.inf
 
 
 def _says_one_number(runs: Sequence[SeriesPoint]) -> bool:
