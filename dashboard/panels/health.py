@@ -65,8 +65,8 @@ def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -
         formats={"noise floor": "±{:.2%}".format, "throttled or shared": "{:.1%}".format},
         columns={
             "noise floor": Column(
-                help="Median over its calibrated cases: how far blocks of the same code lie apart. `roofwatch pair` of "
-                "a commit with itself calibrates."
+                help="Median over its calibrated cases: how far blocks of the same code lie apart. "
+                "`roofwatch calibrate` measures it."
             ),
             "throttled or shared": Column(
                 help="Share of the measurements of its newest run with a block in which the device was held back, or "

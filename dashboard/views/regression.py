@@ -42,7 +42,7 @@ def show() -> None:
             return
         if not found:
             st.info("Nothing was judged to have moved here.", icon=":material/check:")
-            st.caption("`roofwatch judge` judges what is stored; the Overview shows what it covers.")
+            st.caption("`roofwatch ingest` judges what it stores; the Overview shows what is covered.")
             return
         one = _choose(view, found)
         _show_head(view, one)

@@ -1,8 +1,11 @@
-"""Every command that a document shows is one that works."""
+"""Every command that a document shows is one that works, and one that the code names is there."""
 
+import ast
 import os
+import re
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from roofwatch.settings import setting_names
 from tests.docs.command_line import UnknownCommandError, check_line, commands, verbs
 from tests.docs.markdown import DOCUMENTS, ROOT, code_spans, name_of, shell_lines, table_under
 
+PACKAGES = ("api", "ci", "collector", "dashboard", "db", "kernels", "roofwatch")
 SHOWN = [(name_of(document), line) for document in DOCUMENTS for line in shell_lines(document)]
 NAMED = [
     (name_of(document), span)
@@ -88,6 +92,22 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
 def test_a_command_that_does_not_work_would_be_noticed(line: str) -> None:
     with pytest.raises(UnknownCommandError):
         check_line(line)
+
+
+def named_in(file: Path) -> Iterator[str]:
+    """Commands that texts of the code name, with the word that follows: `` `roofwatch db status` ``."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"(?:`|: )roofwatch ([a-z]+(?: [a-z][a-z-]*)?)", node.value)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_command_that_the_code_tells_people_to_use_is_known(package: str) -> None:
+    leaves = set(commands())
+    groups = {name.partition(" ")[0] for name in leaves}
+    named = {name for file in (ROOT / package).rglob("*.py") for name in named_in(file)}
+
+    assert {name for name in named if name not in groups and not {name, name.partition(" ")[0]} & leaves} == set()
 
 
 def test_the_list_of_commands_is_whole() -> None:
