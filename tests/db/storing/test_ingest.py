@@ -2,15 +2,12 @@
 
 import json
 import random
-import threading
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
-from itertools import permutations
 
 import pytest
-from sqlalchemy import Engine, create_engine, func, select, text
+from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
@@ -20,19 +17,18 @@ from db.errors import ConflictError, IngestError, StoreError
 from db.reading.records import load_record
 from db.storing.ingest import ingest_record
 from db.storing.result import IngestResult, OnConflict
-from db.tables.records import Base, CommitRow, MeasurementRow, RunRow
+from db.tables.records import Base, MeasurementRow, RunRow
 from tests.builders import (
     CASE_ID,
     PROJECT,
     make_accuracy,
     make_case,
-    make_commit,
     make_environment,
     make_measurement,
     make_record,
     make_static_facts,
-    sha_of,
 )
+from tests.db.storing.together import at_once
 
 CASE_IDS = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(1, 21)]
 
@@ -43,21 +39,6 @@ def row_counts(store: Engine) -> dict[str, int]:
             table.name: connection.scalar(select(func.count()).select_from(table)) or 0
             for table in Base.metadata.sorted_tables
         }
-
-
-def at_once(store: Engine, records: list[RunRecord], on_conflict: OnConflict = OnConflict.REFUSE) -> list[IngestResult]:
-    """Ingest each record from a thread of its own, all let go together."""
-    barrier = threading.Barrier(len(records))
-    engine = create_engine(store.url, pool_size=len(records))
-
-    def ingest(record: RunRecord) -> IngestResult:
-        barrier.wait(timeout=60)
-        return ingest_record(engine, record, on_conflict=on_conflict)
-
-    with ThreadPoolExecutor(len(records)) as pool:
-        results = list(pool.map(ingest, records))
-    engine.dispose()
-    return results
 
 
 def test_the_result_names_the_run_and_the_project(store: Engine) -> None:
@@ -243,56 +224,6 @@ def test_a_case_id_may_mean_something_else_in_another_project(store: Engine) -> 
     other = make_record(project="another", cases=[make_case(dtype="float16")])
 
     assert ingest_record(store, other).was_new
-
-
-def commits_of(store: Engine) -> list[tuple[int, list[str]]]:
-    """Place and parents of each."""
-    with Session(store) as session:
-        return [(commit.first_parent_count, commit.parents) for commit in session.scalars(select(CommitRow))]
-
-
-MERGE = (sha_of(4), sha_of(4, branch="feature"))
-"""What a whole clone says of a commit; one of fifty commits knows its parents and counts too few; one of one commit."""
-CLONES = {"whole": (40, MERGE), "of fifty": (7, MERGE), "of one": (1, ())}
-
-
-@pytest.mark.parametrize("order", [*permutations(CLONES)], ids=", ".join)
-def test_a_commit_is_known_as_by_the_best_clone_whichever_came_first(store: Engine, order: tuple[str, ...]) -> None:
-    for name in order:
-        count, parents = CLONES[name]
-        ingest_record(store, make_record(commit=make_commit(5, first_parent_count=count, parents=parents)))
-
-    assert commits_of(store) == [(40, list(MERGE))]
-
-
-def test_parents_and_place_are_each_taken_from_who_knows_them(store: Engine) -> None:
-    for count, parents in ((40, ()), (1, MERGE), (1, MERGE[::-1]), (1, MERGE[:1])):
-        ingest_record(store, make_record(commit=make_commit(5, first_parent_count=count, parents=parents)))
-
-    assert commits_of(store) == [(40, list(MERGE))]
-
-
-def test_clones_of_every_depth_at_once_make_one_commit_without_deadlock(store: Engine) -> None:
-    ingest_record(store, make_record(commit=make_commit(5, first_parent_count=1, parents=())))
-    records = [
-        make_record(commit=make_commit(5, first_parent_count=count, parents=parents))
-        for count, parents in [*CLONES.values()] * 4
-    ]
-
-    results = at_once(store, records)
-
-    assert all(result.was_new for result in results)
-    assert commits_of(store) == [(40, list(MERGE))]
-
-
-def test_a_commit_that_says_nothing_new_is_not_waited_for(store: Engine) -> None:
-    """Runs of one commit are stored beside each other; before, each waited for the end of the one before it."""
-    ingest_record(store, make_record(5))
-    with store.begin() as connection:
-        connection.execute(select(CommitRow).with_for_update(key_share=True)).one()
-        impatient = create_engine(store.url.update_query_dict({"options": "-clock_timeout=5s"}))
-        assert ingest_record(impatient, make_record(5)).was_new
-        impatient.dispose()
 
 
 def failed_with(message: str) -> RunRecord:
