@@ -5,7 +5,7 @@ lacks of it; each of those by `PUT /v1/runs/{run_id}/artefacts/{sha256}`.
 from __future__ import annotations
 
 import email.utils
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from collector.artefact import Artefact
 from collector.errors import SpoolError
 from collector.keeping.compressed import compress
 from collector.keeping.http_line import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
-from collector.keeping.spool import Acknowledged, Answer, Refused, Unavailable
+from collector.keeping.spool import Acknowledged, Answer, Refused, Stays, Unavailable
 from collector.record import RunRecord, utc_now
 
 __all__ = ["TOKEN_VARIABLE", "HttpSender"]
@@ -30,9 +30,14 @@ _MAX_ANSWER_BYTES = 2**18
 
 _CONFLICT = 409
 _TRY_LATER = frozenset({408, 425, 429})
+_FORBIDDEN = 403
 # the fault is this sender's, its address or token, and not the record's or the file's: that must put no record aside
 # and let no file go
-_WRONG_SENDER = frozenset({401, 403, 404, 405, 407})
+_WRONG_SENDER = frozenset({401, 404, 405, 407})
+# said of a file after its record was taken from here: it is about this file, or its run
+_NOT_THIS_FILE = frozenset({_FORBIDDEN, 404, 405})
+_OF_PROJECT = "urn:roofwatch:problem:forbidden"
+"""As our server says that a token is not for a project; a proxy may forbid one record for what is in it."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,11 @@ class HttpSender:
         document = orjson.dumps(record.said(), option=orjson.OPT_SORT_KEYS)
         try:
             with self._line.ask("POST", PATH, headers, compress(document)) as answered:
-                return self._judge_record(answered)
+                return self._judge_record(record, answered)
         except BrokenLineError as error:
             return Unavailable(str(error))
 
-    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | Stays | None:
         """Send a file that an acknowledged record names; None where the server has it from now on.
 
         Raises:
@@ -104,27 +109,34 @@ class HttpSender:
     def _line(self) -> HttpLine:
         return HttpLine(self.url, self.token, self.timeout_s)
 
-    def _judge_record(self, answered: Answered) -> Answer:
+    def _judge_record(self, record: RunRecord, answered: Answered) -> Answer:
         body = answered.read(_MAX_ANSWER_BYTES)
         acknowledged = _acknowledgement(body)
         if acknowledged is not None and (answered.status < 300 or answered.status == _CONFLICT):
             return acknowledged  # whether it names the right record is for the spool to see
         said = self._said(answered.status, body)
-        self._raise_where_at_fault("records", answered, said)
+        self._raise_where_at_fault("records", _WRONG_SENDER, answered, said)
+        if answered.status == _FORBIDDEN:
+            way_out = f"push again with one that is for it: roofwatch token create NAME --project {record.project} "
+            reason = f"project {record.project}: the token may not send its records; {way_out}--scope ingest ({said})"
+            return Stays(reason, is_of_project=_kind(body) == _OF_PROJECT)
         if answered.status < 300:
             return Unavailable(f"the server did not say which record it has: {said}")
         return self._refusal(answered, said)
 
-    def _judge_artefact(self, answered: Answered) -> Refused | Unavailable | None:
+    def _judge_artefact(self, answered: Answered) -> Refused | Unavailable | Stays | None:
         if answered.status < 300:
             return None
         said = self._said(answered.status, answered.read(_MAX_ANSWER_BYTES))
-        # a run that is gone since it was acknowledged is one: the record goes first again, and its answer says more
-        self._raise_where_at_fault("files", answered, said)
+        self._raise_where_at_fault("files", _WRONG_SENDER - _NOT_THIS_FILE, answered, said)
+        if answered.status in _NOT_THIS_FILE:
+            # the run is gone since it was acknowledged, say: the next push sends its record first, and hears more
+            return Stays(f"its files are not taken: {said}")
         return self._refusal(answered, said)
 
-    def _raise_where_at_fault(self, what: str, answered: Answered, said: str) -> None:
-        if answered.status in _WRONG_SENDER or 300 <= answered.status < 400:
+    def _raise_where_at_fault(self, what: str, wrong: Collection[int], answered: Answered, said: str) -> None:
+        lacks_scope = answered.status == _FORBIDDEN and "insufficient_scope" in _challenge(answered.headers)
+        if answered.status in wrong or lacks_scope or 300 <= answered.status < 400:
             where = _destination(answered.headers)
             raise SpoolError(self._line.said(f"{self.url} takes no {what} from here{where}: {said}"))
 
@@ -139,6 +151,19 @@ class HttpSender:
 
 def _destination(headers: Any) -> str:
     return f", which sends on to {headers.get('Location')}" if headers.get("Location") else ""
+
+
+def _challenge(headers: Any) -> str:
+    """Source: RFC 6750, 3.1, what a token lacks."""
+    return headers.get("WWW-Authenticate") or ""
+
+
+def _kind(body: bytes) -> str | None:
+    """Of a problem document (RFC 9457); None where it is none."""
+    try:
+        return str(orjson.loads(body)["type"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _acknowledgement(body: bytes) -> Acknowledged | None:

@@ -13,6 +13,7 @@ import fcntl
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,20 +58,23 @@ class Unavailable:
 
 
 @dataclass(frozen=True)
-class _Stays:
-    """It stays, and this delivery does not try it again. It is no record as it was read here: nobody has judged it, and
-    another process, or another roofwatch, may read it. Or what became of it cannot be noted: the disk is full, say.
+class Stays:
+    """It stays, and this delivery does not try it again: the server takes it from others, not from this sender. Or it
+    is no record as it was read here: nobody has judged it, and another process, or another roofwatch, may read it. Or
+    what became of it cannot be noted: the disk is full, say.
     """
 
     reason: str
+    is_of_project: bool = False
+    """The server would say the same of each record of its project."""
 
 
-Answer = Acknowledged | Refused | Unavailable
+Answer = Acknowledged | Refused | Unavailable | Stays
 
 Send = Callable[[RunRecord], Answer]
 """Sends one record. Raises SpoolError where no record could be sent in this way, whatever it holds."""
 
-SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | None]
+SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | Stays | None]
 """Sends a file of an acknowledged record; None where the server has it."""
 
 
@@ -166,7 +170,7 @@ class Spool:
         sleep: Callable[[float], None] = time.sleep,
         draw: Callable[[], float] = random.random,
     ) -> Delivery:
-        """Send what waits. A record that fails does not hold the others.
+        """Send what waits. A record that fails does not hold the others, and a project that may not be sent no other.
 
         Args:
             send: Sends one.
@@ -183,9 +187,12 @@ class Spool:
         refused: list[tuple[str, str]] = []
         incomplete: list[tuple[str, str]] = []
         stays: dict[str, str] = {}
+        times_left: Counter[str] = Counter()
+        send = _Passing(send)
         for attempt in range(backoff.attempts):
             left: dict[str, Unavailable] = {}
-            for path in self.waiting:
+            # where a server asks each time to be left alone for one record, the others have their turn before it
+            for path in sorted(self.waiting, key=lambda path: times_left[path.name]):
                 if path.name in stays:
                     continue
                 answer = self._deliver_one(path, send, send_artefact, incomplete)
@@ -193,10 +200,11 @@ class Spool:
                     sent.append(path.name)
                 elif isinstance(answer, Refused):
                     refused.append((path.name, answer.reason))
-                elif isinstance(answer, _Stays):
+                elif isinstance(answer, Stays):
                     stays[path.name] = answer.reason
                 elif answer is not None:
                     left[path.name] = answer
+                    times_left[path.name] += 1
                     if answer.retry_after_s is not None:
                         break  # it asked to be left alone
             asked_s = max((answer.retry_after_s or 0.0 for answer in left.values()), default=0.0)
@@ -210,7 +218,7 @@ class Spool:
 
     def _deliver_one(
         self, path: Path, send: Send, send_artefact: SendArtefact | None, incomplete: list[tuple[str, str]]
-    ) -> Answer | _Stays | None:
+    ) -> Answer | None:
         """None where another process is at it, or was."""
         with _claimed(path) as is_ours:
             if not is_ours:
@@ -218,14 +226,14 @@ class Spool:
             try:
                 record = RunRecord.read(path)
             except RecordError as error:
-                return _Stays(str(error))
+                return Stays(str(error))
             answer = send(record)
             if isinstance(answer, Acknowledged):
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
                     return Unavailable(f"the server acknowledged another record, {answer.run_id}")
-                later, never = _send_artefacts(record, answer.lacking, _artefacts_of(path), send_artefact)
-                if later is not None:
-                    return later  # the record goes again with it: to the server it is the same one
+                not_now, never = _send_artefacts(record, answer.lacking, _artefacts_of(path), send_artefact)
+                if not_now is not None:
+                    return not_now  # the record goes again with it: to the server it is the same one
                 incomplete += [(path.name, reason) for reason in never]
             try:
                 if isinstance(answer, Acknowledged):
@@ -234,7 +242,7 @@ class Spool:
                     self._put_aside(path, record, answer.reason)
             except OSError as error:
                 became = "sent" if isinstance(answer, Acknowledged) else f"refused ({answer.reason})"
-                return _Stays(f"{became}, and cannot be taken out of the spool: {reason_of(error)}")
+                return Stays(f"{became}, and cannot be taken out of the spool: {reason_of(error)}")
             return answer
 
     def _remove(self, path: Path) -> None:
@@ -257,10 +265,27 @@ class Spool:
         files.remove()
 
 
+class _Passing:
+    """Sends the records of one delivery, but for those of which the server would say what it said of another."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._by_project: dict[str, Stays] = {}
+
+    def __call__(self, record: RunRecord) -> Answer:
+        known = self._by_project.get(record.project)
+        if known is not None:
+            return known
+        answer = self._send(record)
+        if isinstance(answer, Stays) and answer.is_of_project:
+            self._by_project[record.project] = answer
+        return answer
+
+
 def _send_artefacts(
     record: RunRecord, lacking: Collection[str], files: ArtefactFolder, send: SendArtefact | None
-) -> tuple[Unavailable | None, list[str]]:
-    """Why the server cannot take one now, and which it never will, with the reason."""
+) -> tuple[Unavailable | Stays | None, list[str]]:
+    """Why the server does not take one now, and which it never will, with the reason."""
     never: list[str] = []
     for artefact in record.artefacts:
         if artefact.sha256 not in lacking:
@@ -272,7 +297,7 @@ def _send_artefacts(
             return Unavailable(f"{artefact.name}: there is no way here to send artefacts"), never
         else:
             said = send(record, artefact, file)
-            if isinstance(said, Unavailable):
+            if isinstance(said, Unavailable | Stays):
                 return said, never
             if said is not None:
                 never.append(f"{artefact.name}: {said.reason}")

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from api.limits import Limits
+from collector.errors import SpoolError
 from collector.keeping.sending import HttpSender
 from collector.keeping.spool import Backoff, Spool
 from db.access.values import Scope
@@ -257,6 +258,29 @@ def test_an_honest_client_with_too_much_hears_why(store: Engine, make_token: Mak
     ((_, reason),) = delivery.refused
     assert "HTTP 413" in reason
     assert "compress it, or split the run" in reason
+
+
+def test_a_project_that_a_token_is_not_for_holds_no_other(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    ours = [spool.submit(make_record(number)).name for number in range(2)]
+    theirs = [spool.submit(make_record(number, project="their/project")).name for number in range(2)]
+    ingests = make_token(Scope.INGEST)
+    with served(store) as (host, port):
+        done = roofwatch(
+            *("push", "--spool", str(tmp_path), "--url", f"http://{host}:{port}"), ROOFWATCH_TOKEN=ingests.text
+        )
+        only_reads = make_token(Scope.READ, project="their/project")
+        with pytest.raises(SpoolError, match=r"takes no records from here: HTTP 403.*this needs the scope ingest"):
+            spool.deliver(HttpSender(f"http://{host}:{port}", only_reads.text))
+        again = spool.deliver(HttpSender(f"http://{host}:{port}", make_token(project="their/project").text))
+
+    assert done.status == 2
+    assert f"{len(ours)} record(s) sent and acknowledged" in done.output
+    for name in theirs:
+        assert f"kept for later: {tmp_path / name}: project their/project: the token may not send" in done.output
+    assert "roofwatch token create NAME --project their/project --scope ingest" in done.output
+    assert f"this token is for {PROJECT}" in done.output
+    assert again.sent == tuple(sorted(theirs))
 
 
 def test_other_content_under_a_known_id_is_put_aside_by_the_client(

@@ -9,7 +9,7 @@ import pytest
 
 from collector.errors import SpoolError
 from collector.keeping.sending import HttpSender
-from collector.keeping.spool import Acknowledged, Backoff, Refused, Spool, Unavailable
+from collector.keeping.spool import Acknowledged, Backoff, Refused, Spool, Stays, Unavailable
 from collector.record import RunRecord
 from tests.builders import NOON, make_record
 from tests.door import (
@@ -122,7 +122,7 @@ def test_a_refusal_for_good_is_one(door: Door, status: int) -> None:
     assert door.sender()(make_record()) == Refused(f"HTTP {status}: no such [31m project")
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("status", [401, 404])
 def test_a_wrong_token_or_address_is_the_sender_s_fault_and_not_the_record_s(
     door: Door, tmp_path: Path, status: int
 ) -> None:
@@ -132,6 +132,23 @@ def test_a_wrong_token_or_address_is_the_sender_s_fault_and_not_the_record_s(
     with pytest.raises(SpoolError, match=f"takes no records from here: HTTP {status}: no"):
         spool.deliver(door.sender())
     assert len(spool.waiting) == 1
+
+
+def test_a_token_without_the_scope_is_the_sender_s_fault_and_one_of_another_project_is_not(door: Door) -> None:
+    lacking = 'Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"'
+    door.answers = [answer(403, b"no", WWW_Authenticate=lacking), answer(403, b"not ours")]
+    record = make_record()
+    sender = door.sender()
+
+    with pytest.raises(SpoolError, match="takes no records from here: HTTP 403: no"):
+        sender(record)
+    found = sender(record)
+
+    assert isinstance(found, Stays)
+    # a proxy says nothing of the project
+    assert not found.is_of_project
+    assert f"project {record.project}: the token may not send its records" in found.reason
+    assert f"roofwatch token create NAME --project {record.project} --scope ingest (HTTP 403: not ours)" in found.reason
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -144,14 +161,15 @@ def test_a_redirect_is_not_followed(door: Door, status: int) -> None:
 
 def test_the_token_is_in_no_message_even_if_the_server_repeats_it(door: Door) -> None:
     sender = door.sender()
-    door.answers = [answer(422, f"bad token {TOKEN}".encode()), answer(403, f"{TOKEN}?".encode())]
+    door.answers = [answer(status, f"bad token {TOKEN}".encode()) for status in (422, 403, 401)]
 
     refused = sender(make_record())
+    stays = sender(make_record())
     with pytest.raises(SpoolError) as caught:
         sender(make_record())
 
     assert refused == Refused("HTTP 422: bad token ***")
-    assert TOKEN not in f"{caught.value} {sender}"
+    assert TOKEN not in f"{stays} {caught.value} {sender}"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from collector.artefact import Artefact
 from collector.errors import RecordError, SpoolError
 from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
+from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Stays, Unavailable
 from collector.record import RunRecord
 from tests.builders import make_record
 
@@ -115,6 +115,39 @@ def test_a_record_that_fails_does_not_hold_the_others(tmp_path: Path) -> None:
 
     assert len(delivery.sent) == 2
     assert [name for name, _ in delivery.left] == [bad]
+
+
+def test_a_record_for_which_a_server_asks_each_time_to_be_left_alone_does_not_hold_the_others(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    records = [make_record(number) for number in range(3)]
+    bad = min(spool.submit(record).name for record in records)
+
+    def asks_to_wait_for_the_first(record: RunRecord) -> Answer:
+        return Unavailable("HTTP 503", 10.0) if bad.startswith(str(record.run_id)) else accept(record)
+
+    delivery = spool.deliver(asks_to_wait_for_the_first, backoff=Backoff(attempts=2), sleep=lambda _: None)
+
+    assert len(delivery.sent) == 2
+    assert delivery.left == ((bad, "HTTP 503"),)
+
+
+@pytest.mark.parametrize("is_of_project", [True, False])
+def test_what_the_sender_may_not_send_is_asked_once_and_holds_no_other(tmp_path: Path, is_of_project: bool) -> None:
+    spool = Spool(tmp_path)
+    others = [spool.submit(make_record(number)).name for number in range(3)]
+    theirs = [spool.submit(make_record(number, project="their/project")).name for number in range(3, 6)]
+    asked: list[str] = []
+
+    def server(record: RunRecord) -> Answer:
+        asked.append(record.project)
+        return Stays("HTTP 403", is_of_project) if record.project == "their/project" else accept(record)
+
+    delivery = spool.deliver(server, sleep=nothing_to_wait_for)
+
+    assert delivery.sent == tuple(sorted(others))
+    assert delivery.left == tuple((name, "HTTP 403") for name in sorted(theirs))
+    assert asked.count("their/project") == (1 if is_of_project else 3)
+    assert len(spool.deliver(accept, sleep=nothing_to_wait_for).sent) == 3
 
 
 def test_a_record_that_is_refused_is_put_aside_with_the_reason_and_not_sent_again(tmp_path: Path) -> None:

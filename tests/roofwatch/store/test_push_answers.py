@@ -34,9 +34,11 @@ def acknowledge_with(status: int = 201, **said: object) -> Say:
     return say
 
 
+FORBIDDEN = b'{"type": "urn:roofwatch:problem:forbidden", "status": 403}'
 NO_ANSWER: list[Say] = [hang_up, speak_another_protocol]
 LATER = [answer(status) for status in (408, 425, 429, 500, 502, 503, 504, 507)]
-WRONG_SENDER = [answer(status, Location="/login") for status in (301, 302, 303, 307, 308, 401, 403, 404, 405, 407)]
+NO_SCOPE = answer(403, WWW_Authenticate='Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"')
+WRONG_SENDER = [*(answer(status, Location="/login") for status in (301, 302, 303, 307, 308, 401, 407)), NO_SCOPE]
 NEVER = [answer(status) for status in (400, 402, 406, 409, 410, 411, 413, 414, 415, 418, 422, 426, 428, 431, 451)]
 
 ANSWERS: dict[str, dict[str, list[Say]]] = {
@@ -54,13 +56,19 @@ ANSWERS: dict[str, dict[str, list[Say]]] = {
         ],
         "none: no connection, one that breaks, silence": NO_ANSWER,
         "408, 425, 429, 500 and above": LATER,
-        "401, 403, 404, 405, 407, a redirect: a wrong address or token": WRONG_SENDER,
+        "403: the token is not for its project": [answer(403), answer(403, FORBIDDEN)],
+        "401, 404, 405, 407, a redirect, 403 for want of the scope: a wrong address or token": [
+            *WRONG_SENDER,
+            answer(404),
+            answer(405),
+        ],
         "any other of 400 to 499": NEVER,
     },
     "answer to a file that the server said it lacks": {
         "200 to 299": [answer(status) for status in (200, 201, 204)],
         "none, 408, 425, 429, 500 and above": [*NO_ANSWER, *LATER],
-        "401, 403, 404, 405, 407, a redirect: a wrong address or token": WRONG_SENDER,
+        "403, 404, 405: the server does not take it for this run": [answer(status) for status in (403, 404, 405)],
+        "401, 407, a redirect, 403 for want of the scope: a wrong address or token": WRONG_SENDER,
         "any other of 400 to 499": NEVER,
     },
 }
