@@ -24,13 +24,14 @@ help: ## Show the verbs
 
 setup: $(STAMP) ## Make .venv with every pinned dependency
 
+# the pip that comes with Python 3.11 takes three times as long to find out what to install
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "roofwatch needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 2; }
 	@$(PYTHON) -m venv --clear $(VENV) || \
 	  { echo "venv is missing; install it (Debian: apt install python3-venv)"; exit 2; }
-	$(BIN)/pip install $(PIP_OPTIONS) setuptools wheel
-	$(BIN)/pip install $(PIP_OPTIONS) --no-build-isolation --editable '.[$(EXTRAS)]'
+	$(BIN)/pip install $(PIP_OPTIONS) --upgrade pip setuptools wheel
+	PYTHONWARNINGS=ignore $(BIN)/pip install $(PIP_OPTIONS) --no-build-isolation --editable '.[$(EXTRAS)]'
 	@$(BIN)/python -c 'import collector.nursery_main'
 	@touch $@
 
