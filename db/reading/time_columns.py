@@ -6,14 +6,15 @@ that a series is one row and numpy reads it without a Python object per value.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import CTE, REAL, Integer, Select, cast, false, func, literal, select
+from sqlalchemy import CTE, REAL, Integer, Row, Select, cast, func, literal, select
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
@@ -54,33 +55,53 @@ def read_time_columns(
         beside: Metrics of what is measured beside times that are wanted too. Where no series of the cases has any, it
             costs no more than to see that.
     """
-    known_beside = _known_beside(session, row_ids, beside)
+    by_timing: dict[_Timed, list[int]] = defaultdict(list)
+    known_beside: set[str] = set()
+    for series_id, case_id, implementation, runner_class, timer, cache, *flags in session.execute(
+        _series(row_ids, beside)
+    ):
+        by_timing[_Timed(case_id, implementation, runner_class, timer, cache)].append(series_id)
+        known_beside.update(compress(beside, flags))
+    asked = [metric for metric in beside if metric in known_beside]
     runs = numbered_runs(project, include_pairs=include_pairs)
     known = session.execute(select(runs).order_by(runs.c.number)).all()
     places = np.array([run.place for run in known], dtype=np.int64)
     days = np.array([run.started_at.astimezone(UTC).replace(tzinfo=None) for run in known], dtype="datetime64[D]")
-    for row in session.execute(_columns(runs, row_ids, known_beside)):
-        numbers = np.frombuffer(row.numbers or b"", dtype=">i4").astype(np.int64)
+    series_ids = [series_id for ids in by_timing.values() for series_id in ids]
+    measured = {row.series_id: row for row in session.execute(_columns(runs, series_ids, asked))}
+    for timed, ids in by_timing.items():
+        rows = [measured[series_id] for series_id in ids if series_id in measured]
+        if not rows:
+            continue
+        numbers = _numbers(rows, "numbers", ">i4").astype(np.int64)
         order = np.argsort(numbers)
         numbers = numbers[order]
         yield TimeColumns(
-            key=SeriesKey(project, row.name, row.implementation, "median_ns", runner_class=row.runner_class),
+            key=SeriesKey(project, timed.case_id, timed.implementation, "median_ns", runner_class=timed.runner_class),
             places=places[numbers],
-            medians_ns=_floats(row.medians)[order],
-            relative_spreads=_floats(row.spreads)[order],
-            block_counts=np.frombuffer(row.blocks or b"", dtype=">i4").astype(np.int64)[order],
+            medians_ns=_numbers(rows, "medians", ">f8").astype(np.float64)[order],
+            relative_spreads=_numbers(rows, "spreads", ">f8").astype(np.float64)[order],
+            block_counts=_numbers(rows, "blocks", ">i4").astype(np.int64)[order],
             days=days[numbers],
-            has_failures=row.failure_count > 0,
-            timing=timing_of(row.timer, row.cache),
+            has_failures=any(row.failure_count > 0 for row in rows),
+            timing=timing_of(timed.timer, timed.cache),
             beside={
                 metric: values[order]
-                for metric in known_beside
-                if not np.isnan(
-                    values := np.frombuffer(getattr(row, metric) or b"", dtype=">f4").astype(np.float64)
-                ).all()
+                for metric in asked
+                if not np.isnan(values := _numbers(rows, metric, ">f4").astype(np.float64)).all()
             },
             last_commit=None if not len(numbers) else (known[numbers[-1]].first_parent_count, known[numbers[-1]].sha),
         )
+
+
+class _Timed(NamedTuple):
+    """What all values that are held against each other have in common."""
+
+    case_id: str
+    implementation: str
+    runner_class: str
+    timer: str
+    cache: str
 
 
 def numbered_runs(project: str, *, include_pairs: bool) -> CTE:
@@ -104,17 +125,25 @@ def numbered_runs(project: str, *, include_pairs: bool) -> CTE:
     )
 
 
-def _known_beside(session: Session, row_ids: Sequence[int], metrics: Collection[str]) -> list[str]:
-    """Those that any series of the cases has."""
-    if not metrics:
-        return []
-    flags = (func.coalesce(func.bool_or(BESIDE[metric]), false()) for metric in metrics)
-    query = select(*flags).join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
-    found = session.execute(query.where(CaseVersionRow.case_id.in_(row_ids))).one()
-    return list(compress(metrics, found))
+def _series(row_ids: Sequence[int], beside: Collection[str]) -> Select[Any]:
+    """The stored series of the cases, with whether each has what is measured beside times. Several differ in what is
+    stored with them alone, and are one here.
+    """
+    by = (CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class, SeriesRow.timer, SeriesRow.cache)
+    columns: list[Any] = [SeriesRow.id, *by, *(BESIDE[metric] for metric in beside)]
+    return (
+        select(*columns)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(CaseVersionRow.case_id.in_(row_ids))
+        .order_by(*by, SeriesRow.id)
+    )
 
 
-def _columns(runs: CTE, row_ids: Sequence[int], beside: Sequence[str]) -> Select[Any]:
+def _columns(runs: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> Select[Any]:
+    """A row for each stored series. Nothing but numbers is joined and grouped: sorting as many values by the names of
+    their cases takes as long as all the rest.
+    """
     table = MeasurementRow
     is_ok = table.outcome == Outcome.OK.value
 
@@ -123,11 +152,7 @@ def _columns(runs: CTE, row_ids: Sequence[int], beside: Sequence[str]) -> Select
 
     return (
         select(
-            CaseRow.name,
-            SeriesRow.implementation,
-            SeriesRow.runner_class,
-            SeriesRow.timer,
-            SeriesRow.cache,
+            table.series_id,
             joined(func.int4send(runs.c.number), "numbers"),
             joined(func.float8send(table.median_ns), "medians"),
             joined(func.float8send((table.q3_ns - table.q1_ns) / table.median_ns), "spreads"),
@@ -141,13 +166,11 @@ def _columns(runs: CTE, row_ids: Sequence[int], beside: Sequence[str]) -> Select
         )
         .select_from(table)
         .join(runs, runs.c.run_number == table.run_number)
-        .join(SeriesRow, SeriesRow.id == table.series_id)
-        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
-        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(CaseVersionRow.case_id.in_(row_ids))
-        .group_by(CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class, SeriesRow.timer, SeriesRow.cache)
+        .where(table.series_id.in_(series_ids))
+        .group_by(table.series_id)
     )
 
 
-def _floats(sent: bytes | None) -> NDArray[np.float64]:
-    return np.frombuffer(sent or b"", dtype=">f8").astype(np.float64)
+def _numbers(rows: Sequence[Row[Any]], name: str, kind: str) -> NDArray[Any]:
+    """One column of a few stored series, one after the other, as Postgres sent it."""
+    return np.frombuffer(b"".join(getattr(row, name) or b"" for row in rows), dtype=kind)
