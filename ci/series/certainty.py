@@ -56,7 +56,8 @@ class Certainty:
 
 def kept_errors(errors: Sequence[float] | Values) -> tuple[float, ...]:
     """Errors as a state keeps them: to 32 bits, 0 where one is not known; none where none is."""
-    known = np.nan_to_num(np.abs(np.asarray(errors, dtype=np.float64)), nan=0.0, posinf=0.0)
+    given = np.asarray(errors, dtype=np.float64)
+    known = np.where(np.isfinite(given), np.abs(given), 0.0)
     kept = np.minimum(known, _LARGEST_ERROR).astype(np.float32)
     return tuple(kept.tolist()) if kept.any() else ()
 

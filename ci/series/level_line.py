@@ -32,9 +32,21 @@ def fit_slope(settled: Values, floor: float) -> float:
     limit = OUTLIER * max(MAD_TO_DEVIATION * median(np.abs(settled - middle)), floor)
     slope = 0.0
     for _ in range(_ROUNDS):
-        rest = np.clip(settled - middle - slope * times, -limit, limit)
+        rest = np.minimum(np.maximum(settled - middle - slope * times, -limit), limit)
         slope += float(times @ rest) / power
     return slope
+
+
+def may_drift(slope: float, residuals: Values, deviation: float) -> bool:
+    """Whether so steep a slope is none by chance if no value says anything of the next one. `is_drifting` says no where
+    this does, whatever is learnt of the noise: most levels need no more than this.
+
+    Args:
+        slope: As `fit_slope` gave it.
+        residuals: What the line leaves over, shape [values].
+        deviation: Of the noise.
+    """
+    return abs(slope) > _slope_by_chance(residuals, deviation, 1.0)
 
 
 def is_drifting(slope: float, residuals: Values, noise: Noise) -> bool:
@@ -46,15 +58,19 @@ def is_drifting(slope: float, residuals: Values, noise: Noise) -> bool:
         noise: Learnt from them. Neighbours depend on each other as it says, or as so few values cannot exclude: a
             wandering level leaves less dependence beside a line than it has.
     """
-    count = len(residuals)
-    _, power = _times(count, count)
-    limit = OUTLIER * noise.deviation
-    # of the values as they are: a clock with two states is wider than either
-    rest = np.clip(residuals, -limit, limit)
     inflation = noise.mean_inflation
     if not noise.autocorrelation:
-        inflation = max(inflation, 1 + 2 * CAUTION * math.sqrt(LAGS / count))
-    return abs(slope) > _SLOPE_ERRORS * math.sqrt(float(rest @ rest) / count * inflation / power)
+        inflation = max(inflation, 1 + 2 * CAUTION * math.sqrt(LAGS / len(residuals)))
+    return abs(slope) > _slope_by_chance(residuals, noise.deviation, inflation)
+
+
+def _slope_by_chance(residuals: Values, deviation: float, inflation: float) -> float:
+    """The steepest slope that chance shows, in noise whose levels vary so much more than of independent values."""
+    count = len(residuals)
+    _, power = _times(count, count)
+    # of the values as they are: a clock with two states is wider than either
+    rest = np.minimum(np.maximum(residuals, -OUTLIER * deviation), OUTLIER * deviation)
+    return _SLOPE_ERRORS * math.sqrt(float(rest @ rest) / count * inflation / power)
 
 
 def line_ahead(settled: Values, slope: float, count: int) -> Values:
@@ -63,14 +79,13 @@ def line_ahead(settled: Values, slope: float, count: int) -> Values:
     return median(settled) + slope * times
 
 
-def residuals_of(settled: Values, slope: float = 0.0) -> list[float]:
+def residuals_of(settled: Values, slope: float = 0.0) -> Values:
     """Distances of values from their level."""
     if not len(settled):
-        return []
+        return settled
     times, _ = _times(len(settled), len(settled))
     rest = settled - slope * times
-    distances: list[float] = (rest - median(rest)).tolist()
-    return distances
+    return rest - median(rest)
 
 
 def _times(known: int, count: int) -> tuple[Values, float]:

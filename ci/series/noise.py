@@ -134,6 +134,23 @@ def deviation_of_differences(values: Values) -> float:
     return min(from_differences, from_level)
 
 
+def deviation_of(residuals: Values, *, floor: float, tick: float) -> float:
+    """Width of the noise that `estimate_noise` learns: all of it that takes no more than a median.
+
+    Args:
+        residuals: Distance of each value from its level, shape [values], at least one.
+        floor: Smallest deviation believed.
+        tick: Of a coarse clock, or 0.
+    """
+    sizes = np.abs(residuals)
+    deviation = max(MAD_TO_DEVIATION * median(sizes), floor)
+    if tick <= deviation / 2:
+        return deviation
+    # the median of a few ticks is a tick or nothing: the mean of the squares, and what rounding itself adds
+    spread = math.sqrt(float(np.mean(np.minimum(sizes, 3 * tick) ** 2)))
+    return max(spread, tick / math.sqrt(12), floor)
+
+
 def stickiness_of_differences(values: Values, *, least: int = MIN_FOR_AUTOCORRELATION) -> float:
     """φ of an AR(1) series, from winsorised differences at lags 1 and 3, which steps and bursts hardly move; 0 where it
     does not exceed a half.
@@ -182,11 +199,7 @@ def estimate_noise(
     free = residuals[~masked] if masked.any() else residuals
     if len(free) == 0:
         return prior_noise(floor)
-    deviation = max(MAD_TO_DEVIATION * median(np.abs(free)), floor)
-    if tick > deviation / 2:
-        # the median of a few ticks is a tick or nothing: the mean of the squares, and what rounding itself adds
-        spread = math.sqrt(float(np.mean(np.minimum(np.abs(free), 3 * tick) ** 2)))
-        deviation = max(spread, tick / math.sqrt(12), floor)
+    deviation = deviation_of(free, floor=floor, tick=tick)
     if len(residuals) < MIN_FOR_SHAPE:
         return prior_noise(deviation)
     distances = residuals / deviation

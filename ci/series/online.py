@@ -13,9 +13,9 @@ learnt, bounded density in place of the normal one.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -23,19 +23,10 @@ import numpy as np
 from ci.series.bursts import Bursts
 from ci.series.certainty import Certainty, joined_errors, kept_errors, known_errors
 from ci.series.gains import CAUTION, gains_of_a_new_level, most_inflation
-from ci.series.level_line import MIN_FOR_SLOPE, fit_slope, is_drifting, line_ahead, residuals_of
+from ci.series.learnt import Held, Learnt, learnt_from, level_of, rest_of
+from ci.series.level_line import line_ahead
 from ci.series.levels import fit_levels
-from ci.series.noise import (
-    MIN_FOR_SHAPE,
-    OUTLIER,
-    Noise,
-    Values,
-    estimate_noise,
-    leftover_inflation,
-    median,
-    stickiness_of_differences,
-    tick_of,
-)
+from ci.series.noise import OUTLIER, Values, median
 from ci.series.online_state import Alarm, OnlineState
 
 _MAX_VALUES = 128
@@ -65,8 +56,6 @@ _RETURN_THRESHOLD = 8.0
 """The same to be back at the level before: no place is looked for, and bursts end."""
 _BURST_RATE = 1.2e-3
 """False alarms per value that bursts alone may cause; what they do not reach the threshold with, they do not cause."""
-_MIN_FOR_AUTOCORRELATION = 30
-"""Half of what the offline method asks for: here the residuals hold no step that could pass for autocorrelation."""
 
 
 def start(*, min_relative_change: float = 0.03) -> OnlineState:
@@ -113,13 +102,11 @@ def resume(
     kept = max(begins, len(raw) - _MAX_VALUES)
     known = edges[-3] if is_young else kept
     widths = _widths_among(scaled, _on_scale(errors, scaled, unit), _floor(state))
-    residuals = [
-        distance
-        for first, last in pairwise(edges)
-        for distance in _rest(state, scaled[first:last], None if widths is None else widths[first:last])[
-            : max(known - first, 0)
-        ]
-    ]
+    residuals: list[float] = []
+    for first, last in reversed(list(pairwise(edges))):
+        if first < known and len(residuals) < _MAX_RESIDUALS:
+            own = rest_of((), scaled[first:last], _floor(state), None if widths is None else widths[first:last])
+            residuals = own[: known - first] + residuals
     return replace(
         state,
         seen=len(given),
@@ -230,11 +217,15 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
     if window < 2:
         return None
     settled = scaled[: count - guard]
-    errors = _on_scale(state.errors, scaled, state.unit)
-    learnt = _learnt_of(state, settled, errors)
-    noise, known_count = learnt.noise, len(learnt.residuals)
     tail = scaled[count - window :]
-    level = line_ahead(settled, learnt.slope, count)[count - window :]
+    errors = _on_scale(state.errors, scaled, state.unit)
+    held = _held(state, settled, errors)
+    level = line_ahead(settled, 0.0 if held.is_before else level_of(held).slope, count)[count - window :]
+    least_change = math.log1p(state.min_relative_change)
+    if not state.earlier and not _reaches(least_change, tail, float(level[-1])):
+        return None
+    learnt = learnt_from(held)
+    noise, known_count = learnt.noise, len(learnt.residuals)
     # the present level is known from so many values only, which blurs a step away from it as much as the new one's do
     widths = None if errors is None or learnt.certainty is None else learnt.certainty.widths(errors[count - window :])
     gains = gains_of_a_new_level(tail, level, noise, widths) * len(settled) / (len(settled) + np.arange(1, window + 1))
@@ -248,72 +239,43 @@ def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
         if length >= 2 and gain >= _RETURN_THRESHOLD and abs(reached - before) < abs(left - before) / 2:
             return _Step(length, is_return=True)
     is_significant = gain >= _THRESHOLD * inflations[length - 1] and count - length >= _MIN_LEVEL
-    is_relevant = abs(reached - left) >= math.log1p(state.min_relative_change)
+    is_relevant = abs(reached - left) >= least_change
     if not is_significant or not is_relevant or length < _values_needed(learnt, reached - left):
         return None
     return _Step(length, is_return=False)
 
 
-@dataclass(frozen=True)
-class _Learnt:
-    """What a series has shown before its newest values."""
+def _reaches(least_change: float, tail: Values, level: float) -> bool:
+    """Whether the newest values lie far enough from a level, for any number of them that is told. Seldom: so most new
+    values are done with before the noise is learnt.
 
-    residuals: Values
-    noise: Noise
-    slope: float
-    """Of the present level, per value."""
-    certainty: Certainty | None
+    Args:
+        least_change: Smallest step that is told.
+        tail: The newest values, shape [values].
+        level: The present level at the newest of them.
+    """
+    ordered: list[float] = []
+    for count, value in enumerate(reversed(tail.tolist()), start=1):
+        insort(ordered, value)
+        if count >= _MIN_NEW:
+            middle = ordered[count // 2] if count % 2 else (ordered[count // 2 - 1] + ordered[count // 2]) / 2
+            if abs(middle - level) >= least_change:
+                return True
+    return False
 
 
-def _learnt_of(state: OnlineState, settled: Values, errors: Values | None) -> _Learnt:
+def _held(state: OnlineState, settled: Values, errors: Values | None) -> Held:
     """It stays for a block of values, so that it need not be learnt anew for each."""
     if state.earlier:
         held = _scaled(state.earlier, state.unit)
         errors = _on_scale(state.earlier_errors, held, state.unit)
     else:
         held = settled[: max(len(settled) - state.seen % _BLOCK, 0)]
-    floor = _floor(state)
     own = () if errors is None else tuple(np.nan_to_num(errors[: len(held)]).tolist())
-    return _learnt(tuple(held.tolist()), own, state.residuals, floor, is_before=bool(state.earlier))
+    return Held(tuple(held.tolist()), own, state.residuals, _floor(state), bool(state.earlier))
 
 
-@lru_cache(maxsize=256)
-def _learnt(
-    held: tuple[float, ...], kept: tuple[float, ...], residuals: tuple[float, ...], floor: float, *, is_before: bool
-) -> _Learnt:
-    """From a level, the present one or the one before, and what is remembered of others."""
-    values, errors = np.array(held), known_errors(kept)
-    certainty = None if errors is None else Certainty.of(values, errors, floor=floor)
-    widths = None if certainty is None or errors is None else certainty.widths(errors)
-    slope = _slope(held, residuals, floor, () if widths is None else tuple(widths.tolist()))
-    rest = _narrowed(residuals_of(values, slope), widths)
-    known = (*rest, *residuals) if is_before else (*residuals, *rest)
-    return _Learnt(np.array(known), _learn(known, floor), 0.0 if is_before else slope, certainty)
-
-
-@lru_cache(maxsize=256)
-def _slope(
-    held: tuple[float, ...], residuals: tuple[float, ...], floor: float, widths: tuple[float, ...] = ()
-) -> float:
-    """How the level drifts, per value; 0 unless it must."""
-    if len(held) < MIN_FOR_SLOPE:
-        return 0.0
-    settled = np.array(held)
-    slope = fit_slope(settled, floor)
-    left = residuals_of(settled, slope)
-    known = (*residuals, *_narrowed(left, np.array(widths) if widths else None))
-    return slope if is_drifting(slope, np.array(left), _learn(known, floor)) else 0.0
-
-
-def _narrowed(distances: list[float], widths: Values | None) -> list[float]:
-    """Distances as those of values as certain as most."""
-    if widths is None:
-        return distances
-    narrowed: list[float] = (np.array(distances) / widths).tolist()
-    return narrowed
-
-
-def _values_needed(learnt: _Learnt, step: float) -> float:
+def _values_needed(learnt: Learnt, step: float) -> float:
     """Values of a new level that bursts explain less often than is promised. Only those bursts count which went the
     same way and at least half as far.
     """
@@ -326,30 +288,7 @@ def _with_earlier(state: OnlineState) -> tuple[float, ...]:
     """What is remembered of the noise, the level before with it."""
     earlier = _scaled(state.earlier, state.unit)
     widths = _widths_among(earlier, _on_scale(state.earlier_errors, earlier, state.unit), _floor(state))
-    return (*state.residuals, *_rest(state, earlier, widths))[-_MAX_RESIDUALS:]
-
-
-def _rest(state: OnlineState, settled: Values, widths: Values | None) -> list[float]:
-    """Distances of values from their level, or from the line that it drifts along, as those of certain ones."""
-    own = () if widths is None else tuple(widths.tolist())
-    slope = _slope(tuple(settled.tolist()), state.residuals, _floor(state), own)
-    return _narrowed(residuals_of(settled, slope), widths)
-
-
-@lru_cache(maxsize=4096)
-def _learn(residuals: tuple[float, ...], floor: float) -> Noise:
-    known = np.array(residuals)
-    stickiness = stickiness_of_differences(known, least=_MIN_FOR_AUTOCORRELATION)
-    nothing = np.zeros(len(known), dtype=bool)
-    noise = estimate_noise(known, [], nothing, is_sticky=stickiness > 0, floor=floor, tick=tick_of(known))
-    if len(known) < MIN_FOR_SHAPE:
-        # no shape of their own, but a dependence
-        return replace(noise, inflation=leftover_inflation(np.clip(known / noise.deviation, -OUTLIER, OUTLIER)))
-    if not noise.autocorrelation:
-        return noise
-    # the upper end of what so many values allow: too little of it raises false alarms, too much only waits
-    error = math.sqrt((1 - noise.autocorrelation**2) / len(known))
-    return replace(noise, autocorrelation=min(noise.autocorrelation + error, 0.95))
+    return (*state.residuals, *rest_of(state.residuals, earlier, _floor(state), widths))[-_MAX_RESIDUALS:]
 
 
 def _begin_level(state: OnlineState, length: int) -> OnlineState:
@@ -391,6 +330,8 @@ def _forget(state: OnlineState, scaled: Values) -> OnlineState:
         state,
         values=state.values[_BLOCK:],
         positions=state.positions[_BLOCK:],
-        residuals=(*state.residuals, *_rest(state, settled, widths)[:_BLOCK])[-_MAX_RESIDUALS:],
+        residuals=(*state.residuals, *rest_of(state.residuals, settled, _floor(state), widths)[:_BLOCK])[
+            -_MAX_RESIDUALS:
+        ],
         errors=state.errors[_BLOCK:],
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bench.detector_series import NOISES
 from bench.detectors import Detector, detect
 from ci.detect import find_change_points
-from ci.series import state_bytes
+from ci.series import online, state_bytes
 from ci.series.online import resume, start, update
 from ci.series.online_state import Alarm, OnlineState
 
@@ -186,6 +186,19 @@ def test_noise_that_says_how_wide_it_is_raises_no_alarm_by_it() -> None:
 @given(errors=st.lists(st.floats(), min_size=60, max_size=60))
 def test_no_error_is_refused(errors: list[float]) -> None:
     fed(series(0, count=60), np.array(errors))
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_values_near_their_level_are_told_from_others_without_a_change_of_judgement(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [series(seed, count=120, kind=kind, factor=1.05, at=70) for seed in range(3)]
+    quick = [fed(one, smallest=0.03) for one in values]
+
+    monkeypatch.setattr(online, "_reaches", lambda *_: True)
+
+    assert quick == [fed(one, smallest=0.03) for one in values]
+    assert any(quick)
 
 
 def test_a_state_stays_small_however_long_the_series() -> None:
