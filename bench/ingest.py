@@ -65,7 +65,7 @@ _STEPS = {
     (machine_code, "fingerprint"): "fingerprints of machine code",
     (ingest, "Measurements"): "gather samples",
     (measurements, "summarise"): "medians and quartiles",
-    (content, "say"): "say the record once more",
+    (content, "write"): "say the record once more",
     (measurements, "_head"): "pack samples",
     (ingest, "run_values"): "the row of the run, hash",
     (ingest, "load_run"): "the row of the run, hash",

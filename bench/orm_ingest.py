@@ -29,12 +29,12 @@ def store_by_objects(engine: Engine, record: RunRecord, rows: Rows) -> None:
         series_ids = _look_up(session, record)
         run_values(record, content)
         key = RunKey(rows[RunRow][0]["number"], record.started_at.date())
-        measurements, documents = Measurements(record), content.said["measurements"]
+        measurements = Measurements(record)
         prepared = (
             measurements.summaries(key, series_ids),
-            measurements.sample_sets(key, series_ids, documents, measurements.packing(documents)()),
+            measurements.sample_sets(key, series_ids, measurements.packing()()),
         )
-        assert all(len(list(load.rows)) == len(series_ids) for load in prepared)
+        assert all(load.row_count == len(series_ids) for load in prepared)
         for mapped, some in rows.items():
             session.add_all(make_objects(mapped, some))
             session.flush()

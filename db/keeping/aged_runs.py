@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from collector.record import RunRecord
 from db.errors import IngestError
 from db.keeping.archive import AgedRun, Summary
-from db.storing.measurements import load_summaries, summary_values
+from db.storing.measurements import SUMMARY_FIELDS, load_summaries
 from db.storing.run_key import RunKey
 from db.storing.series_rows import Identity, Measured, series_ids
 from db.storing.staging import sending
@@ -77,12 +77,10 @@ def store_summaries(connection: Connection, record: RunRecord, line: AgedRun) ->
             for one in line.summaries
         ]
         series = series_ids(connection, measured, record.environment.runner_class)
-        rows = (
-            summary_values(one.model_dump(mode="json") | {"outcome": words.index(one.outcome)})
-            for one in line.summaries
-        )
+        rows = [one.model_dump(mode="json") | {"outcome": words.index(one.outcome)} for one in line.summaries]
+        columns = [[row.get(name) for row in rows] for name in SUMMARY_FIELDS]
         with sending(connection) as send:
-            send(load_summaries(RunKey(number, measured_on), series, rows))
+            send(load_summaries(RunKey(number, measured_on), series, columns))
     kept = {
         "series_ids": series,
         "launch_counts": [one.launch_count for one in line.summaries],

@@ -4,14 +4,19 @@ each tensor, and profiles with what they saw. A row is whose it is, its place am
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
+from operator import itemgetter
+
+import numpy as np
+from pydantic import BaseModel
 
 from collector.case_profile import CaseProfile
 from collector.record import RunRecord
 from collector.results import Accuracy
+from db.storing.column_bytes import Column, Same
 from db.storing.run_key import RunKey
-from db.storing.staging import Load, Target
+from db.storing.staging import Columns, Target
 
 _WHOSE = {"run_number": "int4", "measured_on": "date", "case_id": "int4", "implementation": "text", "position": "int4"}
 _CHECKS = {"executor": "text", "outcome": "text", "message": "text"}
@@ -47,31 +52,48 @@ _PROFILE_ROWS = {
     "block": "int8[]",
 }
 
-_Placed = tuple[Accuracy | CaseProfile, int, Any]
-"""A part of the record, and it or a part of it, with its place."""
+_Part = Accuracy | CaseProfile
 
 
-def part_loads(record: RunRecord, key: RunKey, case_ids: Mapping[str, int]) -> Iterator[Load]:
+def part_loads(record: RunRecord, key: RunKey, case_ids: Mapping[str, int]) -> Iterator[Columns]:
     """Checks and tensors, profiles and what they saw, of which the record has any, `case_ids` being those of its cases,
     by their names.
     """
-
-    def load(table: str, fields: Mapping[str, str], placed: Iterable[_Placed]) -> Load:
-        rows = (
-            (*key, case_ids[one.case_id], one.implementation, at, *(_sent(getattr(part, field)) for field in fields))
-            for one, at, part in placed
-        )
-        return Load(Target(table, _WHOSE | dict(fields)), rows)
-
     if checks := record.accuracies:
-        yield load("accuracy", _CHECKS, ((one, at, one) for at, one in enumerate(checks)))
-        yield load("tensor_error", _TENSORS, ((one, at, part) for one in checks for at, part in enumerate(one.tensors)))
+        yield _own("accuracy", _CHECKS, key, case_ids, checks)
+        yield _inner("tensor_error", _TENSORS, key, case_ids, checks, [check.tensors for check in checks])
     if profiles := record.profiles:
-        yield load("profile", _PROFILES, ((one, at, one) for at, one in enumerate(profiles)))
-        yield load(
-            "profile_row", _PROFILE_ROWS, ((one, at, part) for one in profiles for at, part in enumerate(one.rows))
-        )
+        yield _own("profile", _PROFILES, key, case_ids, profiles)
+        yield _inner("profile_row", _PROFILE_ROWS, key, case_ids, profiles, [profile.rows for profile in profiles])
 
 
-def _sent(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+def _own(
+    table: str, fields: Mapping[str, str], key: RunKey, case_ids: Mapping[str, int], parts: Sequence[_Part]
+) -> Columns:
+    """What parts say themselves."""
+    whose = ([case_ids[part.case_id] for part in parts], [part.implementation for part in parts], range(len(parts)))
+    return _columns(table, fields, key, whose, parts)
+
+
+def _inner(
+    table: str,
+    fields: Mapping[str, str],
+    key: RunKey,
+    case_ids: Mapping[str, int],
+    parts: Sequence[_Part],
+    inner: Sequence[Sequence[BaseModel]],
+) -> Columns:
+    """What the parts in each of them say."""
+    counts = [len(some) for some in inner]
+    case_of_each = np.repeat([case_ids[part.case_id] for part in parts], counts)
+    implementations = chain.from_iterable(map(repeat, (part.implementation for part in parts), counts))
+    places = chain.from_iterable(map(range, counts))
+    whose = (case_of_each, list(implementations), list(places))
+    return _columns(table, fields, key, whose, list(chain.from_iterable(inner)))
+
+
+def _columns(
+    table: str, fields: Mapping[str, str], key: RunKey, whose: tuple[Column, ...], parts: Sequence[BaseModel]
+) -> Columns:
+    said = zip(*map(itemgetter(*fields), map(vars, parts)), strict=True) if parts else repeat((), len(fields))
+    return Columns(Target(table, _WHOSE | dict(fields)), (*map(Same, key), *whose, *said), len(parts))

@@ -102,7 +102,7 @@ def _known(connection: Connection, project: int, record: RunRecord, fingerprints
     """What is stored, in the order of the record."""
     names = [case.case_id for case in record.cases]
     parameters = {"project_id": project, "names": as_json(names), "fingerprints": as_json(fingerprints)}
-    known = [_Known._make(row) for row in connection.execute(_KNOWN, parameters)]
+    known = [_Known._make(row) for row in connection.execute(_KNOWN, parameters).all()]
     for case, row in zip(record.cases, known, strict=True):
         if row.case_id is not None:
             _check_meaning(record, case, row)

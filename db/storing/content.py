@@ -1,4 +1,4 @@
-"""What a record says, as a document: hashed, to be told from others, and then taken apart."""
+"""What a record says, as a document: hashed, to be told from others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import orjson
 
 from collector.record import RunRecord
 from db.errors import IngestError
-from db.storing.saying import say
+from db.storing.saying import write
 
 
 class Content:
@@ -26,37 +26,31 @@ class Content:
         self._record = record
         self._known_hash = known_hash
 
-    @cached_property
-    def said(self) -> dict[str, Any]:
-        """The document; who takes it apart asks for the hash first."""
-        return self._said[0]
-
     @property
     def unread_fields(self) -> dict[str, Any]:
         """Fields that this version only keeps, by their path."""
-        return self._record.unread_fields() if self._said[1] else {}
+        return self._record.unread_fields() if self._written[1] else {}
 
-    @cached_property
-    def _said(self) -> tuple[dict[str, Any], bool]:
-        return say(self._record)
-
-    @cached_property
+    @property
     def hash(self) -> str:
         """The record's content hash.
 
         Raises:
             IngestError: something that it says cannot be stored.
         """
-        if self._known_hash is not None:
-            return self._known_hash
+        return self._written[0] if self._known_hash is None else self._known_hash
+
+    @cached_property
+    def _written(self) -> tuple[str, bool]:
+        """The hash of what the record says, and whether it has fields that are not known."""
         try:
-            document = orjson.dumps(self.said, option=orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z)
+            document, has_unread = write(self._record)
         except orjson.JSONEncodeError as error:
             raise IngestError(f"{name_run(self._record)}: a number is out of range: {error}; measure again") from None
         # a lone character is found ten times as fast as several, and hardly a record has this one
         if b"\\" in document and b"\\u0000" in document:
             refuse_nul(self._record)
-        return hashlib.sha256(document).hexdigest()
+        return hashlib.sha256(document).hexdigest(), has_unread
 
 
 def name_run(record: RunRecord) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from collector.record import RunRecord
+from db.storing.column_bytes import Column, Same
 from db.storing.run_key import RunKey
 from db.storing.shared_rows import as_json
-from db.storing.staging import Load, Target
+from db.storing.staging import Columns, Target
 
 _COUNTERS = Target(
     "counters",
@@ -26,20 +27,21 @@ _COUNTERS = Target(
 )
 
 
-def load_counters(record: RunRecord, key: RunKey, case_ids: Mapping[str, int]) -> Load:
+def load_counters(record: RunRecord, key: RunKey, case_ids: Mapping[str, int]) -> Columns:
     """The counters of a record, `case_ids` being those of its cases, by their names."""
-    rows = (
-        (
-            *key,
-            case_ids[one.case_id],
-            one.implementation,
-            one.function,
-            one.launch_index,
-            position,
-            one.source,
-            as_json(one.values),
-            as_json([finding.model_dump(mode="json", exclude_defaults=True) for finding in one.findings]),
-        )
-        for position, one in enumerate(record.counters)
-    )
-    return Load(_COUNTERS, rows)
+    launches = record.counters
+    values: list[Column] = [
+        *map(Same, key),
+        [case_ids[one.case_id] for one in launches],
+        [one.implementation for one in launches],
+        [one.function for one in launches],
+        [one.launch_index for one in launches],
+        range(len(launches)),
+        [one.source for one in launches],
+        [as_json(one.values) for one in launches],
+        [
+            as_json([finding.model_dump(mode="json", exclude_defaults=True) for finding in one.findings])
+            for one in launches
+        ],
+    ]
+    return Columns(_COUNTERS, values, len(launches))

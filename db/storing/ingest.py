@@ -104,6 +104,9 @@ def store_record(
         # what takes long is done while Postgres has something to store
         if series:
             send(measurements.summaries(key, series))
+        packed = beside.submit(measurements.packing())
+        for load in part_loads(record, key, of_case):
+            send(load)
         values = run_values(record, content) | {
             "project_id": project,
             "commit_id": commit,
@@ -114,16 +117,12 @@ def store_record(
             "degraded_series_ids": list(compress(series, measurements.are_degraded())),
         }
         send(load_run(key, values))
-        documents = content.said.get("measurements", [])
-        packed = beside.submit(measurements.packing(documents))
-        for load in part_loads(record, key, of_case):
-            send(load)
+        if series:
+            send(measurements.sample_sets(key, series, packed.result()))
         if record.static_facts:
             send(load_compilations(record, key, facts))
         if record.counters:
             send(load_counters(record, key, of_case))
-        if series:
-            send(measurements.sample_sets(key, series, documents, packed.result()))
     store_parts(connection, record)
     return IngestResult(str(record.run_id), record.project, content.hash, was_new=was_new, was_replaced=not was_new)
 

@@ -10,9 +10,10 @@ from sqlalchemy import Connection, text
 
 from collector.record import RunRecord
 from collector.results import StaticFacts
+from db.storing.column_bytes import Same
 from db.storing.run_key import RunKey
 from db.storing.shared_rows import as_json, fingerprint
-from db.storing.staging import Load, Target, stage_rows
+from db.storing.staging import Columns, Load, Target, stage_rows
 
 _FACTS = {
     "implementation": "text",
@@ -102,18 +103,16 @@ def fact_ids(connection: Connection, record: RunRecord, case_ids: Mapping[str, i
     return [fact_id for fact_id in known if fact_id is not None]
 
 
-def load_compilations(record: RunRecord, key: RunKey, fact_ids: Sequence[int]) -> Load:
+def load_compilations(record: RunRecord, key: RunKey, fact_ids: Sequence[int]) -> Columns:
     """That the run compiled what the facts are of."""
-    rows = (
-        (*key, position, fact_id, as_json(facts.compile_ns))
-        for position, (facts, fact_id) in enumerate(zip(record.static_facts, fact_ids, strict=True))
-    )
-    return Load(_COMPILATIONS, rows)
+    compile_ns = [as_json(facts.compile_ns) for facts in record.static_facts]
+    count = len(record.static_facts)
+    return Columns(_COMPILATIONS, (*map(Same, key), range(count), fact_ids, compile_ns), count)
 
 
 def _known(connection: Connection, keys: Mapping[str, str]) -> list[int | None]:
     """Ids of those that are stored, by their case and fingerprint."""
-    return list(connection.scalars(_KNOWN, keys))
+    return list(connection.scalars(_KNOWN, keys).all())
 
 
 def _columns(facts: StaticFacts) -> dict[str, Any]:

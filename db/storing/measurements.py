@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain, compress
+from itertools import accumulate, chain, compress, pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collector.device_state import DeviceState
+from collector.measurement import Block, Measurement
 from collector.part import Outcome
 from collector.record import RunRecord
+from db.storing.column_bytes import Column, Same
 from db.storing.run_key import RunKey
 from db.storing.sample_summary import summarise
 from db.storing.samples import make_head, pack
+from db.storing.saying import saying_of
 from db.storing.series_rows import Identity, Measured
 from db.storing.shared_rows import in_utc
-from db.storing.staging import Load, Target
+from db.storing.staging import Columns, Target
 from db.tables.records import MeasurementRow
 
 _OF_RUN = {"run_number": "int4", "measured_on": "date", "series_id": "int4"}
@@ -37,11 +40,13 @@ _VALUES = {
     "host_ns": "float4",
     "peak_allocated_bytes": "float4",
 }
+SUMMARY_FIELDS = tuple(_VALUES)
+"""Columns of what is told of a measurement."""
 _SUMMARIES = Target("measurement", _OF_RUN | _VALUES)
 _SAMPLE_SETS = Target("sample_set", _OF_RUN | {"content": "bytea"})
 _CODES = {outcome: MeasurementRow.outcome.type.words.index(outcome) for outcome in Outcome}
-_MORE = {"blocks", "memory", "autotuning", "launches_per_sample"}
-"""Fields that are packed, where they are not at their defaults."""
+_say_rest = saying_of(Block, without=("started_at", "samples_ns"))
+"""What is packed of a block as a document."""
 _LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
@@ -51,24 +56,28 @@ class Measurements:
     def __init__(self, record: RunRecord) -> None:
         self._all = record.measurements
         self._case_places = {case.case_id: place for place, case in enumerate(record.cases)}
-        self._lengths = [[len(block.samples_ns) for block in one.blocks] for one in self._all]
-        self._counts = [sum(lengths) for lengths in self._lengths]
-        states = [[block.device_state for block in one.blocks] for one in self._all]
-        self._are_degraded = [any(state and state.degraded_by for state in some) for some in states]
+        self._have_more = list(map(_has_more, self._all))
+        blocks_of_each = [one.blocks for one in self._all]
+        block_counts = list(map(len, blocks_of_each))
+        blocks = list(map(vars, chain.from_iterable(blocks_of_each)))
+        samples_ns = [block["samples_ns"] for block in blocks]
+        lengths = list(map(len, samples_ns))
+        self._lengths = [lengths[begin:end] for begin, end in pairwise(accumulate(block_counts, initial=0))]
+        self._counts = list(map(sum, self._lengths))
+        self._samples_ns = np.fromiter(chain.from_iterable(samples_ns), dtype=np.float64, count=sum(lengths))
         # what a property takes is spent only on what was metered
-        self._joules = [
-            one.joules_per_launch if any(map(_is_metered, some)) else None
-            for one, some in zip(self._all, states, strict=True)
-        ]
-        self._hosts_ns = [
-            one.host_ns if any(block.host_ns is not None for block in one.blocks) else None for one in self._all
-        ]
+        places = np.repeat(np.arange(len(self._all)), block_counts).tolist()
+        states = [block["device_state"] for block in blocks]
+        degraded = {place for place, state in zip(places, states, strict=True) if state and state.degraded_by}
+        metered = {place for place, state in zip(places, states, strict=True) if _is_metered(state)}
+        hosted = {place for place, block in zip(places, blocks, strict=True) if block["host_ns"] is not None}
+        self._are_degraded = [place in degraded for place in range(len(self._all))]
+        self._joules = [one.joules_per_launch if place in metered else None for place, one in enumerate(self._all)]
+        self._hosts_ns = [one.host_ns if place in hosted else None for place, one in enumerate(self._all)]
         # of a time alone: a launch that failed says nothing of what it takes
         self._peaks = [
             one.memory.peak_allocated_bytes if one.memory is not None and one.blocks else None for one in self._all
         ]
-        of_blocks = (block.samples_ns for one in self._all for block in one.blocks)
-        self._samples_ns = np.fromiter(chain.from_iterable(of_blocks), dtype=np.float64, count=sum(self._counts))
 
     def series(self, version_ids: Sequence[int]) -> list[Measured]:
         """Of each the series, by the ids of what is said of the record's cases."""
@@ -91,61 +100,52 @@ class Measurements:
         """Whether the device was held back or shared in some block."""
         return self._are_degraded
 
-    def summaries(self, key: RunKey, series_ids: Sequence[int]) -> Load:
+    def summaries(self, key: RunKey, series_ids: Sequence[int]) -> Columns:
         """A row each."""
         return load_summaries(key, series_ids, self._summaries())
 
-    def packing(self, documents: Sequence[dict[str, Any]]) -> Callable[[], list[bytes]]:
-        """What packs the samples of those that have more to tell than their summary, beside other work of the caller.
-
-        Args:
-            documents: The measurements as the record says them. They are taken apart.
-        """
-        have_more = [not _MORE.isdisjoint(document) for document in documents]
-        heads = list(map(_head, compress(documents, have_more), compress(self._lengths, have_more)))
+    def packing(self) -> Callable[[], list[bytes]]:
+        """What packs the samples of those that have more to tell than their summary; it may run beside the caller."""
+        heads = list(map(_head, compress(self._all, self._have_more), compress(self._lengths, self._have_more)))
         # those that have no more have no samples
-        return partial(pack, heads, self._samples_ns, list(compress(self._counts, have_more)))
+        return partial(pack, heads, self._samples_ns, list(compress(self._counts, self._have_more)))
 
-    def sample_sets(
-        self, key: RunKey, series_ids: Sequence[int], documents: Sequence[dict[str, Any]], packed: Iterable[bytes]
-    ) -> Load:
+    def sample_sets(self, key: RunKey, series_ids: Sequence[int], packed: Sequence[bytes]) -> Columns:
         """What `packing` gave, each with its series."""
-        of_sets = compress(series_ids, (not _MORE.isdisjoint(document) for document in documents))
-        rows = ((*key, series_id, content) for series_id, content in zip(of_sets, packed, strict=True))
-        return Load(_SAMPLE_SETS, rows)
+        of_sets = list(compress(series_ids, self._have_more))
+        return Columns(_SAMPLE_SETS, (*map(Same, key), of_sets, packed), len(packed))
 
-    def _summaries(self) -> Iterator[tuple[object, ...]]:
+    def _summaries(self) -> list[Column]:
+        """By column."""
         summary = summarise(self._samples_ns, [count for count in self._counts if count])
         medians = summary.medians
         # a quartile so small that the difference is the median itself is still above zero
         below = towards_zero(np.minimum(medians - summary.first_quartiles, np.nextafter(medians, 0)))
         above = towards_zero(summary.third_quartiles - medians)
-        times = zip(medians.tolist(), below.tolist(), above.tolist(), strict=True)
-        beside = zip(self._joules, map(to_single, self._hosts_ns), map(to_single, self._peaks), strict=True)
-        for one, count, (joules, host_ns, peak) in zip(self._all, self._counts, beside, strict=True):
-            yield (
-                _CODES[one.outcome],
-                one.message,
-                *(next(times) if count else (None, None, None)),
-                count or None,
-                len(one.blocks) or None,
-                one.utilisation,
-                joules,
-                None if one.bound is None else one.bound == "memory",
-                host_ns,
-                peak,
-            )
+        return [
+            [_CODES[one.outcome] for one in self._all],
+            [one.message for one in self._all],
+            *(self._of_timed(values) for values in (medians, below, above)),
+            [count or None for count in self._counts],
+            [len(lengths) or None for lengths in self._lengths],
+            [one.utilisation for one in self._all],
+            self._joules,
+            [None if one.bound is None else one.bound == "memory" for one in self._all],
+            list(map(to_single, self._hosts_ns)),
+            list(map(to_single, self._peaks)),
+        ]
+
+    def _of_timed(self, values: NDArray[np.floating[Any]]) -> Column:
+        """A value of each measurement that has samples, and None between them for each that has not."""
+        if len(values) == len(self._all):
+            return values
+        of_timed = iter(values.tolist())
+        return [next(of_timed) if count else None for count in self._counts]
 
 
-def load_summaries(key: RunKey, series_ids: Sequence[int], summaries: Iterable[Sequence[object]]) -> Load:
-    """What there is to tell of measurements without their samples, each as `summary_values` has it."""
-    rows = ((*key, series_id, *values) for series_id, values in zip(series_ids, summaries, strict=True))
-    return Load(_SUMMARIES, rows)
-
-
-def summary_values(row: Mapping[str, object]) -> list[object]:
-    """The values of a summary by the names of the columns, in order; None for what is not there."""
-    return [row.get(name) for name in _VALUES]
+def load_summaries(key: RunKey, series_ids: Sequence[int], summaries: Sequence[Column]) -> Columns:
+    """What there is to tell of measurements without their samples, by column, as `SUMMARY_FIELDS` has them."""
+    return Columns(_SUMMARIES, (*map(Same, key), series_ids, *summaries), len(series_ids))
 
 
 def towards_zero(values: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -167,17 +167,24 @@ def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | 
     return "memory" if is_memory_bound else "compute"
 
 
-def _head(document: dict[str, Any], lengths: Sequence[int]) -> bytes:
-    blocks = document.get("blocks", ())
-    for block in blocks:
-        del block["samples_ns"]
+def _has_more(measurement: Measurement) -> bool:
+    """Whether a field that is packed is not at its default."""
+    return bool(
+        measurement.blocks
+        or measurement.memory is not None
+        or measurement.autotuning
+        or measurement.launches_per_sample != 1
+    )
+
+
+def _head(measurement: Measurement, lengths: Sequence[int]) -> bytes:
     return make_head(
-        launches_per_sample=document.get("launches_per_sample", 1),
-        memory=document.get("memory"),
-        autotuning=document.get("autotuning", []),
-        started_at=[_in_utc(block.pop("started_at")) for block in blocks],
+        launches_per_sample=measurement.launches_per_sample,
+        memory=measurement.memory,
+        autotuning=measurement.autotuning,
+        started_at=[_in_utc(block.started_at) for block in measurement.blocks],
         lengths=lengths,
-        facts=blocks,  # what is left of them
+        facts=[_say_rest(block) for block in measurement.blocks],
     )
 
 

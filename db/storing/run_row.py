@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+import orjson
 from sqlalchemy import Connection, insert
 
 from collector.device_state import Telemetry
 from collector.record import RunRecord
 from db.artefacts import artefact_rows
 from db.keeping.as_sent import describe_as_sent
+from db.storing.column_bytes import list_bytes
 from db.storing.content import Content
 from db.storing.run_key import RunKey
-from db.storing.shared_rows import as_json, in_utc
+from db.storing.saying import say
+from db.storing.shared_rows import in_utc
 from db.storing.staging import Load, Target
 from db.tables.artefacts import RunArtefactRow
 from db.tables.records import CeilingRow
@@ -54,9 +55,7 @@ _ROW = Target(
 """Lists are sent as the bytes that they are on the way: of thousands the driver would look at each."""
 _DOCUMENTS = ("unread_fields", "spent_ns", "outcome_counts", "as_sent")
 """Written as SQLAlchemy writes them where it changes a row."""
-_LISTS = {"case_version_ids": "i4", "series_ids": "i4", "launch_counts": "i8", "degraded_series_ids": "i4"}
-_OIDS = {"i4": 23, "i8": 20}
-"""By which Postgres knows the types int4 and int8."""
+_LISTS = {"case_version_ids": "int4", "series_ids": "int4", "launch_counts": "int8", "degraded_series_ids": "int4"}
 
 
 def run_values(record: RunRecord, content: Content) -> dict[str, Any]:
@@ -74,7 +73,7 @@ def run_values(record: RunRecord, content: Content) -> dict[str, Any]:
         "started_at": in_utc(record.started_at),
         "finished_at": in_utc(record.finished_at),
         "unread_fields": _without_columns(record) | content.unread_fields,
-        "telemetry": None if record.telemetry is None else _document(record.telemetry, content.said["telemetry"]),
+        "telemetry": None if record.telemetry is None else _document(record.telemetry),
         "spent_ns": record.spent_ns,
         "as_sent": describe_as_sent(record),
         "outcome_counts": dict(Counter(str(one.outcome) for one in record.measurements)),
@@ -85,7 +84,7 @@ def load_run(key: RunKey, values: Mapping[str, Any]) -> Load:
     """The row of the run, of all its columns but those that Postgres fills."""
     row = {**values, "number": key.number}
     row |= {name: json.dumps(row[name]) for name in _DOCUMENTS}
-    row |= {name: _as_sent_array(row[name], kind) for name, kind in _LISTS.items()}
+    row |= {name: list_bytes(kind, row[name]) for name, kind in _LISTS.items()}
     return Load(_ROW, [[row[name] for name in _ROW.columns]])
 
 
@@ -125,19 +124,7 @@ def _ceilings(record: RunRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _document(telemetry: Telemetry, said: Mapping[str, Any]) -> str:
+def _document(telemetry: Telemetry) -> str:
     """What it says beyond its defaults; what we do not know is kept with the run."""
-    return as_json({name: value for name, value in said.items() if name not in (telemetry.model_extra or ())})
-
-
-def _as_sent_array(values: Sequence[int], kind: str) -> bytes:
-    """A list as it is in a binary COPY: dimensions, flags, type, then length and bound of the one dimension.
-
-    Source: Postgres's array_recv.
-    """
-    if not values:
-        return struct.pack(">3i", 0, 0, _OIDS[kind])
-    elements = np.empty(len(values), dtype=[("size", ">i4"), ("value", f">{kind}")])
-    elements["size"] = elements.dtype["value"].itemsize
-    elements["value"] = values
-    return struct.pack(">5i", 1, 0, _OIDS[kind], len(values), 1) + elements.tobytes()
+    said = {name: value for name, value in say(telemetry).items() if name not in (telemetry.model_extra or ())}
+    return orjson.dumps(said, default=say, option=orjson.OPT_UTC_Z).decode()

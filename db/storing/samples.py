@@ -18,6 +18,9 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
+from collector.measurement import Autotuning, MemoryUse
+from db.storing.saying import say
+
 _HEAD_LENGTH_BYTES = 4
 _DOUBLE_BYTES = 8
 
@@ -53,13 +56,13 @@ class SampleSet:
 def make_head(
     *,
     launches_per_sample: int,
-    memory: dict[str, Any] | None,
-    autotuning: Sequence[dict[str, Any]],
+    memory: MemoryUse | dict[str, Any] | None,
+    autotuning: Sequence[Autotuning] | Sequence[dict[str, Any]],
     started_at: Sequence[datetime] | Sequence[str],
     lengths: Sequence[int],
     facts: Sequence[dict[str, Any]],
 ) -> bytes:
-    """What a `SampleSet` has but its samples, with its length."""
+    """What a `SampleSet` has but its samples, with its length; parts of a record may be as they are."""
     head = orjson.dumps(
         {
             "launches_per_sample": launches_per_sample,
@@ -69,6 +72,7 @@ def make_head(
             "lengths": lengths,
             "facts": facts,
         },
+        default=say,
         option=orjson.OPT_UTC_Z,
     )
     return len(head).to_bytes(_HEAD_LENGTH_BYTES, "little") + head

@@ -112,7 +112,7 @@ def _known(
 ) -> dict[tuple[int, str, str, str], _Known]:
     """By their identity."""
     version_ids = sorted({one.identity.case_version_id for one in measured})
-    rows = connection.execute(_KNOWN, {"version_ids": as_json(version_ids), "runner_class": runner_class})
+    rows = connection.execute(_KNOWN, {"version_ids": as_json(version_ids), "runner_class": runner_class}).all()
     return {
         (version_id, implementation, timer, cache): _Known(series_id, tuple(values))
         for version_id, implementation, timer, cache, series_id, *values in rows

@@ -10,7 +10,7 @@ from collector.record import RunRecord
 from collector.skipped_kernel import SkippedKernel
 from collector.source_line import SourceLine
 from db.storing.content import Content
-from db.storing.saying import say
+from db.storing.saying import write
 from tests.builders import make_artefact, make_record
 from tests.db.reading.test_records import full_record
 
@@ -42,9 +42,9 @@ RECORDS: dict[str, Callable[[], RunRecord]] = {
 def test_a_record_is_said_as_it_says_itself(name: str) -> None:
     record = RECORDS[name]()
 
-    said, has_unread = say(record)
+    document, has_unread = write(record)
 
-    assert orjson.loads(orjson.dumps(said, option=orjson.OPT_UTC_Z)) == record.said()
+    assert orjson.loads(document) == record.said()
     assert Content(record).hash == record.content_hash
     assert has_unread == bool(record.unread_fields())
     assert Content(record).unread_fields == record.unread_fields()
