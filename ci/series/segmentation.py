@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import repeat
 
 import numpy as np
@@ -200,27 +201,70 @@ def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDA
     # whole numbers add up to the same in either direction, so that peaks of one height stay so
     grains = np.rint((held - median(held)) * (_GRAINS / deviation))
     sums = np.concatenate([[0.0], np.cumsum(grains)])
-    windows = [window for window in _WINDOWS if 2 * window <= count]
-    left = np.minimum(np.array(windows)[:, None], positions)  # [windows, positions]
-    right = left[:, ::-1]
-    rises = (sums[positions + right] - sums[positions]) / right - (sums[positions] - sums[positions - left]) / left
-    sizes = np.abs(rises) * np.sqrt(left * right / (left + right))
+    windows = _windows(count, min_segment)
+    here = sums[positions]
+    rises = (sums[windows.ends] - here) / windows.right - (here - sums[windows.starts]) / windows.left
+    sizes = np.abs(rises) * windows.weights
+    is_peak = (sizes >= _highest_around(sizes, windows.reaches)) & (sizes > _LEAST_RISE * _GRAINS)
     chosen = np.zeros(count + 1, dtype=bool)
-    for window, size in zip(windows, sizes, strict=True):
-        is_peak = (size >= _highest_around(size, max(1, window // 2))) & (size > _LEAST_RISE * _GRAINS)
-        peaks = np.flatnonzero(is_peak)
-        best = peaks[np.argsort(-size[peaks], kind="stable")[: MAX_BOUNDARIES // 3]]
-        chosen[positions[best]] = True
+    for size, is_own in zip(sizes, is_peak, strict=True):
+        best = np.flatnonzero(is_own)
+        if len(best) > MAX_BOUNDARIES // 3:
+            best = best[np.argsort(-size[best], kind="stable")[: MAX_BOUNDARIES // 3]]
+        chosen[best + min_segment] = True
     return np.flatnonzero(chosen)
 
 
-def _highest_around(sizes: Values, reach: int) -> Values:
-    """Maximum within `reach` positions on either side, by doubling."""
-    fence = np.full(reach, -1.0)
-    highest = np.concatenate([fence, sizes, fence])
-    span, width = 1, 2 * reach + 1
-    while span < width:
-        step = min(span, width - span)
-        highest = np.maximum(highest[:-step], highest[step:])
-        span += step
+@dataclass(frozen=True)
+class _Windows:
+    """What the scan compares on either side of each place, for windows of several lengths; at an end of the series they
+    are as long as it allows. Shapes are [windows, places].
+    """
+
+    starts: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    left: Values
+    """Values in the window before the place."""
+    right: Values
+    weights: Values
+    """How surely the difference of their means is known: √(left · right / (left + right))."""
+    reaches: list[int]
+    """Places on either side of a peak that must not be higher, in windows of each length, from short to long."""
+
+
+@lru_cache(maxsize=16)
+def _windows(count: int, min_segment: int) -> _Windows:
+    """The same for all series of one length, of which a project has as many as it has series."""
+    positions = np.arange(min_segment, count - min_segment + 1)
+    windows = [window for window in _WINDOWS if 2 * window <= count]
+    left = np.minimum(np.array(windows)[:, None], positions)
+    right = left[:, ::-1]
+    return _Windows(
+        starts=positions - left,
+        ends=positions + right,
+        left=left.astype(np.float64),
+        right=right.astype(np.float64),
+        weights=np.sqrt(left * right / (left + right)),
+        reaches=[max(1, window // 2) for window in windows],
+    )
+
+
+def _highest_around(sizes: Values, reaches: list[int]) -> Values:
+    """Maximum within a reach on either side, by doubling, for all rows at once.
+
+    Args:
+        sizes: Above 0, shape [rows, places].
+        reaches: Places on either side for each row, rising.
+    """
+    count, most = sizes.shape[1], reaches[-1]
+    spans = np.full((len(sizes), count + 2 * most), -1.0)
+    spans[:, most : most + count] = sizes
+    highest = np.empty_like(sizes)
+    width = 1  # of what each element of `spans` is the maximum of, from its place on
+    for row, reach in enumerate(reaches):
+        while 2 * width <= 2 * reach + 1:
+            np.maximum(spans[row:, :-width], spans[row:, width:], out=spans[row:, :-width])
+            width *= 2
+        first, last = most - reach, most + reach + 1 - width
+        np.maximum(spans[row, first : first + count], spans[row, last : last + count], out=highest[row])
     return highest

@@ -71,10 +71,10 @@ def _gram(values: Values, places: NDArray[np.intp]) -> Values:
     time_sums = lengths * places / 2
     value_sums = np.cumsum(centred[::-1])[::-1][places]
     gram = np.empty((size, size))
-    gram[0] = [count, 0.0, *lengths, 0.0]
-    gram[1] = [0.0, times @ times, *time_sums, times @ centred]
+    gram[0, :2], gram[0, 2:-1], gram[0, -1] = (count, 0.0), lengths, 0.0
+    gram[1, :2], gram[1, 2:-1], gram[1, -1] = (0.0, times @ times), time_sums, times @ centred
     gram[2:-1, 2:-1] = np.minimum.outer(lengths, lengths)
-    gram[-1] = [0.0, times @ centred, *value_sums, centred @ centred]
+    gram[-1, :2], gram[-1, 2:-1], gram[-1, -1] = (0.0, times @ centred), value_sums, centred @ centred
     gram[:, 0], gram[:, 1], gram[:, -1] = gram[0], gram[1], gram[-1]
     return gram
 

@@ -23,7 +23,7 @@ def has_moved(columns: TimeColumns, thresholds: Thresholds) -> bool:
     values, errors = by_commit(columns)
     if find_steps(values, errors, thresholds):
         return True
-    if find_slow_drift(values, _first_days(columns).tolist(), thresholds) is not None:
+    if find_slow_drift(values, _first_days(columns), thresholds) is not None:
         return True
     return any(_has_moved_beside(metric, known, columns.places, thresholds) for metric, known in columns.beside.items())
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ci.explain import NEAR_RUNS, explain_drift
 from ci.series.chance import chance_of_drift
 from ci.series.drift import Drift, find_drift
+from ci.series.noise import median
 from ci.thresholds import Thresholds
 from ci.trends.clock_step import clock_step
 from ci.trends.trend_finding import Status, TrendFinding, Window
@@ -24,7 +25,9 @@ _PARTS = 5
 
 
 def find_slow_drift(
-    values: Sequence[float] | NDArray[np.float64], nights: Sequence[date], thresholds: Thresholds
+    values: Sequence[float] | NDArray[np.float64],
+    nights: Sequence[date] | NDArray[np.datetime64],
+    thresholds: Thresholds,
 ) -> Drift | None:
     """Find a drift, going on or ended; its rate is per week, or per commit where all were measured in one week.
 
@@ -110,11 +113,11 @@ def _chance(drift: Drift, values: Sequence[float] | NDArray[np.float64], nights:
 
 
 def _may_drift(values: NDArray[np.float64], min_relative_change: float) -> bool:
-    parts = [float(np.median(part)) for part in np.array_split(values, _PARTS)]
+    parts = [median(part) for part in np.array_split(values, _PARTS)]
     return min(parts) > 0 and max(parts) / min(parts) > 1 + min_relative_change / 2
 
 
-def _weeks(nights: Sequence[date]) -> NDArray[np.float64] | None:
+def _weeks(nights: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
     """Weeks since the first night; None where they do not span one."""
     days = np.asarray(nights, dtype="datetime64[D]").astype(np.float64)
     return (days - days[0]) / _WEEK_DAYS if days[-1] - days[0] >= _WEEK_DAYS else None
