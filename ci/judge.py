@@ -70,8 +70,8 @@ JUDGED_METRICS = (
     *("registers", "spilled_registers", "spill_store_count", "spill_load_count", "local_bytes", "shared_bytes"),
     "theoretical_occupancy",
 )
-_CASES_AT_ONCE = 50
-"""Some hundred series: a few hundred thousand values, and few queries for many cases."""
+_VALUES_AT_ONCE = 400_000
+"""That are read whole together: some tens of megabytes, and few questions for many cases."""
 _STATES_AT_ONCE = 2_000
 """Of cases and implementations: some megabytes."""
 _STATES_FOR_A_PROCESS = 10_000
@@ -104,12 +104,13 @@ def judge_project(
             did not merely grow by a few runs, or was judged by other code or thresholds.
     """
     limits = thresholds or Thresholds()
-    work = _Work(project, limits)
     with judging_alone(engine, project):
         note_unreachable(engine, project)
         with Session(engine) as session:
             runs = list_judged_runs(session, project)
+            row_ids = list_case_row_ids(session, project)
             before = read_judged_history(session, project)
+        work = _Work(project, limits, _cases_at_once(runs, len(row_ids)))
         method = method_of(limits)
         new = None
         if before is not None and before.method == method and not is_whole:
@@ -117,10 +118,10 @@ def judge_project(
         begin_judgement(engine, project)
         if before is None or new is None:
             forget_standings(engine, project)
-            nights = _spread(engine, work, _look_at_parts, _shares_of_all(engine, work, worker_count))
+            nights = _spread(engine, work, _look_at_parts, _shares_of_all(work, row_ids, worker_count))
         else:
             nights = before.series_by_night
-            nights.update(_spread(engine, work, _move_on, _shares_of_new(engine, work, new, worker_count)))
+            nights.update(_spread(engine, work, _move_on, _shares_of_new(row_ids, new, worker_count)))
         found = put_together(_gather(engine, project, nights), limits)
         replace_regressions(engine, project, found)
         numbers, places = tuple(run.number for run in runs), tuple(run.place for run in runs)
@@ -134,6 +135,14 @@ class _Work:
 
     project: str
     thresholds: Thresholds
+    cases_at_once: int
+    """That are read whole together."""
+
+
+def _cases_at_once(runs: Sequence[JudgedRun], case_count: int) -> int:
+    """As many as have about `_VALUES_AT_ONCE`, by what their runs measured."""
+    values = sum(run.series_count for run in runs)
+    return max(1, min(case_count, _VALUES_AT_ONCE * case_count // max(values, 1)))
 
 
 @dataclass(frozen=True)
@@ -203,18 +212,11 @@ class _New:
     """Of the cases."""
 
 
-def _shares_of_new(engine: Engine, work: _Work, new: Sequence[JudgedRun], worker_count: int) -> list[_New]:
+def _shares_of_new(row_ids: Sequence[int], new: Sequence[JudgedRun], worker_count: int) -> list[_New]:
     if not new:
         return []
-    with Session(engine) as session:
-        row_ids = list_case_row_ids(session, work.project)
     count = min(worker_count, 1 + sum(run.series_count for run in new) // _STATES_FOR_A_PROCESS)
-    size = -(-len(row_ids) // count)
-    return [
-        _New(tuple(new), range(own[0], own[-1] + 1))
-        for start in range(0, len(row_ids), size)
-        if (own := row_ids[start : start + size])
-    ]
+    return [_New(tuple(new), range(own[0], own[-1] + 1)) for own in _split(row_ids, count)]
 
 
 def _move_on(engine: Engine, work: _Work, new: _New) -> Counter[date]:
@@ -239,18 +241,18 @@ def _move_on(engine: Engine, work: _Work, new: _New) -> Counter[date]:
                     moved[subject] = to_bytes(after)
                     nights.update(_more_nights(before, after))
             write_states(session, work.project, moved)
-    nights.update(_look_at_parts(engine, work, _parts_of(restless)))
+    nights.update(_look_at_parts(engine, work, _parts_of(restless, work.cases_at_once)))
     return nights
 
 
-def _parts_of(restless: Sequence[tuple[int, Subject]]) -> list[_Part]:
+def _parts_of(restless: Sequence[tuple[int, Subject]], cases_at_once: int) -> list[_Part]:
     by_case: dict[int, set[Subject]] = defaultdict(set)
     for row_id, subject in restless:
         by_case[row_id].add(subject)
     row_ids = sorted(by_case)
     return [
-        _Part(own := tuple(row_ids[start : start + _CASES_AT_ONCE]), frozenset().union(*(by_case[one] for one in own)))
-        for start in range(0, len(row_ids), _CASES_AT_ONCE)
+        _Part(tuple(own), frozenset().union(*(by_case[one] for one in own)))
+        for own in _split(row_ids, -(-len(row_ids) // cases_at_once))
     ]
 
 
@@ -270,12 +272,18 @@ def _more_nights(before: Standing, after: Standing) -> Counter[date]:
 # --- whole histories
 
 
-def _shares_of_all(engine: Engine, work: _Work, worker_count: int) -> list[tuple[_Part, ...]]:
-    with Session(engine) as session:
-        row_ids = list_case_row_ids(session, work.project)
-    starts = range(0, len(row_ids), _CASES_AT_ONCE)
-    parts = [_Part(tuple(row_ids[start : start + _CASES_AT_ONCE])) for start in starts]
+def _shares_of_all(work: _Work, row_ids: Sequence[int], worker_count: int) -> list[tuple[_Part, ...]]:
+    count = -(-len(row_ids) // work.cases_at_once)
+    if count > 1:
+        count = -(-count // worker_count) * worker_count  # as many for each process
+    parts = [_Part(tuple(own)) for own in _split(row_ids, count)]
     return [share for number in range(worker_count) if (share := tuple(parts[number::worker_count]))]
+
+
+def _split(row_ids: Sequence[int], count: int) -> list[Sequence[int]]:
+    """At most so many parts, about as long as each other."""
+    size = -(-len(row_ids) // max(count, 1)) or 1
+    return [row_ids[start : start + size] for start in range(0, len(row_ids), size)]
 
 
 def _look_at_parts(engine: Engine, work: _Work, parts: Sequence[_Part]) -> Counter[date]:

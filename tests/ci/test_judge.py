@@ -64,7 +64,7 @@ def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytes
     with Session(history) as session:
         series = read_series(session, PROJECT, metrics=JUDGED_METRICS, include_pairs=True, include_conditions=True)
         at_once = judge_history(series, list_pairs(session, PROJECT))
-    monkeypatch.setattr(judge, "_CASES_AT_ONCE", 1)
+    monkeypatch.setattr(judge, "_VALUES_AT_ONCE", 1)
 
     in_parts = judge_project(history, PROJECT)
 
@@ -92,7 +92,7 @@ def test_what_was_judged_is_kept_with_its_suspects(history: Engine) -> None:
 
 def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = judge_project(history, PROJECT)
-    monkeypatch.setattr(judge, "_CASES_AT_ONCE", 2)
+    monkeypatch.setattr(judge, "_VALUES_AT_ONCE", 1)
 
     assert judge_project(history, PROJECT, worker_count=2) == alone
 

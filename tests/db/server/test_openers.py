@@ -33,7 +33,7 @@ def time_zone_of(engine: Engine, *_: object) -> Counter[date]:
 
 
 def test_a_process_that_judges_a_share_opens_the_store_as_everybody_does(elsewhere: URL) -> None:
-    nights = judge._elsewhere(elsewhere, judge._Work(PROJECT, Thresholds()), time_zone_of, None)
+    nights = judge._elsewhere(elsewhere, judge._Work(PROJECT, Thresholds(), cases_at_once=1), time_zone_of, None)
 
     assert nights == {date(2026, 3, 1): 1}
 
