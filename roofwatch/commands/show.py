@@ -77,10 +77,14 @@ def series(
     ten with ten commits on either side.
     """
     from ci.trends.series_noise import series_noise
+    from collector.metrics import METRICS
+    from db.errors import StoreError
     from roofwatch.store.source import SeriesQuestion, check_project, open_source
     from roofwatch.stored_tables import series_table
     from roofwatch.terminal import print_json, print_note, print_table
 
+    if metric not in (None, *METRICS):
+        raise StoreError(f"metric {metric!r} is not known; there are {', '.join(METRICS)}")
     question = SeriesQuestion(project, kernel, metric, case, include_pairs=pairs, include_dirty=dirty)
     with open_source(url) as source:
         found = source.read_series(question)
