@@ -18,14 +18,24 @@ _DEVICE_FIELDS = (
 )
 
 
-def plain(value: Any) -> Any:
-    """As JSON has it; None for numbers that are not finite, or whole and of more than 64 bits."""
+_MOST_LEVELS = 8
+"""Of lists and objects in each other. A reader of JSON takes a thousand, what goes through them after it does not."""
+
+
+def plain(value: Any, *, levels: int = _MOST_LEVELS) -> Any:
+    """As JSON has it; None for numbers that are not finite, or whole and of more than 64 bits, and for what lies deeper
+    than so many levels.
+    """
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         number = float(value) if isinstance(value, Decimal) else value
         return number if abs(number) < 2**63 or (isinstance(number, float) and math.isfinite(number)) else None
+    if not isinstance(value, (list, dict)):
+        return value
+    if levels == 0:
+        return None
     if isinstance(value, list):
-        return [plain(each) for each in value]
-    return {name: plain(each) for name, each in value.items()} if isinstance(value, dict) else value
+        return [plain(each, levels=levels - 1) for each in value]
+    return {name: plain(each, levels=levels - 1) for name, each in value.items()}
 
 
 def declared_devices(properties: Any) -> list[dict[str, Any]]:

@@ -223,3 +223,20 @@ def test_lists_in_lists_without_end_are_no_trace_that_can_be_read(place: str) ->
     except ProfileError:
         return
     assert header is None
+
+
+def test_lists_in_lists_as_deep_as_json_is_read_stop_nothing() -> None:
+    nested: Any = []
+    for _ in range(900):
+        nested = [nested]
+    trace = TraceSummary()
+    trace.add(
+        amd_event("kernel", 3, category="kernel", grid=nested, block=[nested], **{"registers per thread": nested})
+    )
+    header = {"deviceProperties": [{"id": 0, "name": nested}], "distributedInfo": {"backend": {"deep": nested}}}
+
+    told = trace.to_dict(header)
+
+    assert told["kernels"]["count"] == 1
+    assert told["devices_declared"][0]["id"] == 0
+    json.dumps(told)
