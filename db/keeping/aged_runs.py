@@ -16,11 +16,6 @@ from db.storing.series_rows import Identity, Measured, series_ids
 from db.storing.staging import sending
 from db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, RunRow, SeriesRow
 
-_OF_MEASUREMENT = (
-    *("outcome", "message", "median_ns", "below_ns", "above_ns", "sample_count", "block_count"),
-    *("utilisation", "joules_per_launch", "is_memory_bound", "host_ns", "peak_allocated_bytes"),
-)
-
 
 def read_summaries(session: Session, run: RunRow) -> list[Summary]:
     """What is left of the run's measurements, in the order of its record."""
@@ -31,7 +26,7 @@ def read_summaries(session: Session, run: RunRow) -> list[Summary]:
             SeriesRow.implementation,
             SeriesRow.timer,
             SeriesRow.cache,
-            *(getattr(MeasurementRow, name) for name in _OF_MEASUREMENT),
+            *(getattr(MeasurementRow, name) for name in SUMMARY_FIELDS),
         )
         .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
