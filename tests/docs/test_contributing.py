@@ -35,6 +35,24 @@ def test_the_snippet_writes_a_revision_that_changes_nothing_as_long_as_the_model
     assert "op." not in text
 
 
+# `name` of `file.py`, also where several names stand before it
+REFERENCE = re.compile(r"((?:`\w+`(?:, | and | or )?)+) (?:of|in)\s+`([\w/]+\.py)`")
+NAMED = sorted(
+    {
+        (name, file)
+        for names, file in REFERENCE.findall((ROOT / "CONTRIBUTING.md").read_text())
+        for name in re.findall(r"`(\w+)`", names)
+    }
+)
+
+
+@pytest.mark.parametrize(("name", "file"), NAMED)
+def test_what_the_guide_says_is_in_a_file_is_declared_there(name: str, file: str) -> None:
+    declaration = rf"(?m)^\s*(?:def |class )?{name}\b(?:\(|:| =)"
+
+    assert re.search(declaration, (ROOT / file).read_text())
+
+
 def constraints() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
