@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,9 @@ class _Line:
     """One way to hold the sides against each other."""
 
     t: Callable[[float], float]
-    """Student's t of the log ratio less so much; falls as that grows."""
+    """Student's t of the log ratio less so much; falls as that grows. Remembered: all searches begin at one place, and
+    the two for the centre end at one.
+    """
     degrees: int
     error_rate: float
 
@@ -132,10 +135,10 @@ def _lines(base: Floats, head: Floats, order: Order, error_rate: float) -> list[
     count = min(len(base), len(head))
     if order is Order.INTERLEAVED:
         pairs = np.stack([base[:count], head[:count]], axis=1)
-        return [_Line(lambda shift: _paired_t(pairs, shift), count - 1, error_rate)]
+        return [_Line(cache(lambda shift: _paired_t(pairs, shift)), count - 1, error_rate)]
     return [
-        _Line(lambda shift: _t_without_drift(base, head, shift), count - 1, error_rate),
-        _Line(lambda shift: _t_beside_a_line(base, head, shift), count - 2, max(error_rate, _DRIFT_ERROR_RATE)),
+        _Line(cache(lambda shift: _t_without_drift(base, head, shift)), count - 1, error_rate),
+        _Line(cache(lambda shift: _t_beside_a_line(base, head, shift)), count - 2, max(error_rate, _DRIFT_ERROR_RATE)),
     ]
 
 
