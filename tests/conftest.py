@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # a shell has what it starts in the background ignore SIGINT, and so would what tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "long: takes so long that it is begun before all others")
+    config.addinivalue_line("markers", "xdist_group(name): for one worker; known where there are no workers, too")
     if config.getoption("numprocesses", None):
         # the workers have the cores already: more threads of torch's or NumPy's would only wait for each other
         os.environ.setdefault("OMP_NUM_THREADS", "1")

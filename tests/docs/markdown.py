@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def name_of(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
+@cache
 def tokens_of(document: Path) -> list[Token]:
     return MarkdownIt("commonmark").enable("table").parse(document.read_text())
 

@@ -6,7 +6,6 @@ them so, in a process of their own: Triton decides when it is imported whether i
 """
 
 import os
-import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -23,8 +22,6 @@ if IS_INTERPRETED:
 
     round_as_a_gpu_does()
     interpret_quickly()
-SHARE = "ROOFWATCH_TEST_SHARE"
-"""`1/2` in the environment selects every second of the interpreted tests, by their names, from the second on."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -39,14 +36,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if IS_INTERPRETED:
-        share, shares = (int(number) for number in os.environ.get(SHARE, "0/1").split("/"))
-        others = [
-            item
-            for item in items
-            if "device" not in getattr(item, "fixturenames", ()) or zlib.crc32(item.nodeid.encode()) % shares != share
-        ]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
+        launching = [item for item in items if "device" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in launching])
+        items[:] = launching
 
 
 @pytest.fixture

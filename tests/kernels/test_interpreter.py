@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.conftest import SHARE
-
-SHARES = 2
-
 
 @pytest.mark.long
-@pytest.mark.parametrize("share", range(SHARES))
-def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter(share: int):
+def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter():
     folder = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", str(folder), "-q", "-p", "no:cacheprovider"]
-    # one process each: pytest's workers outside run the shares side by side; each has to load torch and Triton
+    # one process: a second one would have torch and Triton to load, and their tracer, which takes as long as many tests
     options = ["-o", "addopts=--strict-markers --strict-config", "--rootdir", str(folder.parent.parent)]
     done = subprocess.run(
         [*command, *options],
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", SHARE: f"{share}/{SHARES}"},
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=folder.parent.parent,
         capture_output=True,
         text=True,

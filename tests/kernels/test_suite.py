@@ -81,6 +81,7 @@ def test_each_torch_implementation_agrees_with_the_reference_that_it_does_not_sh
             assert accuracy.outcome is Outcome.OK, f"{implementation.name}: {accuracy.message}"
 
 
+@pytest.mark.xdist_group("torch_compile")  # one worker: to load what traces takes as long as all of these tests
 @pytest.mark.parametrize("spec", launched_alone(), ids=lambda spec: spec.name)
 def test_torch_compile_takes_the_torch_implementation_as_one_graph(spec: KernelSpec):
     case = smallest(spec)
