@@ -20,13 +20,14 @@ from dashboard.view_links import SCRIPT
 
 _EVERYWHERE = ("Html", "Selectbox")
 _DRAWN_BY = {
+    "overview": ("PageLink", "Checkbox", "Metric"),
     "regression": ("PlotlyChart", "PageLink"),
     "trends": ("PlotlyChart", "Multiselect", "Checkbox"),
     "compare": ("Checkbox", "DownloadButton"),
     "kernel": ("PlotlyChart",),
     "run": ("PlotlyChart", "Metric", "PageLink"),
     "runners": ("PlotlyChart",),
-    "fleet": ("Metric",),
+    "fleet": ("Metric", "PlotlyChart"),
 }
 """What a view mostly draws when it opens, by the names of Streamlit's scripts. One that is missing is asked for later,
 one too many is fetched for nothing; one that Streamlit does not have any more is left out."""
