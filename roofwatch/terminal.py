@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -82,7 +83,9 @@ def json_text(value: Any) -> str:
     """A value of ours, dataclasses and pydantic documents included, as one JSON document."""
     import orjson
 
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode() + "\n"
+    text = orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode()
+    # JSON lets control characters beyond ASCII and marks of direction stand in strings: escaped they drive no terminal
+    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n")) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -93,7 +96,7 @@ def write_text(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -103,7 +106,8 @@ def console(*, to_stderr: bool = True) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if to_stderr else sys.stdout
-    return Console(stderr=to_stderr, width=None if stream.isatty() else 160, highlight=False)
+    # a name such as `a:fire:b` stays what it is
+    return Console(stderr=to_stderr, width=None if stream.isatty() else 160, highlight=False, emoji=False)
 
 
 @contextmanager
@@ -135,6 +139,11 @@ def progress(title: str) -> Iterator[OnProgress]:
 
 def _lines(text: str) -> str:
     return "\n".join(_inert(line.expandtabs()) for line in text.split("\n"))
+
+
+def _escaped(line: str) -> str:
+    """A line of JSON that says the same in characters that can be printed."""
+    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
 
 
 def _plain(value: Any) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from collector.run import Progress
-from roofwatch.terminal import print_error, print_note, progress
+from roofwatch.terminal import print_error, print_json, print_note, progress
 
 HOSTILE = "\x1b]0;title\x07\x1b[2Jgone\u202e\r"
 
@@ -22,6 +24,22 @@ def test_notes_keep_their_lines_and_nothing_in_them_drives_a_terminal(capsys: py
     check_is_harmless(shown)
     assert shown.count("\n") == 2
     assert "        second [red]" in shown
+
+
+def test_names_that_mean_a_picture_elsewhere_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_note("kernel norm:fire:fwd in /scratch/:+1:/x")
+
+    assert capsys.readouterr().out == "kernel norm:fire:fwd in /scratch/:+1:/x\n"
+
+
+def test_json_drives_no_terminal_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    said = {"name": f"{HOSTILE}\x9b31m\x7f\u2028\U000e0041 é ☃"}
+    print_json(said)
+
+    shown = capsys.readouterr().out
+    check_is_harmless(shown)
+    assert "é ☃" in shown
+    assert json.loads(shown) == said
 
 
 def test_errors_are_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
