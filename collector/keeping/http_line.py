@@ -52,8 +52,13 @@ class HttpLine:
     """For the connection and for each silence."""
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            parts = urllib.parse.urlsplit(self.url)
+            host = (parts.hostname or "").encode("idna")
+            is_known = parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
+        except ValueError:  # a port that is no number, half of an address in brackets, a name without a letter
+            is_known = False
+        if not is_known or not (self.url.isprintable() and " " not in self.url and parts.path.isascii()):
             raise SpoolError("the server's URL must be https://host or https://host:port")
         if parts.username is not None or parts.query or parts.fragment:
             raise SpoolError(f"the server's URL may hold no credentials or query: set {TOKEN_VARIABLE}")
