@@ -103,7 +103,8 @@ class HttpSender:
         except BrokenLineError as error:
             return Unavailable(str(error))
         except OSError as error:
-            return Refused(f"{file}: cannot be read: {error.strerror}")
+            # it is there, so this may pass, as what another user owns or a disk in trouble: its only copy is kept
+            return Stays(f"{file}: cannot be read: {error.strerror}")
 
     @property
     def _line(self) -> HttpLine:

@@ -220,9 +220,12 @@ class Spool:
         self, path: Path, send: Send, send_artefact: SendArtefact | None, incomplete: list[tuple[str, str]]
     ) -> Answer | None:
         """None where another process is at it, or was."""
-        with _claimed(path) as is_ours:
-            if not is_ours:
-                return None
+        with contextlib.ExitStack() as held:
+            try:
+                if not held.enter_context(_claimed(path)):
+                    return None
+            except OSError as error:  # of another user, say
+                return Stays(f"cannot be opened: {reason_of(error)}")
             try:
                 record = RunRecord.read(path)
             except RecordError as error:
@@ -311,18 +314,22 @@ def _artefacts_of(path: Path) -> ArtefactFolder:
 
 @contextlib.contextmanager
 def _claimed(path: Path) -> Iterator[bool]:
-    """Hold a file against other processes; False where one of them holds it, or has seen to it."""
+    """Hold a file against other processes; False where one of them holds it, or has seen to it.
+
+    Raises:
+        OSError: it cannot be opened or locked.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         yield False
         return
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = os.path.samestat(path.stat(), os.fstat(fd))
-    except (BlockingIOError, FileNotFoundError):
-        is_ours = False
-    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.path.samestat(path.stat(), os.fstat(fd))
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
         yield is_ours
     finally:
         os.close(fd)
