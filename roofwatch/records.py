@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from collector.errors import RecordError
@@ -12,6 +13,8 @@ from collector.record import RunRecord
 RECORD_SUFFIX = ".json.gz"
 """Of a record whose place was not chosen."""
 
+_MOST_AT_HAND = 16
+"""Records of some hundred cases take some 20 MB each."""
 _RECORD_PATTERNS = ("*.json", "*.json.gz")
 
 
@@ -24,8 +27,14 @@ def read_records(paths: Sequence[Path]) -> list[RunRecord]:
     return [record for _, record in read_record_files(paths)]
 
 
-def read_record_files(paths: Sequence[Path]) -> list[tuple[Path, RunRecord]]:
-    """The same, each record with its file, beside which its artefacts lie."""
+def read_record_files(paths: Sequence[Path]) -> Iterator[tuple[Path, RunRecord]]:
+    """The same, each record with its file, beside which its artefacts lie.
+
+    All are read before the first is given, and those that memory has no room for are read again: a history is larger.
+
+    Raises:
+        RecordError: one of them cannot be read, or a folder holds none.
+    """
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -35,8 +44,15 @@ def read_record_files(paths: Sequence[Path]) -> list[tuple[Path, RunRecord]]:
             files += found
         else:
             files.append(path)
-    records = [(file, RunRecord.read(file)) for file in files]
-    return sorted(records, key=lambda found: (found[1].commit.first_parent_count, found[1].started_at))
+    at_hand: dict[Path, RunRecord] = {}
+    places: list[tuple[int, datetime, int]] = []
+    for number, file in enumerate(files):
+        record = RunRecord.read(file)
+        places.append((record.commit.first_parent_count, record.started_at, number))
+        if len(at_hand) < _MOST_AT_HAND:
+            at_hand[file] = record
+    in_order = [files[number] for _, _, number in sorted(places)]
+    return ((file, at_hand.pop(file) if file in at_hand else RunRecord.read(file)) for file in in_order)
 
 
 def failed_results(record: RunRecord) -> Iterator[str]:

@@ -64,9 +64,12 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """Store records, once each however often they are given, and judge the projects that they belong to."""
+    from uuid import UUID
+
     from ci.judge import judge_project
+    from collector.artefact import Artefact
     from db.storing.ingest import ingest_record
-    from db.storing.result import OnConflict
+    from db.storing.result import IngestResult, OnConflict
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.cycles import look_for_cycles_seldom
@@ -76,10 +79,14 @@ def ingest(
 
     look_for_cycles_seldom()
     found = read_record_files(files)  # all of them before the first is stored: a bad file stops the command early
+    on_conflict = OnConflict.REPLACE if replace else OnConflict.REFUSE
+    results: list[IngestResult] = []
+    named: list[tuple[UUID, tuple[Artefact, ...], Path]] = []
     with open_configured_store() as engine:
-        on_conflict = OnConflict.REPLACE if replace else OnConflict.REFUSE
-        results = [ingest_record(engine, record, on_conflict=on_conflict) for _, record in found]
-        lacking = [reason for file, record in found for reason in store_artefacts(engine, record, file)]
+        for file, record in found:
+            results.append(ingest_record(engine, record, on_conflict=on_conflict))
+            named.append((record.run_id, record.artefacts, file))
+        lacking = [reason for each in named for reason in store_artefacts(engine, *each)]
         projects = sorted({result.project for result in results})
         regressions = [found for project in projects for found in judge_project(engine, project)]
     if as_json:

@@ -69,8 +69,8 @@ def name_artefacts(
     return record.model_copy(update={"artefacts": (*kept, *new)})
 
 
-def store_artefacts(engine: Engine, record: RunRecord, file: Path) -> list[str]:
-    """Store what lies beside a record's file and is not stored yet; a sentence for each that is lacking.
+def store_artefacts(engine: Engine, run_id: UUID, artefacts: Sequence[Artefact], file: Path) -> list[str]:
+    """Store what a record names, lies beside its file and is not stored yet; a sentence for each that is lacking.
 
     Raises:
         StoreError: the database failed, or a file is not what the record names.
@@ -79,13 +79,13 @@ def store_artefacts(engine: Engine, record: RunRecord, file: Path) -> list[str]:
 
     from db.artefacts import list_artefacts, store_artefact
 
-    if not record.artefacts:
+    if not artefacts:
         return []
     with Session(engine) as session:
-        lacking = {one.sha256 for one in list_artefacts(session, record.run_id) if not one.is_stored}
+        lacking = {one.sha256 for one in list_artefacts(session, run_id) if not one.is_stored}
     beside = ArtefactFolder.beside(file)
     missed = []
-    for artefact in record.artefacts:
+    for artefact in artefacts:
         if artefact.sha256 not in lacking:
             continue
         found = beside.find(artefact)
@@ -93,7 +93,7 @@ def store_artefacts(engine: Engine, record: RunRecord, file: Path) -> list[str]:
             missed.append(f"{file}: {artefact.name} does not lie in {beside.folder}; the run is stored without it")
             continue
         with found.open("rb") as content:
-            store_artefact(engine, record.run_id, artefact.sha256, content)
+            store_artefact(engine, run_id, artefact.sha256, content)
     return missed
 
 
