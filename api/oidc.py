@@ -101,6 +101,8 @@ class Workflows:
             return None
         repository, ref, event = said
         names = [repository, str(claims.get("repository_id", repository))]
+        if not names[1].isprintable():
+            return None
         trusted = self._trusted_by(names)
         if not trusted:
             return None

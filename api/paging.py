@@ -46,7 +46,8 @@ def decode(cursor: str, kinds: tuple[Callable[[Any], Any], ...]) -> tuple[Any, .
     """
     try:
         parts = orjson.loads(base64.urlsafe_b64decode(cursor.encode()))
-        if not isinstance(parts, list) or "\0" in "".join(map(str, parts)):
+        # orjson reads deeper than Python can write, and `true` is a number to Python
+        if not isinstance(parts, list) or any(type(part) not in (int, str) or "\0" in str(part) for part in parts):
             raise ValueError("not a key")
         return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
     except (ValueError, TypeError, AttributeError, OverflowError, binascii.Error):

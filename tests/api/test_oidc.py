@@ -139,6 +139,8 @@ def test_what_runs_on_somebody_else_s_code_or_another_ref_lands_in_quarantine(
         {"repository": "example/other", "repository_id": "1"},
         {"repository": None},
         {"repository": ["example/kernels"]},
+        {"repository_id": "\ud800"},
+        {"repository_id": "1\0"},
         {"ref": None},
         {"ref": f"{MAIN}\nforged"},
         {"event_name": None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -71,13 +72,18 @@ def test_runs_come_in_pages_the_last_first_and_one_that_comes_in_between_shifts_
     assert last["next"] is None
 
 
-@pytest.mark.parametrize("cursor", ["x", "W10=", "WyJhIiwgImIiXQ==", "bnVsbA==", "WyJcdTAwMDAiXQ==", "é"])
+DEEP = base64.urlsafe_b64encode(b"[" * 1_000 + b"]" * 1_000).decode()
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "W10=", "WyJhIiwgImIiXQ==", "bnVsbA==", "WyJcdTAwMDAiXQ==", "é", "W3RydWVd", DEEP]
+)
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/series", "/v1/regressions", "/v1/audit", "/v1/projects"])
 def test_a_cursor_of_somebody_s_own_is_refused(client: TestClient, path: str, cursor: str) -> None:
     answer = client.get(path, params={"project": PROJECT, "cursor": cursor})
 
     # a name is all that a cursor of projects says
-    assert answer.status_code == 400 or path == "/v1/projects"
+    assert answer.status_code == 400 or (path == "/v1/projects" and answer.status_code == 200)
 
 
 def test_an_answer_that_the_client_has_is_not_sent_again(client: TestClient, store: Engine) -> None:
