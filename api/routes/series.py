@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
@@ -24,11 +24,33 @@ from db.values import Series, SeriesKey
 
 router = APIRouter(tags=["series"])
 
-Kernel = Annotated[Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])]
-Metric = Annotated[Word | None, Query(description="Only of this metric.", examples=["median_ns"])]
-Case = Annotated[Word | None, Query(description="Only of the case with this id.")]
-Pairs = Annotated[bool, Query(description="Also runs that are one side of a pair.")]
-Dirty = Annotated[bool, Query(description="Also runs of a work tree that differed from its commit.")]
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which series of a project, as both routes are asked."""
+
+    project: Project
+    kernel: Annotated[Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])] = None
+    metric: Annotated[Word | None, Query(description="Only of this metric.", examples=["median_ns"])] = None
+    case: Annotated[Word | None, Query(description="Only of the case with this id.")] = None
+    include_pairs: Annotated[bool, Query(description="Also runs that are one side of a pair.")] = False
+    include_dirty: Annotated[bool, Query(description="Also runs of a work tree that differed from its commit.")] = False
+
+    def page_of_keys(self, session: Session, cursor: str | None, limit: int) -> tuple[list[SeriesKey], str | None]:
+        """The page after a cursor, and the cursor of the next."""
+        after = None if cursor is None else SeriesKey(*decode(cursor, (str,) * 8))
+        keys = list_series_page(
+            session,
+            self.project,
+            after=after,
+            limit=limit + 1,
+            case=self.case,
+            kernel=self.kernel,
+            metric=self.metric,
+            include_pairs=self.include_pairs,
+            include_dirty=self.include_dirty,
+        )
+        return page_of(keys, limit, lambda key: list(astuple(key)))
 
 
 @router.get(
@@ -40,22 +62,15 @@ Dirty = Annotated[bool, Query(description="Also runs of a work tree that differe
 def get_series_keys(
     request: Request,
     reader: Reader,
-    project: Project,
+    chosen: Annotated[Chosen, Depends()],
     *,
-    kernel: Kernel = None,
-    metric: Metric = None,
-    case: Case = None,
-    include_pairs: Pairs = False,
-    include_dirty: Dirty = False,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
     """Which series a project has, in the order of their keys. Runs in quarantine are in none."""
-    reader.check_project(project)
+    reader.check_project(chosen.project)
     with state_of(request).reading() as session:
-        keys, following = _page_of_keys(
-            session, project, kernel, metric, case, cursor, limit, pairs=include_pairs, dirty=include_dirty
-        )
+        keys, following = chosen.page_of_keys(session, cursor, limit)
     return respond(request, Page[SeriesKey](items=keys, next=following).model_dump_json().encode())
 
 
@@ -68,13 +83,8 @@ def get_series_keys(
 def get_series(
     request: Request,
     reader: Reader,
-    project: Project,
+    chosen: Annotated[Chosen, Depends()],
     *,
-    kernel: Kernel = None,
-    metric: Metric = None,
-    case: Case = None,
-    include_pairs: Pairs = False,
-    include_dirty: Dirty = False,
     since: Annotated[AwareDatetime | None, Query(description="Only runs that began no earlier.")] = None,
     until: Annotated[AwareDatetime | None, Query(description="Only runs that began before.")] = None,
     limit: Limit = 20,
@@ -85,11 +95,16 @@ def get_series(
     A page has fewer series than its `limit` where these would have too many points, and leaves out those that have
     none in the time that is asked for: only `next` tells whether there are more.
     """
-    reader.check_project(project)
+    reader.check_project(chosen.project)
     state = state_of(request)
     with state.reading() as session:
         run_count = count_series_runs(
-            session, project, include_pairs=include_pairs, include_dirty=include_dirty, since=since, until=until
+            session,
+            chosen.project,
+            include_pairs=chosen.include_pairs,
+            include_dirty=chosen.include_dirty,
+            since=since,
+            until=until,
         )
         if run_count > state.limits.points:
             detail = f"a series may have {run_count} points, a page has at most {state.limits.points}"
@@ -97,44 +112,15 @@ def get_series(
         if run_count == 0:
             return respond(request, Page[Series](items=[], next=None).model_dump_json().encode())
         limit = min(limit, state.limits.points // run_count)
-        keys, following = _page_of_keys(
-            session, project, kernel, metric, case, cursor, limit, pairs=include_pairs, dirty=include_dirty
-        )
+        keys, following = chosen.page_of_keys(session, cursor, limit)
         found = read_series(
             session,
-            project,
+            chosen.project,
             keys=keys,
-            kernel=kernel,
-            include_pairs=include_pairs,
-            include_dirty=include_dirty,
+            kernel=chosen.kernel,
+            include_pairs=chosen.include_pairs,
+            include_dirty=chosen.include_dirty,
             since=since,
             until=until,
         )
     return respond(request, Page[Series](items=found, next=following).model_dump_json().encode())
-
-
-def _page_of_keys(
-    session: Session,
-    project: str,
-    kernel: str | None,
-    metric: str | None,
-    case: str | None,
-    cursor: str | None,
-    limit: int,
-    *,
-    pairs: bool,
-    dirty: bool,
-) -> tuple[list[SeriesKey], str | None]:
-    after = None if cursor is None else SeriesKey(*decode(cursor, (str,) * 8))
-    keys = list_series_page(
-        session,
-        project,
-        after=after,
-        limit=limit + 1,
-        case=case,
-        kernel=kernel,
-        metric=metric,
-        include_pairs=pairs,
-        include_dirty=dirty,
-    )
-    return page_of(keys, limit, lambda key: list(astuple(key)))
