@@ -139,6 +139,7 @@ def _learn(
             break
     tick = tick_of(level_values) if not slope else 0.0
     fits = [_refine(segmenter, first, slope, is_sticky, floor, tick, min_segment, step_cost) for first in firsts]
+    segmenter.leave()
     return min(fits, key=lambda fit: fit.score), segmenter
 
 
@@ -156,20 +157,25 @@ def _refine(
     count = len(segmenter.values)
     masked = np.zeros(count, dtype=bool)
     inflation = 1.0
+    learnt_from: Segmentation | None = None
     for turn in range(_MAX_ROUNDS):
-        residuals = segmenter.values - cut.fitted(count)
-        if segmenter.widths is not None:
-            residuals = residuals / segmenter.widths
-        noise = estimate_noise(residuals, cut.starts, masked, is_sticky=is_sticky, floor=floor, tick=tick)
+        # the same levels leave the same residuals
+        if learnt_from is None or (cut.starts, cut.levels) != (learnt_from.starts, learnt_from.levels):
+            residuals = segmenter.values - cut.fitted(count)
+            if segmenter.widths is not None:
+                residuals = residuals / segmenter.widths
+            noise = estimate_noise(residuals, cut.starts, masked, is_sticky=is_sticky, floor=floor, tick=tick)
+        learnt_from = cut
         # a step that was missed looks like dependence: only what every cut but the first one shows is believed
         inflation = noise.inflation if turn <= 1 else min(inflation, noise.inflation)
-        before = cut
         cut = segmenter.cut(noise, step_cost * (inflation if turn else 1.0), masked)
-        is_settled = cut.starts == before.starts
+        is_settled = cut.starts == learnt_from.starts
         if not turn and not (is_settled and (not cut.starts or noise.inflation == 1.0)):
             continue
         cut, has_burst = _take_out_bursts(segmenter, cut, noise, step_cost * inflation, masked, min_segment)
-        if not has_burst and (is_settled or turn > 1):
+        if has_burst:
+            learnt_from = None
+        elif is_settled or turn > 1:
             break
     return Fit(cut.starts, cut.levels, slope, noise, masked, segmenter.places, cut.cost + _scale_cost(noise, masked))
 

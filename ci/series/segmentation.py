@@ -8,16 +8,15 @@ alone: 36 steps of a few vector operations, whatever the length of the series.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from ci.series.noise import OUTLIER, PER_DEVIATION, Flags, Noise, Values, bins_of, median, put_bins
+from ci.series.noise import Flags, Noise, Values, median
+from ci.series.prices import Prices
 
 MAX_BOUNDARIES = 36
 """About; ten times as many as there are steps to be found in a few hundred values."""
@@ -25,8 +24,6 @@ MAX_LEVELS = 48
 """Quantiles of the series: a level of 20 values in 300 still has three of them to choose from."""
 _WINDOWS = (1, 3, 6, 12, 25, 50)
 """Values on either side over which the scan compares: a factor of two apart, so every length is near one of them."""
-_NO_STICKINESS = -0.5
-"""Outliers in succession that are so little cheaper than apart are not worth telling apart."""
 _LEAST_RISE = 1.5
 """Standard errors of the difference between two windows that a boundary is tried from: a step that is worth its penalty
 has four."""
@@ -70,52 +67,16 @@ class Segmenter:
         self.places = possible_boundaries(self.winsorised, deviation, min_segment)
         self._edges = np.concatenate([[0], self.places])
         self._levels = _possible_levels(values)
-        self._differences = values[:, None] - self._levels
-        if widths is not None:
-            self._differences = self._differences / widths[:, None]
-        self._noise: Noise | None = None
-        self._bins = np.empty(self._differences.shape, dtype=np.intp)
-        self._node = np.empty_like(self._differences)
-        self._pair: Values | None = None
-        self._blocks = np.empty((0, 0))
+        self._prices = Prices(values, self._levels, self._edges, widths)
+
+    def leave(self) -> None:
+        """Leave the memory to the next series: this one is not cut again."""
+        self._prices.leave()
 
     def cut(self, noise: Noise, penalty: float, masked: Flags | None = None) -> Segmentation:
         """The cheapest segmentation; values that are masked cost nothing wherever they are."""
-        if noise is not self._noise:
-            self._price(noise)
-        if masked is None or not masked.any():
-            return self._recur(self._blocks, self._ties(self._pair), penalty)
-        node = np.where(masked[:, None], 0.0, self._node)
-        pair = self._pair
-        if pair is not None:
-            untied = masked.copy()
-            untied[1:] |= masked[:-1]
-            pair = np.where(untied[:, None], 0.0, pair)
-        return self._recur(self._added_up(node, pair), self._ties(pair), penalty)
-
-    def _added_up(self, node: Values, pair: Values | None) -> Values:
-        """Costs of the blocks between possible boundaries."""
-        return np.add.reduceat(node if pair is None else node + pair, self._edges, axis=0)
-
-    def _ties(self, pair: Values | None) -> Values | None:
-        """Of the first value of each block to the one before it."""
-        return None if pair is None else pair[self._edges]
-
-    def _price(self, noise: Noise) -> None:
-        """Work out the cost of each value at each level, and of its tie to the one before it.
-
-        Into the same memory each time: to ask for so much anew costs as much as to fill it.
-        """
-        self._noise, self._pair = noise, None
-        put_bins(np.multiply(self._differences, PER_DEVIATION / noise.deviation, out=self._node), self._bins)
-        np.take(noise.costs, self._bins, out=self._node, mode="clip")
-        if noise.autocorrelation:
-            self._pair = _innovation_costs(self._differences * (1 / noise.deviation), self._node, noise)
-        elif noise.stickiness <= _NO_STICKINESS:
-            is_outlier = np.abs(self._differences) > OUTLIER * noise.deviation
-            self._pair = np.zeros_like(self._node)
-            np.multiply(is_outlier[1:] & is_outlier[:-1], noise.stickiness, out=self._pair[1:])
-        self._blocks = self._added_up(self._node, self._pair)
+        blocks, ties = self._prices.of_blocks(noise, masked)
+        return self._recur(blocks, ties, penalty)
 
     def _recur(self, blocks: Values, ties: Values | None, penalty: float) -> Segmentation:
         # least cost up to the end of each block with the last segment at each level
@@ -123,48 +84,43 @@ class Segmenter:
         least[0] = blocks[0] if ties is None else blocks[0] - ties[0]
         # what it costs to begin a segment with each block but the first: the same at each level, or at each its own
         offers: list[float | Values] = []
-        lowest = [0]
         before = least[0]
+        # of a single number, as an array: numpy makes one of any other at every step
+        offered = np.empty(())
         for block, after, tie in zip(blocks[1:], least[1:], repeat(None) if ties is None else ties[1:], strict=False):
-            level = int(before.argmin())
-            lowest.append(level)
-            offer = before[level] + penalty
-            if tie is not None:
+            offer = before[before.argmin()] + penalty
+            if tie is None:
+                offered[()] = offer
+                np.minimum(before, offered, out=after)
+            else:
                 offer = offer - tie  # a new segment owes nothing to the value before it
+                np.minimum(before, offer, out=after)
             offers.append(offer)
-            np.minimum(before, offer, out=after)
             after += block
             before = after
-        offered = np.array(offers).reshape(len(offers), 1 if ties is None else blocks.shape[1])
-        begins = least[:-1] > offered
-        level, end = int(least[-1].argmin()), len(blocks)
+        return self._traced_back(least, np.array(offers))
+
+    def _traced_back(self, least: Values, offers: Values) -> Segmentation:
+        """From the cheapest level at the end.
+
+        Args:
+            least: Cost up to the end of each block with the last segment at each level, shape [blocks, levels].
+            offers: What it costs to begin a segment with each block but the first, shape [blocks − 1] or [blocks − 1,
+                levels].
+        """
+        level, end = int(least[-1].argmin()), len(least)
         cost = float(least[-1, level])
         starts: list[int] = []
         levels = [float(self._levels[level])]
-        while len(begun := np.flatnonzero(begins[: end - 1, level])):
+        while True:
+            offered = offers[: end - 1] if offers.ndim == 1 else offers[: end - 1, level]
+            begun = np.flatnonzero(least[: end - 1, level] > offered)
+            if not len(begun):
+                return Segmentation(starts[::-1], levels[::-1], cost)
             end = int(begun[-1]) + 1
-            level = lowest[end]
+            level = int(least[end - 1].argmin())
             starts.append(int(self._edges[end]))
             levels.append(float(self._levels[level]))
-        return Segmentation(starts[::-1], levels[::-1], cost)
-
-
-def _innovation_costs(distances: Values, node: Values, noise: Noise) -> Values:
-    """What the tie to the value before changes in the cost of a value: an AR(1) process, read forwards and backwards so
-    that a mirrored series is judged alike.
-    """
-    assert noise.innovation_costs is not None
-    scaled = distances * (noise.deviation / noise.innovation)
-    limit = OUTLIER * noise.deviation / noise.innovation
-    # what an outlier says of its neighbour is not believed
-    told = np.minimum(np.maximum(scaled, -limit), limit) * noise.autocorrelation
-    # both densities are per unit of their own width
-    wider = 2 * math.log(noise.innovation / noise.deviation)
-    forwards = np.take(noise.innovation_costs, bins_of(scaled[1:] - told[:-1]))
-    backwards = np.take(noise.innovation_costs, bins_of(scaled[:-1] - told[1:]))
-    pair = np.zeros_like(node)
-    pair[1:] = (forwards + backwards - node[1:] - node[:-1]) / 2 + wider
-    return pair
 
 
 def _possible_levels(values: Values) -> Values:
@@ -180,9 +136,29 @@ def winsorised(values: Values, deviation: float) -> Values:
         return values
     half = _SMOOTHING // 2
     padded = np.concatenate([values[half:0:-1], values, values[-2 : -half - 2 : -1]])
-    smooth = np.sort(sliding_window_view(padded, _SMOOTHING), axis=1)[:, half]
+    smooth = _medians_of_nine(padded)
     held: Values = smooth + np.minimum(np.maximum(values - smooth, -3 * deviation), 3 * deviation)
     return held
+
+
+def _medians_of_nine(values: Values) -> Values:
+    """Of each value and the eight after it: the median of the largest of three least, the median of three middle and
+    the least of three largest, each of three values in succession.
+    """
+    first, second, third = values[:-2], values[1:-1], values[2:]
+    lower, upper = np.minimum(first, second), np.maximum(first, second)
+    least, middle, largest = np.minimum(lower, third), _middle(first, second, third), np.maximum(upper, third)
+    return _middle(
+        np.maximum(np.maximum(least[:-6], least[3:-3]), least[6:]),
+        _middle(middle[:-6], middle[3:-3], middle[6:]),
+        np.minimum(np.minimum(largest[:-6], largest[3:-3]), largest[6:]),
+    )
+
+
+def _middle(first: Values, second: Values, third: Values) -> Values:
+    """Median of three, one by one."""
+    middle: Values = np.maximum(np.minimum(first, second), np.minimum(np.maximum(first, second), third))
+    return middle
 
 
 def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDArray[np.intp]:
@@ -195,24 +171,24 @@ def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDA
         min_segment: Values in the shortest level.
     """
     count = len(held)
-    positions = np.arange(min_segment, count - min_segment + 1)
     if count <= MAX_BOUNDARIES:
-        return positions
+        return np.arange(min_segment, count - min_segment + 1)
     # whole numbers add up to the same in either direction, so that peaks of one height stay so
     grains = np.rint((held - median(held)) * (_GRAINS / deviation))
-    sums = np.concatenate([[0.0], np.cumsum(grains)])
+    sums = np.zeros(count + 1)
+    np.cumsum(grains, out=sums[1:])
     windows = _windows(count, min_segment)
-    here = sums[positions]
-    rises = (sums[windows.ends] - here) / windows.right - (here - sums[windows.starts]) / windows.left
-    sizes = np.abs(rises) * windows.weights
+    here = sums[min_segment : count - min_segment + 1]
+    sizes = np.abs((sums[windows.ends] - here) / windows.right - (here - sums[windows.starts]) / windows.left)
+    sizes *= windows.weights
     is_peak = (sizes >= _highest_around(sizes, windows.reaches)) & (sizes > _LEAST_RISE * _GRAINS)
-    chosen = np.zeros(count + 1, dtype=bool)
+    chosen = np.zeros(len(here), dtype=bool)
     for size, is_own in zip(sizes, is_peak, strict=True):
-        best = np.flatnonzero(is_own)
+        (best,) = is_own.nonzero()
         if len(best) > MAX_BOUNDARIES // 3:
-            best = best[np.argsort(-size[best], kind="stable")[: MAX_BOUNDARIES // 3]]
-        chosen[best + min_segment] = True
-    return np.flatnonzero(chosen)
+            best = best[(-size[best]).argsort(kind="stable")[: MAX_BOUNDARIES // 3]]
+        chosen[best] = True
+    return np.flatnonzero(chosen) + min_segment
 
 
 @dataclass(frozen=True)
@@ -261,10 +237,11 @@ def _highest_around(sizes: Values, reaches: list[int]) -> Values:
     spans[:, most : most + count] = sizes
     highest = np.empty_like(sizes)
     width = 1  # of what each element of `spans` is the maximum of, from its place on
-    for row, reach in enumerate(reaches):
+    for own, reach in zip(highest, reaches, strict=True):
         while 2 * width <= 2 * reach + 1:
-            np.maximum(spans[row:, :-width], spans[row:, width:], out=spans[row:, :-width])
+            spans = np.maximum(spans[:, :-width], spans[:, width:])
             width *= 2
         first, last = most - reach, most + reach + 1 - width
-        np.maximum(spans[row, first : first + count], spans[row, last : last + count], out=highest[row])
+        np.maximum(spans[0, first : first + count], spans[0, last : last + count], out=own)
+        spans = spans[1:]
     return highest

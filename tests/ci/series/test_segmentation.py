@@ -51,6 +51,17 @@ def test_a_true_boundary_in_a_long_series_is_among_the_few_that_are_tried() -> N
         assert min(abs(tried - 170)) <= 3
 
 
+@pytest.mark.parametrize("count", [37, 38, 200])
+def test_a_long_series_is_winsorised_around_its_running_median(count: int) -> None:
+    values = np.random.default_rng(count).integers(0, 20, size=count).astype(float)
+    padded = np.pad(values, 4, mode="reflect")
+
+    medians = np.array([np.median(padded[place : place + 9]) for place in range(count)])
+
+    assert np.array_equal(winsorised(values, 0.0), medians)
+    assert np.array_equal(winsorised(values, 1.5), medians + np.clip(values - medians, -4.5, 4.5))
+
+
 def test_masked_values_say_nothing() -> None:
     values = np.concatenate([np.zeros(20), np.full(10, 50.0), np.zeros(20)]) + np.random.default_rng(0).normal(size=50)
     masked = np.zeros(50, dtype=bool)
