@@ -13,7 +13,7 @@ Method (docs/analysis.md has the arguments and the simulated error rates):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -196,6 +196,9 @@ class _Steps:
         self._min_segment = min_segment
         drift = fit.slope * (np.arange(len(raw)) - (len(raw) - 1) / 2)
         self._values = scale.values - drift
+        self._has_masked = bool(fit.masked.any())
+        self._known_levels: dict[tuple[int, int], float] = {}
+        self._known_costs: dict[tuple[int, int, int], Values] = {}
 
     def told(self) -> list[ChangePoint]:
         starts = self._settle(list(self._fit.starts))
@@ -211,9 +214,13 @@ class _Steps:
         return [self._describe(*one) for one in bounds]
 
     def _level(self, start: int, end: int) -> float:
-        free = ~self._fit.masked[start:end]
-        own = self._values[start:end]
-        return median(own[free] if free.any() else own)
+        known = self._known_levels.get((start, end))
+        if known is None:
+            own = self._values[start:end]
+            if self._has_masked and (free := ~self._fit.masked[start:end]).any():
+                own = own[free]
+            known = self._known_levels[start, end] = median(own)
+        return known
 
     def _levels(self, starts: list[int]) -> list[float]:
         edges = [0, *starts, len(self._values)]
@@ -227,14 +234,14 @@ class _Steps:
         """
         edges = [0, *starts, len(self._values)]
         moved = [self._cheapest(*bounds) for bounds in zip(edges, edges[1:], edges[2:], strict=False)]
-        if min(np.diff([0, *moved, len(self._values)]), default=0) < self._min_segment:
+        if min(after - before for before, after in pairwise([0, *moved, len(self._values)])) < self._min_segment:
             return starts
         return moved
 
     def _cheapest(self, start: int, boundary: int, end: int) -> int:
         if self._fit.noise.autocorrelation:
             return boundary  # the values around it say less than the jump between them, which the fit has weighed
-        costs = self._position_costs(start, boundary, end, self._learnt_loss)
+        costs = self._position_costs(start, boundary, end).copy()
         first = start + self._min_segment
         low, high = self._tried_around(boundary)
         costs[: max(low - first, 0)] = np.inf
@@ -252,17 +259,20 @@ class _Steps:
         after = places[places > boundary]
         return (int(before[-1]) if len(before) else 0, int(after[0]) if len(after) else len(self._values))
 
-    def _position_costs(self, start: int, boundary: int, end: int, loss: Callable[[Values], Values]) -> Values:
+    def _position_costs(self, start: int, boundary: int, end: int) -> Values:
         """Cost of putting the boundary of two neighbouring levels at each position that leaves both long enough."""
-        own = self._values[start:end]
-        to_before, to_after = (
-            loss((own - level) / self._fit.noise.deviation)
-            for level in (self._level(start, boundary), self._level(boundary, end))
-        )
-        gained = np.where(self._fit.masked[start:end], 0.0, to_before - to_after)
-        costs = np.concatenate([[0.0], np.cumsum(gained)])
-        kept: Values = costs[self._min_segment : end - start - self._min_segment + 1]
-        return kept
+        known = self._known_costs.get((start, boundary, end))
+        if known is None:
+            levels = np.array([[self._level(start, boundary)], [self._level(boundary, end)]])
+            to_before, to_after = self._learnt_loss((self._values[start:end] - levels) / self._fit.noise.deviation)
+            gained = to_before - to_after
+            if self._has_masked:
+                gained[self._fit.masked[start:end]] = 0.0
+            costs = np.zeros(len(gained) + 1)
+            np.cumsum(gained, out=costs[1:])
+            known = costs[self._min_segment : end - start - self._min_segment + 1]
+            self._known_costs[start, boundary, end] = known
+        return known
 
     def _learnt_loss(self, distances: Values) -> Values:
         """What the noise says, and a little that grows without end: an outlier goes to the nearer level."""
@@ -271,13 +281,13 @@ class _Steps:
 
     def _describe(self, start: int, boundary: int, end: int) -> ChangePoint:
         noise = self._fit.noise
-        costs = self._position_costs(start, boundary, end, self._learnt_loss)
+        costs = self._position_costs(start, boundary, end)
         tolerated = _PLAUSIBLE_COST * noise.mean_inflation
         plausible = {boundary, *(np.flatnonzero(costs <= costs.min() + tolerated) + start + self._min_segment)}
         return ChangePoint(
             index=int(self._positions[boundary]),
-            before=float(np.median(self._raw[start:boundary])),
-            after=float(np.median(self._raw[boundary:end])),
+            before=median(self._raw[start:boundary]),
+            after=median(self._raw[boundary:end]),
             count_before=boundary - start,
             count_after=end - boundary,
             standard_errors=self._standard_errors(start, boundary, end),
