@@ -42,10 +42,19 @@ def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
         content = read_bytes(path)
         trace = TraceSummary()
         header = scan_trace(content, str(path), trace.add)
-        if header is None:
-            found = read_ncu_csv(content, str(path)) or read_nsys_csv(content, str(path), top=top)
-        else:
+        if header is not None:
             found = trace.to_dict(header, top=top)
+        elif _is_record(content):
+            raise ProfileError(
+                f"{path}: is a record of roofwatch, and no profiler's file: roofwatch ingest stores it, roofwatch "
+                "compare BASE HEAD judges two, roofwatch diagnose CASE --record FILE says what binds a case"
+            )
+        else:
+            found = read_ncu_csv(content, str(path)) or read_nsys_csv(content, str(path), top=top)
     if found is None:
         raise ProfileError(f"{path}: nothing that is known here; what can be read is {KNOWN}")
     return found
+
+
+def _is_record(content: bytes) -> bool:
+    return content.lstrip().startswith(b"{") and b'"run_id"' in content and b'"schema_version"' in content

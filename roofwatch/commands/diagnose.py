@@ -68,6 +68,10 @@ def diagnose(
             raise CollectorError("--record diagnoses what was measured before: it takes neither a suite nor --output")
         measured, name = RunRecord.read(record), str(record)
     else:
+        if path is None and case.endswith(".py"):
+            raise CollectorError(
+                f"{case}: of which case? Name it, or its kernel, first: roofwatch diagnose CASE {case}"
+            )
         if output is not None:
             check_writable(output)
         plan = run_plan(

@@ -106,7 +106,9 @@ def static(
     if as_json:
         print_json(to_json(answered))
     else:
-        if base is None:
+        if not answered.facts:
+            print_note("nothing to compile: no implementation launches code of Triton or CUDA C++ of its own")
+        elif base is None:
             print_table(tables.static_facts(answered.facts))
         if any(item.is_told for item in answered.held.judged):
             print_table(tables.static_changes(answered.held.judged))

@@ -96,7 +96,11 @@ def series(
     elif found:
         print_table(series_table(found, noise_floors))
     else:
-        print_note(f"project {project} has no such series")
+        left_out = [
+            *([] if pairs else ["runs that are one side of a pair are left out (--pairs)"]),
+            *([] if dirty else ["those of work trees that differed from their commits are left out (--dirty)"]),
+        ]
+        print_note("; ".join([f"project {project} has no such series", *left_out]))
 
 
 @show_app.command("regressions")

@@ -108,7 +108,10 @@ class KernelSpec:
             SpecError: the language is not known, or the name is taken.
         """
         if language not in list(Language):
-            raise SpecError(f"{self.name}: language {language!r} is not known; choose {', '.join(Language)}")
+            raise SpecError(
+                f"{self.name}: language {language!r} is not known; choose {', '.join(Language)}, and call the "
+                "implementation as you like with name=…"
+            )
         chosen = Language(language)
         own_name = name or ("eager" if chosen is Language.TORCH else str(chosen))
 

@@ -42,7 +42,7 @@ def create_project_token(
     """
     unknown = [scope for scope in scopes if scope not in set(Scope)]
     if unknown:
-        raise StoreError(f"scope {unknown[0]!r}: the scopes are {', '.join(Scope)}")
+        raise StoreError(f"scope {unknown[0]!r}: the scopes are {', '.join(Scope)}, each by a --scope of its own")
     if (project is None) != all_projects:
         raise StoreError("for which project? Name it with --project, or say --all-projects")
     if project is not None:

@@ -24,6 +24,8 @@ def sender_and_spool(url: str | None, folder: Path | None) -> tuple[HttpSender, 
 
 def summary(delivery: Delivery, spool: Spool) -> list[str]:
     """A line for what was sent, and one for each record that was not."""
+    if delivery == Delivery():
+        return [f"nothing waits to be sent in {spool.folder}; name records or their folder to send them"]
     lines = [f"{len(delivery.sent)} record(s) sent and acknowledged"]
     lines += [f"refused: {spool.folder / 'refused' / name}: {reason}" for name, reason in delivery.refused]
     lines += [f"sent without an artefact: {name}: {reason}" for name, reason in delivery.incomplete]

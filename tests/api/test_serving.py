@@ -110,7 +110,7 @@ def test_tokens_are_listed_without_their_secret_and_revoked(database_url: URL, t
     [
         ({"project": None}, "--all-projects"),
         ({"all_projects": True}, "--all-projects"),
-        ({"scopes": ["read", "root"]}, "ingest, read, triage, admin"),
+        ({"scopes": ["read", "root"]}, "ingest, read, triage, admin, each by a --scope"),
         ({"project": "no project?"}, "letters, digits"),
     ],
 )

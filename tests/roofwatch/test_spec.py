@@ -114,6 +114,11 @@ def test_an_implementation_that_cannot_be_is_refused(language: str, name: str | 
         spec.implementation(language, name=name)(lambda x: x)
 
 
+def test_who_takes_the_language_for_a_name_hears_where_the_name_goes() -> None:
+    with pytest.raises(SpecError, match=r"'eager' is not known; choose torch, triton, cuda, .* with name="):
+        declare().implementation("eager")
+
+
 def test_tolerance_comes_from_the_one_table_unless_the_spec_has_its_own() -> None:
     own = Tolerance(elementwise=0.5, rmse_ratio=0.5)
     assert declare(tolerances={"float32": own}).tolerance(Case("k", (), "float32")) == own

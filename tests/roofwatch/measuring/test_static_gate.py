@@ -95,6 +95,20 @@ HARMLESS = {
 }
 
 
+def test_a_suite_without_code_to_compile_is_told_to_be_one(tmp_path: Path) -> None:
+    suite = tmp_path / "bench_eager.py"
+    jitted, launcher = (SUITE.index(line) for line in ("@triton.jit", "@scale_rows.implementation"))
+    declared = SUITE[SUITE.index("scale_rows = ") : launcher]
+    suite.write_text(
+        f'{SUITE[:jitted]}{declared}scale_rows.implementation("torch")(lambda x: x / (x * x).sum(-1, keepdim=True))\n'
+    )
+
+    done = roofwatch("static", suite, "--targets", "sm_90", cwd=tmp_path)
+
+    assert done.status == 0, done.error
+    assert done.output == "nothing to compile: no implementation launches code of Triton or CUDA C++ of its own\n"
+
+
 @pytest.mark.parametrize("change", HARMLESS)
 def test_what_changes_no_instruction_is_the_same_code(repository: Repository, change: str) -> None:
     repository.change(*HARMLESS[change])

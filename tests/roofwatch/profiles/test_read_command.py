@@ -7,7 +7,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from collector.profiles.recognise import read_profile
+from collector.profiles.source import ProfileError
 from roofwatch.cli import app
+from tests.builders import make_record
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 TRACE = DATA / "alexnet_a100.json.gz"
@@ -22,6 +25,14 @@ def read(*words: object) -> str:
 def kernels(*words: object) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = orjson.loads(read(*words, "--json"))["kernels"]["top_by_total_time"]
     return found
+
+
+@pytest.mark.parametrize("name", ["record.json", "record.json.gz"])
+def test_a_record_of_ours_is_told_to_be_one_with_what_reads_it(tmp_path: Path, name: str) -> None:
+    make_record().write(tmp_path / name)
+
+    with pytest.raises(ProfileError, match=f"{name}: is a record of roofwatch.*roofwatch ingest stores it"):
+        read_profile(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["alexnet_a100.json.gz", "power_iteration.sqlite"])
