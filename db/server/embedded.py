@@ -76,10 +76,12 @@ class ServerHandle:
             if lease_fd is None:
                 return
             _in_use.discard(self)
-            # without the folder there is nothing to stop: Postgres ends by itself when its files are gone
-            with contextlib.suppress(FileNotFoundError), _exclusive(self.folder / "lock"):
-                _leave(self.folder, self._postgres, lease_fd)
-            os.close(lease_fd)
+            try:
+                # without the folder there is nothing to stop: Postgres ends by itself when its files are gone
+                with contextlib.suppress(FileNotFoundError), _exclusive(self.folder / "lock"):
+                    _leave(self.folder, self._postgres, lease_fd)
+            finally:
+                os.close(lease_fd)
 
     def forget(self) -> None:
         """Close it and leave the server as it is, for another process that has the lease too."""
@@ -116,8 +118,9 @@ def close_all() -> None:
     """At the end of the process: end all uses of it, those that its threads are about to begin too."""
     # never given back: a thread that would begin one from here on ends with us before it does
     _changing.acquire()
-    for handle in tuple(_in_use):
-        handle.close()
+    with contextlib.ExitStack() as each:  # one that fails holds no other
+        for handle in tuple(_in_use):
+            each.callback(handle.close)
 
 
 def _forget_all() -> None:
@@ -307,7 +310,7 @@ def _lets_in(folder: Path, url: URL) -> bool:
 def _running_port(folder: Path) -> int | None:
     """From the server's own file, which it fills line by line while it starts."""
     try:
-        lines = (folder / "data" / "postmaster.pid").read_text().splitlines()
+        lines = (folder / "data" / "postmaster.pid").read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return None
     return int(lines[3]) if len(lines) > 3 and lines[3].isdigit() else None
@@ -316,7 +319,7 @@ def _running_port(folder: Path) -> int | None:
 def _last_port(folder: Path) -> int | None:
     """From what the server that ran last was started with: this stays however it ends."""
     try:
-        options = (folder / "data" / "postmaster.opts").read_text()
+        options = (folder / "data" / "postmaster.opts").read_text(errors="replace")
     except FileNotFoundError:
         return None
     found = re.search(r'"-p" "(\d+)"', options)

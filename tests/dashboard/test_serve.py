@@ -71,6 +71,32 @@ def test_the_embedded_database_is_stopped_when_the_server_that_opened_it_is_told
     assert not embedded._is_alive(folder)
 
 
+LET_GO_IN_VAIN = """
+import os, signal
+from dashboard.server_process import let_go_when_asked_to_end
+from db.errors import StoreError
+from db.server import embedded
+
+def fail():
+    raise StoreError("another process is at it")
+
+embedded.close_all = fail
+let_go_when_asked_to_end()
+os.kill(os.getpid(), signal.SIGTERM)
+os._exit(3)
+"""
+
+
+def test_a_server_that_cannot_let_go_of_the_embedded_database_ends_all_the_same() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LET_GO_IN_VAIN], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+
+    assert ended.returncode == -signal.SIGTERM
+    assert "was not let go of" in ended.stderr
+    assert "another process is at it" in ended.stderr
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux tells a child that its parent died")
 def test_the_server_ends_with_a_parent_that_is_killed(database_url: URL) -> None:
     with serving(database_url=text_of(database_url)) as served:
