@@ -152,6 +152,8 @@ def _fill(engine: Engine, millions: int) -> None:
         for shape in (DEEP, WIDE):
             if shape.project(pair) not in there:
                 fill(engine, shape, pair)
+    settle(engine)
+    for pair in range(millions):
         fill_evidence(engine, WIDE, pair)
     if LONG.project(0) not in there:
         fill(engine, LONG, 0)

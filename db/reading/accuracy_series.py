@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import Select, func, select, true
 from sqlalchemy.orm import Session
 
 from collector.metrics import Layer
 from collector.part import Outcome
 from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
 from db.reading.series_runs import SeriesRun
-from db.tables.records import AccuracyRow, CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow, TensorErrorRow
+from db.tables.records import AccuracyRow, CaseRow, EnvironmentRow, ProjectRow, TensorErrorRow
 from db.values import SeriesKey, SeriesPoint
 
 
@@ -87,14 +87,14 @@ def accuracy_keys(wanted: SeriesFilter, subjects: Iterable[Subject]) -> Iterator
 
 def _checks(columns: Collection[Any], wanted: SeriesFilter) -> Select[Any]:
     """Select from checks and their tensors, joined with all that keys and filters need."""
+    run = wanted.run_of(AccuracyRow.run_number)
     return (
         select(*columns)
         .select_from(AccuracyRow)
         .join(CaseRow, CaseRow.id == AccuracyRow.case_id)
-        .join(RunRow, RunRow.number == AccuracyRow.run_number)
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, and_(ProjectRow.id == CommitRow.project_id, ProjectRow.id == CaseRow.project_id))
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
+        .join(run, true())
+        .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
         .outerjoin(
             TensorErrorRow,
             (TensorErrorRow.measured_on == AccuracyRow.measured_on)
@@ -102,7 +102,7 @@ def _checks(columns: Collection[Any], wanted: SeriesFilter) -> Select[Any]:
             & (TensorErrorRow.case_id == AccuracyRow.case_id)
             & (TensorErrorRow.implementation == AccuracyRow.implementation),
         )
-        .where(wanted.runs(), wanted.subject(AccuracyRow.implementation))
+        .where(ProjectRow.name == wanted.project, wanted.subject(AccuracyRow.implementation))
     )
 
 

@@ -17,7 +17,6 @@ from db.storing.samples import unpack
 from db.tables.records import (
     CaseRow,
     CaseVersionRow,
-    CommitRow,
     MeasurementRow,
     ProjectRow,
     RunRow,
@@ -181,12 +180,18 @@ def _point(
 
 def _has_measurement(wanted: SeriesFilter, condition: ColumnElement[bool]) -> ColumnElement[bool]:
     """Whether a series has any measurement like that in the runs that are wanted."""
+    # a look at the run of one measurement after the other, until one will do: of a join Postgres chooses the order, and
+    # where it has no statistics yet it looks into every run of every project for each series
+    is_wanted = (
+        select(wanted.runs())
+        .select_from(RunRow)
+        .where(RunRow.number == MeasurementRow.run_number)
+        .correlate(MeasurementRow, ProjectRow)
+        .scalar_subquery()
+    )
     return exists(
         select(1)
-        .select_from(MeasurementRow)
-        .join(RunRow, RunRow.number == MeasurementRow.run_number)
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .where(MeasurementRow.series_id == SeriesRow.id, wanted.runs(), condition)
+        .where(MeasurementRow.series_id == SeriesRow.id, condition, is_wanted)
         .correlate(SeriesRow, ProjectRow)
         .offset(0)  # else Postgres makes a join of it, and reads all measurements instead of the first
     )

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, BigInteger, ColumnElement, Text, and_, cast, tuple_
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Text, and_, cast, select, tuple_
 from sqlalchemy.dialects.postgresql import array
+from sqlalchemy.sql.selectable import LateralFromClause
 
 from collector.metrics import METRICS, Layer
 from db.reading.series_runs import of_series
-from db.tables.records import CaseRow, RunRow
+from db.tables.records import CaseRow, ProjectRow, RunRow
 from db.values import SeriesKey
 
 
@@ -59,6 +60,19 @@ class SeriesFilter:
         if self.until is not None:
             conditions.append(RunRow.started_at < self.until)
         return and_(*conditions)
+
+    def run_of(self, run_number: Any) -> LateralFromClause:
+        """The run with a number, if it is wanted, of what is joined with its project. Each is looked up by its number:
+        of a plain join Postgres chooses the order, and without statistics it reads all results for each run.
+        """
+        columns = (RunRow.number, RunRow.environment_id)
+        return (
+            select(*columns)
+            .where(RunRow.number == run_number, RunRow.project_id == ProjectRow.id, self.runs())
+            .correlate_except(RunRow)
+            .offset(0)
+            .lateral("run_of")
+        )
 
     def subject(self, implementation: ColumnElement[str] | Any) -> ColumnElement[bool]:
         """Condition on what is joined with its case and has an implementation."""

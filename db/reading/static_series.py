@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import Select, func, select, true
 from sqlalchemy.orm import Session
 
 from collector.metrics import Layer
 from collector.part import Outcome
 from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
 from db.reading.series_runs import SeriesRun
-from db.tables.records import CaseRow, CommitRow, CompilationRow, ProjectRow, RunRow, StaticFactRow
+from db.tables.records import CaseRow, CompilationRow, ProjectRow, StaticFactRow
 from db.values import SeriesKey, SeriesPoint
 
 
@@ -77,9 +77,8 @@ def _facts(columns: Collection[Any], wanted: SeriesFilter) -> Select[Any]:
         select(*columns)
         .select_from(StaticFactRow)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .join(ProjectRow, ProjectRow.id == CaseRow.project_id)
         .join(CompilationRow, CompilationRow.static_fact_id == StaticFactRow.id)
-        .join(RunRow, RunRow.number == CompilationRow.run_number)
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, and_(ProjectRow.id == CommitRow.project_id, ProjectRow.id == CaseRow.project_id))
-        .where(wanted.runs(), wanted.subject(StaticFactRow.implementation))
+        .join(wanted.run_of(CompilationRow.run_number), true())
+        .where(ProjectRow.name == wanted.project, wanted.subject(StaticFactRow.implementation))
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select
+from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from db.reading.series_runs import SeriesRun, of_series, on_branch, setting_of
@@ -28,6 +28,7 @@ MOST_POINTS = 600
 _LEAST_POINTS = 200
 _MOST_POINTS_IN_ALL = 1_800
 _KEPT_OF_A_STRETCH = 4
+_RUN_COLUMNS = ("started_at", "harness_version", "environment_id", "commit_id")
 _COMMIT_FIELDS = tuple(field.name for field in fields(CommitRef))
 
 
@@ -102,22 +103,29 @@ def _points(question: TrendQuestion) -> CTE | None:
     points = points_of(question.project, question.keys)
     if points is None:
         return None
+    # each looked up by its number: of a plain join, Postgres without statistics reads all points for each run
+    run = (
+        select(*(getattr(RunRow, name) for name in _RUN_COLUMNS))
+        .where(RunRow.number == points.c.run_number, RunRow.project_id == ProjectRow.id, _runs(question))
+        .correlate(points, ProjectRow)
+        .offset(0)
+        .lateral("of_point")
+    )
     along = (CommitRow.first_parent_count, CommitRow.sha)
-    # joined by keys and not with a list of the runs: however few rows Postgres expects, it stays linear; and narrow, as
-    # what many rows carry along is sorted with them
+    # narrow, as what many rows carry along is sorted with them
     return (
         select(
             *(one for name, one in points.c.items() if name != "runner_class"),
-            *(RunRow.harness_version, RunRow.environment_id, RunRow.commit_id, EnvironmentRow.runner_class),
-            func.row_number().over(order_by=(*along, RunRow.started_at, RunRow.number)).label("rank"),
+            *(run.c.harness_version, run.c.environment_id, run.c.commit_id, EnvironmentRow.runner_class),
+            func.row_number().over(order_by=(*along, run.c.started_at, points.c.run_number)).label("rank"),
             cast(func.dense_rank().over(order_by=along) - 1, Integer).label("place"),
         )
         .select_from(points)
-        .join(RunRow, RunRow.number == points.c.run_number)
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
-        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
-        .where(_runs(question), or_(points.c.runner_class == "", points.c.runner_class == EnvironmentRow.runner_class))
+        .join(ProjectRow, ProjectRow.name == question.project)
+        .join(run, true())
+        .join(CommitRow, CommitRow.id == run.c.commit_id)
+        .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
+        .where(or_(points.c.runner_class == "", points.c.runner_class == EnvironmentRow.runner_class))
         .cte("placed")
     )
 
@@ -135,7 +143,7 @@ def _runs(question: TrendQuestion) -> ColumnElement[bool]:
     # a run whose branch is not known goes along with those of its commit
     of_branches = or_(RunRow.branch.is_(None), RunRow.branch.in_(question.branches))
     was_measured = exists().where(
-        other.commit_id == CommitRow.id, other.branch.in_(question.branches), on_branch(other)
+        other.commit_id == RunRow.commit_id, other.branch.in_(question.branches), on_branch(other)
     )
     return and_(condition, of_branches, was_measured)
 
