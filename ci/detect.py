@@ -194,8 +194,9 @@ class _Steps:
         self._fit = fit
         self._positions = positions
         self._min_segment = min_segment
-        drift = fit.slope * (np.arange(len(raw)) - (len(raw) - 1) / 2)
-        self._values = scale.values - drift
+        self._values = scale.values
+        if fit.slope:
+            self._values = scale.values - fit.slope * (np.arange(len(raw)) - (len(raw) - 1) / 2)
         self._has_masked = bool(fit.masked.any())
         self._known_levels: dict[tuple[int, int], float] = {}
         self._known_costs: dict[tuple[int, int, int], Values] = {}
@@ -205,7 +206,7 @@ class _Steps:
         while starts:
             levels = self._levels(starts)
             sizes = [abs(after - before) for before, after in pairwise(levels)]
-            weakest = int(np.argmin(sizes))
+            weakest = sizes.index(min(sizes))
             if self._scale.is_relevant(levels[weakest], levels[weakest + 1]):
                 break
             del starts[weakest]
@@ -283,7 +284,8 @@ class _Steps:
         noise = self._fit.noise
         costs = self._position_costs(start, boundary, end)
         tolerated = _PLAUSIBLE_COST * noise.mean_inflation
-        plausible = {boundary, *(np.flatnonzero(costs <= costs.min() + tolerated) + start + self._min_segment)}
+        others = np.flatnonzero(costs <= costs.min() + tolerated) + (start + self._min_segment)
+        plausible = sorted({boundary, *others.tolist()})
         return ChangePoint(
             index=int(self._positions[boundary]),
             before=median(self._raw[start:boundary]),
@@ -291,7 +293,7 @@ class _Steps:
             count_before=boundary - start,
             count_after=end - boundary,
             standard_errors=self._standard_errors(start, boundary, end),
-            candidates=tuple(int(self._positions[place]) for place in sorted(plausible)),
+            candidates=tuple(self._positions[plausible].tolist()),
         )
 
     def _standard_errors(self, start: int, boundary: int, end: int) -> float:

@@ -30,6 +30,9 @@ _PRIOR_VALUES = 200.0
 _SEPARATE = 5.0
 """Standard deviations between two levels from which on a value tells which of them it belongs to."""
 
+_LONG = 3 * LEVEL_FOR_SURE
+"""Values in a segment that is a level at first sight."""
+
 
 @dataclass(frozen=True)
 class Bursts:
@@ -41,8 +44,10 @@ class Bursts:
     @classmethod
     def of(cls, is_outlier: Flags) -> Bursts:
         """Runs of at least two outliers: a single one is only an outlier."""
-        marks = np.diff(np.concatenate([[0], is_outlier.astype(np.int8), [0]]))
-        lengths = np.flatnonzero(marks == -1) - np.flatnonzero(marks == 1)
+        flags = np.zeros(len(is_outlier) + 2, dtype=np.bool_)
+        flags[1:-1] = is_outlier
+        turns = np.flatnonzero(flags[1:] != flags[:-1])  # where a run begins, and where it has ended
+        lengths = turns[1::2] - turns[::2]
         lengths = lengths[lengths >= 2]
         return cls(len(lengths), int(lengths.sum()))
 
@@ -79,11 +84,13 @@ def find_burst(
     if len(levels) < 2:
         return None
     edges = [0, *starts, len(values)]
+    if min(end - start for start, end in pairwise(edges)) > _LONG:
+        return None
     fitted = np.repeat(levels, np.diff(edges))
     is_outlier = (np.abs(values - fitted) > OUTLIER * deviation) | masked
     found: tuple[int, int] | None = None
     for index, (start, end) in enumerate(pairwise(edges)):
-        if end - start > 3 * LEVEL_FOR_SURE or (found is not None and end - start >= found[1] - found[0]):
+        if end - start > _LONG or (found is not None and end - start >= found[1] - found[0]):
             continue
         neighbours = [levels[i] for i in (index - 1, index + 1) if 0 <= i < len(levels)]
         own = values[start:end][~masked[start:end]]
@@ -91,6 +98,8 @@ def find_burst(
         for other in neighbours:
             if abs(other - levels[index]) > _SEPARATE * deviation:
                 length = min(length, _longest_away(own, other, deviation))
+        if length >= LEVEL_FOR_SURE:
+            continue
         elsewhere = is_outlier.copy()
         elsewhere[start:end] = masked[start:end]
         bursts = Bursts.of(elsewhere)

@@ -193,9 +193,9 @@ def _take_out_bursts(
 
 def _scale_cost(noise: Noise, masked: Flags) -> float:
     """What makes the costs of two fits comparable: the width of their noise, and the values they took out."""
-    taken = int(masked.sum())
     width = 2 * math.log(noise.deviation) * len(masked)
-    return width + _BURST_COST * (taken + Bursts.of(masked).count)
+    taken = int(np.count_nonzero(masked))
+    return width + _BURST_COST * (taken + Bursts.of(masked).count) if taken else width
 
 
 def _times(count: int) -> Values:

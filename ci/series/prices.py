@@ -161,7 +161,7 @@ class Prices:
         forwards += backwards
         forwards -= node[1:]
         forwards -= node[:-1]
-        forwards /= 2
+        forwards *= 0.5
         # both densities are per unit of their own width
         forwards += 2 * math.log(noise.innovation / noise.deviation)
         pair[0] = 0.0

@@ -8,9 +8,10 @@ alone: 36 steps of a few vector operations, whatever the length of the series.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ MAX_BOUNDARIES = 36
 """About; ten times as many as there are steps to be found in a few hundred values."""
 MAX_LEVELS = 48
 """Quantiles of the series: a level of 20 values in 300 still has three of them to choose from."""
+_QUANTILES = (np.arange(MAX_LEVELS) + 0.5) / MAX_LEVELS
 _WINDOWS = (1, 3, 6, 12, 25, 50)
 """Values on either side over which the scan compares: a factor of two apart, so every length is near one of them."""
 _LEAST_RISE = 1.5
@@ -45,7 +47,8 @@ class Segmentation:
 
     def fitted(self, count: int) -> Values:
         """The level at each of the values."""
-        return np.repeat(self.levels, np.diff([0, *self.starts, count]))
+        lengths = [end - start for start, end in pairwise([0, *self.starts, count])]
+        return np.repeat(self.levels, lengths)
 
 
 class Segmenter:
@@ -79,55 +82,44 @@ class Segmenter:
         return self._recur(blocks, ties, penalty)
 
     def _recur(self, blocks: Values, ties: Values | None, penalty: float) -> Segmentation:
+        before = blocks[0] if ties is None else blocks[0] - ties[0]
         # least cost up to the end of each block with the last segment at each level
-        least = np.empty_like(blocks)
-        least[0] = blocks[0] if ties is None else blocks[0] - ties[0]
-        # what it costs to begin a segment with each block but the first: the same at each level, or at each its own
-        offers: list[float | Values] = []
-        before = least[0]
-        # of a single number, as an array: numpy makes one of any other at every step
+        least = [before]
+        # what it costs to begin a segment with each block but the first, beside what it then does not owe to the value
+        # before it; as an array too, which numpy would make of it
+        offers: list[float] = []
         offered = np.empty(())
-        for block, after, tie in zip(blocks[1:], least[1:], repeat(None) if ties is None else ties[1:], strict=False):
-            offer = before[before.argmin()] + penalty
-            if tie is None:
-                offered[()] = offer
-                np.minimum(before, offered, out=after)
-            else:
-                offer = offer - tie  # a new segment owes nothing to the value before it
-                np.minimum(before, offer, out=after)
+        for block, tie in zip(blocks[1:], repeat(None) if ties is None else ties[1:], strict=False):
+            offer = before.item(before.argmin()) + penalty
+            offered[()] = offer
+            before = np.minimum(before, offered if tie is None else offered - tie)
+            before += block
+            least.append(before)
             offers.append(offer)
-            after += block
-            before = after
-        return self._traced_back(least, np.array(offers))
+        return self._traced_back(least, offers, ties)
 
-    def _traced_back(self, least: Values, offers: Values) -> Segmentation:
-        """From the cheapest level at the end.
-
-        Args:
-            least: Cost up to the end of each block with the last segment at each level, shape [blocks, levels].
-            offers: What it costs to begin a segment with each block but the first, shape [blocks − 1] or [blocks − 1,
-                levels].
-        """
-        level, end = int(least[-1].argmin()), len(least)
-        cost = float(least[-1, level])
+    def _traced_back(self, least: Sequence[Values], offers: Sequence[float], ties: Values | None) -> Segmentation:
+        """From the cheapest level at the end, each time to the block that it was cheaper to begin a segment with."""
+        level, end = int(least[-1].argmin()), len(least) - 1
+        cost: float = least[-1].item(level)
         starts: list[int] = []
-        levels = [float(self._levels[level])]
-        while True:
-            offered = offers[: end - 1] if offers.ndim == 1 else offers[: end - 1, level]
-            begun = np.flatnonzero(least[: end - 1, level] > offered)
-            if not len(begun):
-                return Segmentation(starts[::-1], levels[::-1], cost)
-            end = int(begun[-1]) + 1
-            level = int(least[end - 1].argmin())
-            starts.append(int(self._edges[end]))
-            levels.append(float(self._levels[level]))
+        levels: list[float] = [self._levels.item(level)]
+        while end:
+            owed = 0.0 if ties is None else ties.item(end, level)
+            end -= 1
+            if least[end].item(level) > offers[end] - owed:
+                level = int(least[end].argmin())
+                starts.append(int(self._edges[end + 1]))
+                levels.append(self._levels.item(level))
+        return Segmentation(starts[::-1], levels[::-1], cost)
 
 
 def _possible_levels(values: Values) -> Values:
+    levels = np.sort(values)
     if len(values) > MAX_LEVELS:
-        ordered = np.sort(values)
-        values = ordered[((np.arange(MAX_LEVELS) + 0.5) / MAX_LEVELS * len(values)).astype(np.intp)]
-    return np.unique(values)
+        levels = levels[(_QUANTILES * len(values)).astype(np.intp)]
+    is_new = levels[1:] != levels[:-1]
+    return levels if is_new.all() else np.concatenate([levels[:1], levels[1:][is_new]])
 
 
 def winsorised(values: Values, deviation: float) -> Values:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,38 +46,46 @@ def slope_beside_steps(values: Values, places: NDArray[np.intp], least_gain: flo
     _sweep(gram, 0)
     _sweep(gram, _TIME)
     steps = slice(_TIME + 1, -1)
-    squares = np.diagonal(gram)[steps]
+    squares, left = np.diagonal(gram)[steps], gram[-1, steps]
     is_open = np.ones(len(places), dtype=bool)
     least_left = _LEAST_LEFT * squares
-    for _ in range(_MAX_STEPS):
+    explained = np.empty(len(places))
+    for _ in range(min(_MAX_STEPS, len(places))):
         is_open &= squares > least_left
-        if not is_open.any():
-            break
-        explained = np.where(is_open, gram[-1, steps] ** 2 / np.where(is_open, squares, 1.0), 0.0)
+        explained[:] = 0.0
+        np.divide(left * left, squares, out=explained, where=is_open)
         best = int(explained.argmax())
-        if explained[best] < least_gain:
+        if explained[best] < least_gain or not is_open[best]:
             break
         is_open[best] = False
         _sweep(gram, _TIME + 1 + best)
-    return _slope_of(gram, len(values) - 2 - int((~is_open).sum()))
+    return _slope_of(gram, len(values) - 2 - len(places) + int(np.count_nonzero(is_open)))
 
 
 def _gram(values: Values, places: NDArray[np.intp]) -> Values:
     """Inner products of a constant, the time, a step at each place, and the values; square, in that order."""
     count, size = len(values), len(places) + 3
     centred = values - values.mean()
-    times = np.arange(count) - (count - 1) / 2
+    times, power = _times(count)
     # of what follows each place: how many values, the sum of their times, and of themselves
     lengths = count - places
     time_sums = lengths * places / 2
     value_sums = np.cumsum(centred[::-1])[::-1][places]
     gram = np.empty((size, size))
     gram[0, :2], gram[0, 2:-1], gram[0, -1] = (count, 0.0), lengths, 0.0
-    gram[1, :2], gram[1, 2:-1], gram[1, -1] = (0.0, times @ times), time_sums, times @ centred
+    gram[1, :2], gram[1, 2:-1], gram[1, -1] = (0.0, power), time_sums, times @ centred
     gram[2:-1, 2:-1] = np.minimum.outer(lengths, lengths)
-    gram[-1, :2], gram[-1, 2:-1], gram[-1, -1] = (0.0, times @ centred), value_sums, centred @ centred
+    gram[-1, :2], gram[-1, 2:-1], gram[-1, -1] = (0.0, gram[1, -1]), value_sums, centred @ centred
     gram[:, 0], gram[:, 1], gram[:, -1] = gram[0], gram[1], gram[-1]
     return gram
+
+
+@lru_cache(maxsize=16)
+def _times(count: int) -> tuple[Values, float]:
+    """Positions around their middle, and the sum of their squares: the same for all series of one length."""
+    times: Values = np.arange(count, dtype=np.float64) - (count - 1) / 2
+    times.flags.writeable = False
+    return times, float(times @ times)
 
 
 def _sweep(gram: Values, column: int) -> None:
@@ -87,8 +96,9 @@ def _sweep(gram: Values, column: int) -> None:
     """
     along = gram[column].copy()
     pivot = along[column]
-    gram -= np.multiply.outer(along, along / pivot)
-    gram[column] = gram[:, column] = along / pivot
+    share = along / pivot
+    gram -= along[:, None] * share
+    gram[column] = gram[:, column] = share
     gram[column, column] = -1 / pivot
 
 
