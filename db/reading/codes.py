@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
-from db.reading.time_columns import numbered_runs
+from db.reading.branch import numbered_runs
 from db.tables.records import AccuracyRow, CaseRow, CompilationRow, StaticFactRow
 
 

@@ -10,27 +10,27 @@ from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.reading.branch import read_branch
 from db.reading.columns import ErrorColumns
-from db.reading.time_columns import numbered_runs
 from db.tables.records import AccuracyRow, CaseRow, EnvironmentRow, RunRow, TensorErrorRow
 from db.values import SeriesKey
 
 
 def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -> Iterator[ErrorColumns]:
     """The errors of some cases, a tensor at a time; of checks that passed."""
-    runs = numbered_runs(project, include_pairs=True)
-    places = np.array(session.scalars(select(runs.c.place).order_by(runs.c.number)).all(), dtype=np.int64)
+    branch = read_branch(session, project, include_pairs=True)
+    places = np.array([run.place for run in branch.runs], dtype=np.int64)
     by = (CaseRow.name, TensorErrorRow.implementation, EnvironmentRow.runner_class, TensorErrorRow.tensor)
     query = (
         select(
             *by,
-            func.string_agg(func.int4send(runs.c.number), literal(b"", BYTEA), type_=BYTEA).label("numbers"),
+            func.string_agg(func.int4send(AccuracyRow.run_number), literal(b"", BYTEA), type_=BYTEA).label("numbers"),
             func.string_agg(func.float8send(TensorErrorRow.rmse_ratio), literal(b"", BYTEA), type_=BYTEA).label(
                 "ratios"
             ),
         )
         .select_from(AccuracyRow)
-        .join(runs, runs.c.run_number == AccuracyRow.run_number)
+        .join(branch.wanted, branch.wanted.c.run_number == AccuracyRow.run_number)
         .join(CaseRow, CaseRow.id == AccuracyRow.case_id)
         .join(RunRow, RunRow.number == AccuracyRow.run_number)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
@@ -45,10 +45,9 @@ def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -
         .group_by(*by)
     )
     for name, implementation, runner_class, tensor, numbers_sent, ratios_sent in session.execute(query):
-        numbers = np.frombuffer(numbers_sent, dtype=">i4").astype(np.int64)
-        order = np.argsort(numbers)
+        numbers, order = branch.in_order(np.frombuffer(numbers_sent, dtype=">i4"))
         yield ErrorColumns(
             SeriesKey(project, name, implementation, "rmse_ratio", runner_class=runner_class, tensor=tensor),
-            places[numbers[order]],
+            places[numbers],
             np.frombuffer(ratios_sent, dtype=">f8").astype(np.float64)[order],
         )

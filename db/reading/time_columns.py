@@ -19,10 +19,10 @@ from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
 from collector.part import Outcome
+from db.reading.branch import read_branch
 from db.reading.columns import TimeColumns
 from db.reading.measured_series import BESIDE
-from db.reading.series_runs import of_series
-from db.tables.records import CaseRow, CaseVersionRow, CommitRow, MeasurementRow, ProjectRow, RunRow, SeriesRow
+from db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, ProjectRow, SeriesRow
 from db.values import SeriesKey, timing_of
 
 
@@ -63,19 +63,17 @@ def read_time_columns(
         by_timing[_Timed(case_id, implementation, runner_class, timer, cache)].append(series_id)
         known_beside.update(compress(beside, flags))
     asked = [metric for metric in beside if metric in known_beside]
-    runs = numbered_runs(project, include_pairs=include_pairs)
-    known = session.execute(select(runs).order_by(runs.c.number)).all()
-    places = np.array([run.place for run in known], dtype=np.int64)
-    days = np.array([run.started_at.astimezone(UTC).replace(tzinfo=None) for run in known], dtype="datetime64[D]")
+    branch = read_branch(session, project, include_pairs=include_pairs)
+    runs = branch.runs
+    places = np.array([run.place for run in runs], dtype=np.int64)
+    days = np.array([run.started_at.astimezone(UTC).replace(tzinfo=None) for run in runs], dtype="datetime64[D]")
     series_ids = [series_id for ids in by_timing.values() for series_id in ids]
-    measured = {row.series_id: row for row in session.execute(_columns(runs, series_ids, asked))}
+    measured = {row.series_id: row for row in session.execute(_columns(branch.wanted, series_ids, asked))}
     for timed, ids in by_timing.items():
         rows = [measured[series_id] for series_id in ids if series_id in measured]
         if not rows:
             continue
-        numbers = _numbers(rows, "numbers", ">i4").astype(np.int64)
-        order = np.argsort(numbers)
-        numbers = numbers[order]
+        numbers, order = branch.in_order(_numbers(rows, "numbers", ">i4"))
         yield TimeColumns(
             key=SeriesKey(project, timed.case_id, timed.implementation, "median_ns", runner_class=timed.runner_class),
             places=places[numbers],
@@ -90,7 +88,7 @@ def read_time_columns(
                 for metric in asked
                 if not np.isnan(values := _numbers(rows, metric, ">f4").astype(np.float64)).all()
             },
-            last_commit=None if not len(numbers) else (known[numbers[-1]].first_parent_count, known[numbers[-1]].sha),
+            last_commit=None if not len(numbers) else (runs[numbers[-1]].first_parent_count, runs[numbers[-1]].sha),
         )
 
 
@@ -102,27 +100,6 @@ class _Timed(NamedTuple):
     runner_class: str
     timer: str
     cache: str
-
-
-def numbered_runs(project: str, *, include_pairs: bool) -> CTE:
-    """Runs in the order of the branch and of time, numbered from 0, each with the place of its commit."""
-    along = (CommitRow.first_parent_count, CommitRow.sha)
-    number = func.row_number().over(order_by=(*along, RunRow.started_at, RunRow.run_id)) - 1
-    place = func.dense_rank().over(order_by=along) - 1
-    return (
-        select(
-            RunRow.number.label("run_number"),
-            RunRow.started_at,
-            CommitRow.first_parent_count,
-            CommitRow.sha,
-            cast(number, Integer).label("number"),
-            cast(place, Integer).label("place"),
-        )
-        .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .join(ProjectRow, ProjectRow.id == RunRow.project_id)
-        .where(of_series(project, include_dirty=False, include_pairs=include_pairs, include_branches=False))
-        .cte("numbered")
-    )
 
 
 def _series(row_ids: Sequence[int], beside: Collection[str]) -> Select[Any]:
@@ -140,7 +117,7 @@ def _series(row_ids: Sequence[int], beside: Collection[str]) -> Select[Any]:
     )
 
 
-def _columns(runs: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> Select[Any]:
+def _columns(wanted: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> Select[Any]:
     """A row for each stored series. Nothing but numbers is joined and grouped: sorting as many values by the names of
     their cases takes as long as all the rest.
     """
@@ -153,7 +130,7 @@ def _columns(runs: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> Sel
     return (
         select(
             table.series_id,
-            joined(func.int4send(runs.c.number), "numbers"),
+            joined(func.int4send(table.run_number), "numbers"),
             joined(func.float8send(table.median_ns), "medians"),
             joined(func.float8send((table.q3_ns - table.q1_ns) / table.median_ns), "spreads"),
             joined(func.int4send(cast(table.block_count, Integer)), "blocks"),
@@ -165,7 +142,7 @@ def _columns(runs: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> Sel
             ),
         )
         .select_from(table)
-        .join(runs, runs.c.run_number == table.run_number)
+        .join(wanted, wanted.c.run_number == table.run_number)
         .where(table.series_id.in_(series_ids))
         .group_by(table.series_id)
     )

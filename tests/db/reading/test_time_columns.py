@@ -1,13 +1,15 @@
 """Times as bare columns, and what else of a case has to be read."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from collector.measurement import MemoryUse
+from collector.measurement import Measurement, MemoryUse
 from collector.part import Outcome
 from collector.record import RunRecord
 from db.reading.codes import list_failed_checks, read_codes
@@ -19,10 +21,12 @@ from tests.builders import (
     NOON,
     PROJECT,
     make_accuracy,
+    make_commit,
     make_measurement,
     make_record,
     make_series_key,
     make_static_facts,
+    sha_of,
 )
 
 BACKWARD = "swiglu/B=2,N=3/float32/bwd"
@@ -139,3 +143,45 @@ def test_errors_as_columns_are_those_of_the_branch(store: Engine) -> None:
     assert errors[GELU].rmse_ratios.tolist() == [1e-7, 2e-7, 3e-7]
     assert errors[GELU].places.tolist() == [0, 1, 2]
     assert errors[SOFTMAX].places.tolist() == [0, 1]
+
+
+@contextmanager
+def coming_in_before_values(store: Engine, record: RunRecord) -> Iterator[None]:
+    """Store a record once it is known which runs there are, and before their values are read."""
+
+    waiting = [record]
+
+    def ingest_first(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "string_agg" in statement and waiting:
+            ingest_record(store, waiting.pop())
+
+    event.listen(store, "before_cursor_execute", ingest_first)
+    yield
+    event.remove(store, "before_cursor_execute", ingest_first)
+    assert not waiting
+
+
+def test_a_run_that_comes_in_meanwhile_moves_no_other(store: Engine) -> None:
+    ingest_all(store, *(make_record(2 * number, measurements=[timed(number)]) for number in range(3)))
+
+    with Session(store) as session, coming_in_before_values(store, make_record(1, measurements=[timed(9)])):
+        (one,) = read_time_columns(session, PROJECT, list_case_row_ids(session, PROJECT))
+
+    assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
+    assert one.places.tolist() == [0, 1, 2]
+    assert one.last_commit == (make_commit(4).first_parent_count, sha_of(4))
+
+
+def test_a_check_that_comes_in_meanwhile_moves_no_other(store: Engine) -> None:
+    ingest_all(store, *(checked(2 * number, "a", error=(number + 1) * 1e-7) for number in range(3)))
+
+    with Session(store) as session, coming_in_before_values(store, checked(1, "a", error=9e-7)):
+        rows = list_case_row_ids(session, PROJECT)
+        errors = {one.key.case_id: one for one in read_error_columns(session, PROJECT, rows)}
+
+    assert errors[GELU].rmse_ratios.tolist() == [1e-7, 2e-7, 3e-7]
+    assert errors[GELU].places.tolist() == [0, 1, 2]
+
+
+def timed(number: int) -> Measurement:
+    return make_measurement(median_ns=1_000 * (number + 1))
