@@ -28,14 +28,11 @@ from ci.judge import judge_project
 from db.server.session import open_store
 from db.tables.partitions import ensure_partitions
 from db.tables.records import (
-    CaseRow,
-    CaseVersionRow,
     CommitRow,
     EnvironmentRow,
     MeasurementRow,
     ProjectRow,
     RunRow,
-    SeriesRow,
 )
 from db.values import Regression
 
@@ -62,6 +59,30 @@ _TIMES = text(
     ) made_up
     """
 )
+_CASES = (
+    """
+    INSERT INTO "case" (project_id, name, kernel, shape, dtype, direction)
+    SELECT :project_id, format('kernel_%s/n=%s/float32/fwd', number % 40, number), format('kernel_%s', number % 40),
+        json_build_object('n', number), 'float32', 'fwd'
+    FROM generate_series(0, :case_count - 1) number
+    """,
+    """
+    INSERT INTO case_version (case_id, fingerprint, family, flop_count, memory_bytes, tags)
+    SELECT id, '', 'normalisation', 1e6, 1e6, '{}' FROM "case" ORDER BY id
+    """,
+    """
+    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class,
+        has_utilisation, has_energy, has_host_time, has_memory)
+    SELECT id, implementation, 'perf_counter', 'hot', 'one machine', false, false, false, false
+    FROM case_version, unnest(:implementations ::text[]) WITH ORDINALITY kept (implementation, place)
+    ORDER BY id, place
+    """,
+)
+"""The implementations of a case beside each other, as ingest stores them."""
+_LISTS = """
+    UPDATE run SET case_version_ids = (SELECT array_agg(id ORDER BY id) FROM case_version),
+        series_ids = (SELECT array_agg(id ORDER BY id) FROM series)
+    """
 _ONE_MORE = (
     """
     INSERT INTO commit (project_id, sha, parents, first_parent_count, committed_at, author, subject)
@@ -133,16 +154,19 @@ def measure(series_count: int, commit_count: int, worker_count: int, kept: Path 
             filled_s = time.monotonic() - started
             judged_s, cpu_s, regressions = _judge(engine, worker_count, is_whole=True)
             result = Result(series_count, commit_count, judged_s, cpu_s)
-            peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
             print(
                 f"{series_count} series of {commit_count} points: filled in {filled_s:.0f} s, judged in "
                 f"{judged_s:.1f} s and {cpu_s:.0f} CPU seconds ({cpu_s / series_count * 1e3:.2f} CPU ms a series), "
-                f"{len(regressions)} regressions, largest process {peak / 2**10:.0f} MiB",
+                f"{len(regressions)} regressions, largest process {_peak_mib():.0f} MiB",
                 flush=True,
             )
             _add_run(engine)
             judged_s, cpu_s, _ = _judge(engine, worker_count, is_whole=False)
-            print(f"    one run more: {judged_s:.1f} s and {cpu_s:.1f} CPU seconds", flush=True)
+            print(
+                f"    one run more: {judged_s:.1f} s and {cpu_s:.1f} CPU seconds, largest process of both "
+                f"{_peak_mib():.0f} MiB",
+                flush=True,
+            )
     return result
 
 
@@ -151,6 +175,12 @@ def _judge(engine: Engine, worker_count: int, *, is_whole: bool) -> tuple[float,
     started, spent = time.monotonic(), _cpu_seconds(engine)
     found = judge_project(engine, _PROJECT, worker_count=worker_count, is_whole=is_whole)
     return time.monotonic() - started, _cpu_seconds(engine) - spent, found
+
+
+def _peak_mib() -> float:
+    """The most memory that this process or one that it started has had so far; Postgres' not among them."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return max(usage.ru_maxrss for usage in usages) / 2**10
 
 
 def _cpu_seconds(engine: Engine) -> float:
@@ -198,23 +228,32 @@ def _is_filled(engine: Engine) -> bool:
 
 
 def fill(engine: Engine, series_count: int, commit_count: int) -> None:
-    """Store the history as ingest leaves it: run after run, by statements over sets."""
+    """Store the history as ingest leaves it: run after run, by statements over sets, so that what this process holds
+    does not grow with them, and the memory that is told is that of judging.
+    """
     with engine.begin() as connection:
         project_id = connection.scalar(insert(ProjectRow).values(name=_PROJECT).returning(ProjectRow.id))
         environment_id = connection.scalar(insert(EnvironmentRow).values(_environment()).returning(EnvironmentRow.id))
         connection.execute(insert(CommitRow), [_commit(project_id, number) for number in range(commit_count)])
         commit_ids = connection.scalars(text("SELECT id FROM commit ORDER BY first_parent_count")).all()
-        version_ids, series_ids = _fill_series(connection, project_id, series_count)
-        lists = {
+        values = {
             "project_id": project_id,
-            "case_version_ids": version_ids,
-            "series_ids": series_ids,
+            "case_count": series_count // len(_IMPLEMENTATIONS),
+            "implementations": list(_IMPLEMENTATIONS),
+        }
+        for statement in _CASES:
+            connection.execute(text(statement), values)
+        alike = {
+            "project_id": project_id,
+            "case_version_ids": [],
+            "series_ids": [],
             "outcome_counts": {"ok": series_count},
             "launch_counts": [],
             "degraded_series_ids": [],
         }
-        rows = [_run(commit_id, environment_id, number) | lists for number, commit_id in enumerate(commit_ids)]
+        rows = [_run(commit_id, environment_id, number) | alike for number, commit_id in enumerate(commit_ids)]
         connection.execute(insert(RunRow), rows)
+        connection.execute(text(_LISTS))
         days = [(_STARTED_AT + timedelta(hours=number)).date() for number in range(commit_count)]
     for month in sorted({day.replace(day=1) for day in days}):
         ensure_partitions(engine, month)
@@ -222,25 +261,6 @@ def fill(engine: Engine, series_count: int, commit_count: int) -> None:
         _measure_all(connection, commit_count)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))  # as autovacuum has, in a database that grew over months
-
-
-def _fill_series(connection: Connection, project_id: int | None, series_count: int) -> tuple[list[int], list[int]]:
-    """Ids of what is said of the cases, and of the series: those of one case beside each other."""
-    case_count = series_count // len(_IMPLEMENTATIONS)
-    connection.execute(insert(CaseRow), [_case(project_id, number) for number in range(case_count)])
-    case_ids = connection.scalars(text('SELECT id FROM "case" ORDER BY id')).all()
-    said = {"fingerprint": "", "family": "normalisation", "flop_count": 1e6, "memory_bytes": 1e6, "tags": []}
-    connection.execute(insert(CaseVersionRow), [{"case_id": case_id, **said} for case_id in case_ids])
-    version_ids = list(connection.scalars(text("SELECT id FROM case_version ORDER BY id")))
-    alike = {"timer": "perf_counter", "cache": "hot", "runner_class": "one machine"}
-    alike |= {"has_utilisation": False, "has_energy": False, "has_host_time": False, "has_memory": False}
-    rows = [
-        {"case_version_id": version_id, "implementation": implementation, **alike}
-        for version_id in version_ids
-        for implementation in _IMPLEMENTATIONS
-    ]
-    connection.execute(insert(SeriesRow), rows)
-    return version_ids, list(connection.scalars(text("SELECT id FROM series ORDER BY id")))
 
 
 def _measure_all(connection: Connection, commit_count: int) -> None:
@@ -284,18 +304,6 @@ def _commit(project_id: int | None, number: int) -> dict[str, object]:
         "committed_at": _STARTED_AT + timedelta(hours=number),
         "author": "",
         "subject": "",
-    }
-
-
-def _case(project_id: int | None, number: int) -> dict[str, object]:
-    kernel = f"kernel_{number % 40}"
-    return {
-        "project_id": project_id,
-        "name": f"{kernel}/n={number}/float32/fwd",
-        "kernel": kernel,
-        "shape": {"n": number},
-        "dtype": "float32",
-        "direction": "fwd",
     }
 
 
