@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 
 from ci.thresholds import Thresholds
 from ci.trends.events import OF_THE_ENVIRONMENT, take_events
@@ -45,30 +45,28 @@ def kernel_of(series: SeriesKey) -> str:
 def group_findings(
     findings: Sequence[TrendFinding],
     *,
-    time_series: Collection[SeriesKey],
+    time_series: Iterable[SeriesKey],
     thresholds: Thresholds,
 ) -> list[Regression]:
     """Put findings of one cause together: one regression each, worst first.
 
     Args:
         findings: From all series.
-        time_series: Every series of times that was judged, moved or not.
+        time_series: Every series of times that was judged, moved or not, each once.
         thresholds: When a common move counts as the environment's.
     """
-    return [
-        regression for regression, _ in group_with_findings(findings, time_series=time_series, thresholds=thresholds)
-    ]
+    grouped = group_with_findings(findings, population=Population(time_series), thresholds=thresholds)
+    return [regression for regression, _ in grouped]
 
 
 def group_with_findings(
     findings: Sequence[TrendFinding],
     *,
-    time_series: Collection[SeriesKey],
+    population: Population,
     thresholds: Thresholds,
 ) -> list[tuple[Regression, tuple[TrendFinding, ...]]]:
     """The same, each with the findings that it tells."""
-    population = Population(time_series)
-    events = take_events(findings, time_series=time_series, population=population, thresholds=thresholds)
+    events = take_events(findings, population=population, thresholds=thresholds)
     sites: dict[tuple[str, Verdict, bool, str], list[TrendFinding]] = defaultdict(list)
     for finding in events.rest:
         change = finding.change
@@ -106,7 +104,7 @@ def _take_strays(sites: Sequence[Site], population: Population) -> list[Site]:
         position: family
         for position, site in enumerate(sites)
         if len(site.series) >= _FAMILY_FROM
-        and len(site.series) >= _FAMILY_SHARE * len(family := population.alike(site.series))
+        and len(site.series) >= _FAMILY_SHARE * (family := population.alike(site.series)).count
     }
     places = sorted(families, key=lambda position: sites[position].core.first)
     starts = [sites[position].core.first for position in places]
@@ -123,7 +121,7 @@ def _take_strays(sites: Sequence[Site], population: Population) -> list[Site]:
                 (
                     place
                     for place in places[max(0, near - 2) : near + 2]
-                    if finding.change.series in families[place] and taken[place].could_hold(finding)
+                    if families[place].holds(finding.change.series) and taken[place].could_hold(finding)
                 ),
                 None,
             )

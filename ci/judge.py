@@ -171,9 +171,8 @@ def _gather(engine: Engine, project: str, nights: Counter[date]) -> Gathered:
     with Session(engine) as session:
         for (case_id, implementation), runner_classes, findings in read_told(session, project):
             gathered.findings += findings_from_json(findings)
-            gathered.time_series += [
-                SeriesKey(project, case_id, implementation, "median_ns", runner_class=one) for one in runner_classes
-            ]
+            for one in runner_classes:
+                gathered.population.add(SeriesKey(project, case_id, implementation, "median_ns", runner_class=one))
     return gathered
 
 

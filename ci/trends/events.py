@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ci.thresholds import Thresholds
@@ -13,7 +13,7 @@ from ci.trends.runner_evidence import RunnerMove
 from ci.trends.sites import Site, find_sites
 from ci.trends.suspects import Odds, cause_of, combine, weigh
 from ci.trends.trend_finding import ALL_KERNELS, Status, TrendFinding
-from db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
+from db.values import Cause, Regression, RegressionState, Suspect, Verdict
 
 OF_THE_ENVIRONMENT = frozenset({Cause.DRIVER, Cause.TOOLCHAIN, Cause.CLOCK, Cause.RUNNER, Cause.HARNESS})
 """Causes that touch all series of a machine at once."""
@@ -42,7 +42,6 @@ class _Move:
 def take_events(
     findings: Sequence[TrendFinding],
     *,
-    time_series: Collection[SeriesKey],
     population: Population,
     thresholds: Thresholds,
 ) -> Events:
@@ -52,7 +51,6 @@ def take_events(
     paired measurement has confirmed, and whose old code does not show that the machine stayed as it was. Moves of
     several runner classes in one place are one event.
     """
-    judged = Counter((series.project, series.runner_class) for series in time_series)
     by_class: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     for finding in findings:
         if finding.is_step and finding.status is not Status.CONFIRMED:
@@ -62,7 +60,7 @@ def take_events(
     moves: dict[tuple[str, Verdict], list[_Move]] = defaultdict(list)
     taken: set[int] = set()
     for (project, runner_class, verdict), moved in by_class.items():
-        count = judged[project, runner_class]
+        count = population.count_on(project, runner_class)
         for site in find_sites(moved):
             if _is_common(site, count, confirmed[project, runner_class, verdict], thresholds):
                 whole = _with_all_that_reach(site, moved, taken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +13,9 @@ from db.values import SeriesKey
 _CASE_PARTS = 4
 """Kernel, shape, dtype, direction: other case ids say the kernel alone."""
 _NAMED_KERNELS = 3
+_TIME = "median_ns"
+_Kernel = tuple[str, str]
+"""Project and kernel."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +43,59 @@ def scale_of(log_changes: Sequence[float]) -> Scale | None:
     return Scale(typical, (high - low) / 2)
 
 
+@dataclass(frozen=True)
+class Family:
+    """Series of times that share something, and their kernels."""
+
+    count: int
+    """Of those that were judged."""
+    kernels: frozenset[_Kernel]
+    telling: Mapping[str, str]
+    """What they share and others of their kernels do not, by name."""
+
+    def holds(self, series: SeriesKey) -> bool:
+        """Whether a series that was judged is of it."""
+        return (
+            series.metric == _TIME
+            and (series.project, series.kernel) in self.kernels
+            and self.telling.items() <= _traits(series).items()
+        )
+
+
 class Population:
-    """All series of times that were judged, moved or not."""
+    """All series of times that were judged, moved or not: how many there are of each kind. None of them is kept, as
+    there may be a hundred thousand.
+    """
 
-    def __init__(self, series: Iterable[SeriesKey]) -> None:
-        self._by_kernel: dict[tuple[str, str], list[SeriesKey]] = defaultdict(list)
+    def __init__(self, series: Iterable[SeriesKey] = ()) -> None:
+        """Count some series, each of which comes once."""
+        self._by_kernel: dict[_Kernel, Counter[frozenset[tuple[str, str]]]] = defaultdict(Counter)
+        self._by_class: Counter[tuple[str, str]] = Counter()
         for key in series:
-            self._by_kernel[key.project, key.kernel].append(key)
+            self.add(key)
 
-    def alike(self, moved: Collection[SeriesKey]) -> frozenset[SeriesKey]:
+    def add(self, key: SeriesKey) -> None:
+        """Count one more."""
+        self._by_kernel[key.project, key.kernel][frozenset(_traits(key).items())] += 1
+        self._by_class[key.project, key.runner_class] += 1
+
+    def count_on(self, project: str, runner_class: str) -> int:
+        """Series of one project and runner class."""
+        return self._by_class[project, runner_class]
+
+    def alike(self, moved: Collection[SeriesKey]) -> Family:
         """The smallest family that holds these series: all of their kernels that share what they all share."""
-        telling = self._telling(moved)
-        return frozenset(key for key in self._of_kernels(moved) if telling.items() <= _traits(key).items())
+        kernels = frozenset((key.project, key.kernel) for key in moved)
+        kinds = [(dict(traits), count) for kernel in kernels for traits, count in self._kinds_of(kernel).items()]
+        shared = _shared([_traits(key) for key in moved])
+        telling = {
+            name: value for name, value in shared.items() if any(traits.get(name) != value for traits, _ in kinds)
+        }
+        return Family(
+            count=sum(count for traits, count in kinds if telling.items() <= traits.items()),
+            kernels=kernels,
+            telling=telling,
+        )
 
     def family(self, moved: Collection[SeriesKey]) -> str:
         """Name that family, by what its series share and others of their kernels do not.
@@ -63,22 +107,16 @@ class Population:
         keys = set(moved)
         if not keys:
             return ""
-        telling = self._telling(keys)
-        total = len(self.alike(keys))
+        family = self.alike(keys)
+        telling = family.telling
         adjectives = [telling[name] for name in ("dtype", "direction", "implementation") if name in telling]
         where = f" on {telling['runner class']}" if "runner class" in telling else ""
         every = "the only" if len(keys) == 1 else f"all {len(keys)}"
-        count = every if total <= len(keys) else f"{len(keys)} of {total}"
+        count = every if family.count <= len(keys) else f"{len(keys)} of {family.count}"
         return " ".join([count, *adjectives, "series of", _listed(sorted({key.kernel for key in keys}))]) + where
 
-    def _of_kernels(self, moved: Collection[SeriesKey]) -> list[SeriesKey]:
-        of = sorted({(key.project, key.kernel) for key in moved})
-        return [key for kernel in of for key in self._by_kernel[kernel]]
-
-    def _telling(self, moved: Collection[SeriesKey]) -> dict[str, str]:
-        shared = _shared([_traits(key) for key in moved])
-        others = [_traits(key) for key in self._of_kernels(moved)]
-        return {name: value for name, value in shared.items() if any(traits.get(name) != value for traits in others)}
+    def _kinds_of(self, kernel: _Kernel) -> Mapping[frozenset[tuple[str, str]], int]:
+        return self._by_kernel.get(kernel, {})
 
 
 def kernels_in_words(kernels: Iterable[str]) -> str:

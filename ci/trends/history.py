@@ -34,6 +34,7 @@ from ci.trends.compiled_changes import CompiledHistory
 from ci.trends.error_steps import METRIC as ERROR
 from ci.trends.error_steps import ErrorSteps
 from ci.trends.false_alarms import choose_alerts
+from ci.trends.family import Population
 from ci.trends.outcome_changes import OUTCOME_METRICS, outcome_findings
 from ci.trends.points import points_by_commit
 from ci.trends.recovery import note_recoveries
@@ -41,7 +42,7 @@ from ci.trends.runner_evidence import Calibrations
 from ci.trends.timed_history import TimedHistory
 from ci.trends.trend_finding import TrendFinding
 from ci.trends.witnesses import Witnesses
-from db.values import CommitRef, Pair, Regression, RegressionState, Series, SeriesKey, Verdict
+from db.values import CommitRef, Pair, Regression, RegressionState, Series, Verdict
 
 
 @dataclass(frozen=True, order=True)
@@ -60,8 +61,8 @@ class Gathered:
     """What series tell, before it is put together."""
 
     findings: list[TrendFinding] = field(default_factory=list)
-    time_series: list[SeriesKey] = field(default_factory=list)
-    """Series of times that were judged, moved or not."""
+    population: Population = field(default_factory=Population)
+    """Of series of times that were judged, moved or not."""
     series_by_night: Counter[date] = field(default_factory=Counter)
     """How many of them were measured in each night."""
     times: list[TimedHistory] = field(default_factory=list)
@@ -117,7 +118,7 @@ def gather(
         gathered.findings.extend(outcome_findings(one, by_commit))
         if one.key.metric == "median_ns":
             timed = TimedHistory.of(one, thresholds)
-            gathered.time_series.append(one.key)
+            gathered.population.add(one.key)
             gathered.series_by_night.update(timed.nights)
             gathered.findings.extend(timed.findings(evidence, compiled, witnesses or Witnesses()))
             gathered.times.append(timed)
@@ -130,7 +131,7 @@ def gather(
 
 def put_together(gathered: Gathered, thresholds: Thresholds) -> list[Regression]:
     """Regressions of all that was gathered, worst first."""
-    grouped = group_with_findings(gathered.findings, time_series=gathered.time_series, thresholds=thresholds)
+    grouped = group_with_findings(gathered.findings, population=gathered.population, thresholds=thresholds)
     chosen = choose_alerts(grouped, series_by_night=gathered.series_by_night, rate=thresholds.false_discovery_rate)
     return note_recoveries(chosen, thresholds)
 

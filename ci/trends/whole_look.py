@@ -13,7 +13,7 @@ from ci.pairs.pair_evidence import PairEvidence
 from ci.series import online
 from ci.thresholds import Thresholds
 from ci.trends.error_steps import ErrorSteps
-from ci.trends.history import Gathered, gather
+from ci.trends.history import gather
 from ci.trends.nights import Nights
 from ci.trends.outcome_changes import OUTCOME_METRICS
 from ci.trends.screen import by_commit, has_changed_error, has_moved, nights_of
@@ -65,7 +65,8 @@ def look_at_series(
             for timing, steps in beside.by_timing.items()
         ),
     )
-    return WholeLook(standing, tuple(gathered.findings), _classes(gathered))
+    classes = tuple(one.key.runner_class for one in series if one.key.metric == "median_ns")
+    return WholeLook(standing, tuple(gathered.findings), classes)
 
 
 def look_at_columns(
@@ -149,7 +150,3 @@ def _is_failing(series: Series) -> bool:
         return False
     newest = series.points[-1].commit
     return all(point.outcome is not Outcome.OK for point in series.points if point.commit == newest)
-
-
-def _classes(gathered: Gathered) -> tuple[str, ...]:
-    return tuple(key.runner_class for key in gathered.time_series)
