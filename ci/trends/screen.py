@@ -6,6 +6,8 @@ same values: what is left aside here would tell nothing there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,14 +20,43 @@ from ci.trends.time_steps import find_steps
 from db.reading.columns import ErrorColumns, TimeColumns
 
 
-def has_moved(columns: TimeColumns, thresholds: Thresholds) -> bool:
+@dataclass(frozen=True)
+class ByCommit:
+    """One series of times, a value for each commit; shapes are [commits]."""
+
+    columns: TimeColumns
+    values: NDArray[np.float64]
+    """Median of its runs, in ns."""
+    errors: NDArray[np.float64]
+    """Standard error of that, as a fraction."""
+    first_days: NDArray[np.datetime64]
+    """When it was first measured."""
+
+    @classmethod
+    def of(cls, columns: TimeColumns) -> ByCommit:
+        squares = (QUARTILES_TO_ERROR * columns.relative_spreads) ** 2 / columns.block_counts
+        starts = _starts(columns.places)
+        medians = _medians(columns.medians_ns, starts)
+        if len(starts) == len(columns.places):
+            return cls(columns, medians, np.sqrt(squares), columns.days)
+        counts = np.diff([*starts, len(columns.places)])
+        errors = np.sqrt(np.add.reduceat(squares, starts)) / counts
+        return cls(columns, medians, errors, np.minimum.reduceat(columns.days, starts))
+
+    @property
+    def nights(self) -> NDArray[np.datetime64]:
+        """When commits were first measured, each night once."""
+        return np.unique(self.first_days)
+
+
+def has_moved(times: ByCommit, thresholds: Thresholds) -> bool:
     """Whether the series steps anywhere, or drifts, or what was measured beside it steps."""
-    values, errors = by_commit(columns)
-    if find_steps(values, errors, thresholds):
+    if find_steps(times.values, times.errors, thresholds):
         return True
-    if find_slow_drift(values, _first_days(columns), thresholds) is not None:
+    if find_slow_drift(times.values, times.first_days, thresholds) is not None:
         return True
-    return any(_has_moved_beside(metric, known, columns.places, thresholds) for metric, known in columns.beside.items())
+    places = times.columns.places
+    return any(_has_moved_beside(metric, known, places, thresholds) for metric, known in times.columns.beside.items())
 
 
 def _has_moved_beside(
@@ -41,32 +72,11 @@ def has_changed_error(columns: ErrorColumns, thresholds: Thresholds) -> bool:
     return bool(find_error_steps(_medians(columns.rmse_ratios, starts), thresholds))
 
 
-def nights_of(columns: TimeColumns) -> NDArray[np.datetime64]:
-    """When commits were first measured, each night once."""
-    return np.unique(_first_days(columns))
-
-
-def by_commit(columns: TimeColumns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Median of a commit's runs, and its standard error as a fraction; shapes [commits]."""
-    squares = (QUARTILES_TO_ERROR * columns.relative_spreads) ** 2 / columns.block_counts
-    starts = _starts(columns.places)
-    medians = _medians(columns.medians_ns, starts)
-    if len(starts) == len(columns.places):
-        return medians, np.sqrt(squares)
-    counts = np.diff([*starts, len(columns.places)])
-    return medians, np.sqrt(np.add.reduceat(squares, starts)) / counts
-
-
 def _medians(values: NDArray[np.float64], starts: NDArray[np.intp]) -> NDArray[np.float64]:
     """Of the values from each start to the next."""
     if len(starts) == len(values):
         return values
     return np.array([np.median(own) for own in np.split(values, starts[1:])])
-
-
-def _first_days(columns: TimeColumns) -> NDArray[np.datetime64]:
-    starts = _starts(columns.places)
-    return np.minimum.reduceat(columns.days, starts) if len(starts) else columns.days
 
 
 def _starts(places: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -16,7 +16,7 @@ from ci.trends.error_steps import ErrorSteps
 from ci.trends.history import gather
 from ci.trends.nights import Nights
 from ci.trends.outcome_changes import OUTCOME_METRICS
-from ci.trends.screen import by_commit, has_changed_error, has_moved, nights_of
+from ci.trends.screen import ByCommit, has_changed_error, has_moved
 from ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
 from ci.trends.timed_history import TimedHistory
 from ci.trends.trend_finding import TrendFinding
@@ -75,11 +75,12 @@ def look_at_columns(
     """The same by the bare numbers of what never failed, whose code never changed; None if any of them moved, and has
     to be read with all that explains it.
     """
-    if any(has_moved(one, thresholds) for one in times) or any(has_changed_error(one, thresholds) for one in errors):
+    known = [ByCommit.of(one) for one in times]
+    if any(has_moved(one, thresholds) for one in known) or any(has_changed_error(one, thresholds) for one in errors):
         return None
-    by_class: dict[str, list[TimeColumns]] = defaultdict(list)
-    for time in times:
-        by_class[time.key.runner_class].append(time)
+    by_class: dict[str, list[ByCommit]] = defaultdict(list)
+    for time in known:
+        by_class[time.columns.key.runner_class].append(time)
     standing = Standing(
         times=tuple(_quiet_standing(own, thresholds) for own in by_class.values()),
         errors=tuple(_shown(one.key, one.rmse_ratios, len(one.rmse_ratios)) for one in errors if len(one.rmse_ratios)),
@@ -113,19 +114,21 @@ def _time_standing(timed: TimedHistory, thresholds: Thresholds) -> TimeStanding:
     )
 
 
-def _quiet_standing(by_timing: Sequence[TimeColumns], thresholds: Thresholds) -> TimeStanding:
+def _quiet_standing(by_timing: Sequence[ByCommit], thresholds: Thresholds) -> TimeStanding:
     """Of one runner class: the newest way of timing is what the next time is held against."""
-    columns = max(by_timing, key=lambda one: one.last_commit or (-1, ""))
-    values, errors = by_commit(columns)
+    newest = max(by_timing, key=lambda one: one.columns.last_commit or (-1, ""))
+    columns, count = newest.columns, len(newest.values)
     assert columns.last_commit is not None
     return TimeStanding(
         runner_class=columns.key.runner_class,
         timing=columns.timing,
         last=columns.last_commit,
-        state=online.resume(values, [], min_relative_change=thresholds.trend_relative_change, relative_errors=errors),
-        looked_at=len(values),
-        level_count=len(values),
-        nights=Nights.of({night for one in by_timing for night in nights_of(one).tolist()}),
+        state=online.resume(
+            newest.values, [], min_relative_change=thresholds.trend_relative_change, relative_errors=newest.errors
+        ),
+        looked_at=count,
+        level_count=count,
+        nights=Nights.of({night for one in by_timing for night in one.nights.tolist()}),
     )
 
 

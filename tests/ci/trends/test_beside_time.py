@@ -9,7 +9,7 @@ import pytest
 from ci.pairs.pair_evidence import PairEvidence
 from ci.thresholds import Thresholds
 from ci.trends.history import judge_history, unconfirmed
-from ci.trends.screen import has_moved
+from ci.trends.screen import ByCommit, has_moved
 from ci.trends.standing import Standing, advanced
 from ci.trends.standing_bytes import from_bytes, to_bytes
 from ci.trends.whole_look import look_at_columns, look_at_series
@@ -157,8 +157,8 @@ def test_bare_numbers_are_looked_at_as_the_history_is() -> None:
     quiet = columns([np.nan] * 10 + [4 * MIB] * 70, TIMES)
     moved = columns([np.nan] * 10 + [4 * MIB] * 30 + [8 * MIB] * 40, TIMES)
 
-    assert not has_moved(quiet, LIMITS)
-    assert has_moved(moved, LIMITS)
+    assert not has_moved(ByCommit.of(quiet), LIMITS)
+    assert has_moved(ByCommit.of(moved), LIMITS)
     assert look_at_columns([moved], [], "", LIMITS) is None
     look = look_at_columns([quiet], [], "", LIMITS)
     assert look is not None
