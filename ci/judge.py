@@ -74,12 +74,14 @@ _VALUES_AT_ONCE = 400_000
 """That are read whole together: some tens of megabytes, and few questions for many cases."""
 _STATES_AT_ONCE = 2_000
 """Of cases and implementations: some megabytes."""
+_NEW_AT_ONCE = 8_000
+"""New values that are held together, some ten megabytes: for each lot Postgres goes through all values of the runs."""
 _STATES_FOR_A_PROCESS = 10_000
 """Values that one process judges online in about the time that another takes to start."""
 _NEW_SHARE = 0.1
 """Share of the runs from which on new ones are not gone through one by one: as many as move a series' turn."""
 _MOST_NEW_SERIES = 500_000
-"""The same, of series in all new runs together: they are held in memory."""
+"""The same, of series in several new runs together: to look at them whole takes no longer."""
 
 
 def judge_project(
@@ -110,7 +112,7 @@ def judge_project(
             runs = list_judged_runs(session, project)
             row_ids = list_case_row_ids(session, project)
             before = read_judged_history(session, project)
-        work = _Work(project, limits, _cases_at_once(runs, len(row_ids)))
+        work = _Work(project, limits, _cases_at_once(runs, len(row_ids), _VALUES_AT_ONCE))
         method = method_of(limits)
         new = None
         if before is not None and before.method == method and not is_whole:
@@ -139,10 +141,10 @@ class _Work:
     """That are read whole together."""
 
 
-def _cases_at_once(runs: Sequence[JudgedRun], case_count: int) -> int:
-    """As many as have about `_VALUES_AT_ONCE`, by what their runs measured."""
+def _cases_at_once(runs: Sequence[JudgedRun], case_count: int, value_count: int) -> int:
+    """As many as have about so many values, by what some runs measured."""
     values = sum(run.series_count for run in runs)
-    return max(1, min(case_count, _VALUES_AT_ONCE * case_count // max(values, 1)))
+    return max(1, min(case_count, value_count * case_count // max(values, 1)))
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,8 @@ def _new_runs(before: JudgedHistory, runs: Sequence[JudgedRun]) -> list[JudgedRu
     kept = [(run.number, run.place) for run in runs if run.number in known]
     new = [run for run in runs if run.number not in known]
     is_same = kept == list(zip(before.run_numbers, before.places, strict=True))
-    is_much = len(new) > max(1, len(runs) * _NEW_SHARE) or sum(run.series_count for run in new) > _MOST_NEW_SERIES
-    return None if not is_same or is_much else new
+    is_much = len(new) > len(runs) * _NEW_SHARE or sum(run.series_count for run in new) > _MOST_NEW_SERIES
+    return None if not is_same or (len(new) > 1 and is_much) else new
 
 
 def _gather(engine: Engine, project: str, nights: Counter[date]) -> Gathered:
@@ -207,24 +209,35 @@ class _New:
     """What a few runs brought of some cases."""
 
     runs: tuple[JudgedRun, ...]
-    row_ids: range
-    """Of the cases."""
+    parts: tuple[range, ...]
+    """Row ids of the cases: what is read at once."""
 
 
 def _shares_of_new(row_ids: Sequence[int], new: Sequence[JudgedRun], worker_count: int) -> list[_New]:
     if not new:
         return []
     count = min(worker_count, 1 + sum(run.series_count for run in new) // _STATES_FOR_A_PROCESS)
-    return [_New(tuple(new), range(own[0], own[-1] + 1)) for own in _split(row_ids, count)]
+    at_once = _cases_at_once(new, len(row_ids), _NEW_AT_ONCE)
+    return [
+        _New(tuple(new), tuple(range(part[0], part[-1] + 1) for part in _split(own, -(-len(own) // at_once))))
+        for own in _split(row_ids, count)
+    ]
 
 
 def _move_on(engine: Engine, work: _Work, new: _New) -> Counter[date]:
     """Move the standings on by new runs, and judge anew what cannot be."""
     nights: Counter[date] = Counter()
+    for row_ids in new.parts:
+        nights.update(_move_part_on(engine, work, new.runs, row_ids))
+    return nights
+
+
+def _move_part_on(engine: Engine, work: _Work, new_runs: Sequence[JudgedRun], row_ids: range) -> Counter[date]:
+    nights: Counter[date] = Counter()
     restless: list[tuple[int, Subject]] = []
-    runs = {run.number: run for run in new.runs}
+    runs = {run.number: run for run in new_runs}
     with Session(engine) as session:
-        news = read_news(session, work.project, new.runs, new.row_ids, beside=BESIDE_TIME)
+        news = read_news(session, work.project, new_runs, row_ids, beside=BESIDE_TIME)
     ordered = sorted(news, key=lambda subject: (news[subject].row_id, subject))
     for start in range(0, len(ordered), _STATES_AT_ONCE):
         subjects = ordered[start : start + _STATES_AT_ONCE]

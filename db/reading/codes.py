@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import func, literal, select, true
+from sqlalchemy import ColumnElement, func, literal, select, true
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
@@ -54,7 +54,7 @@ def read_codes(
         .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
         .where(
-            true() if row_ids is None else StaticFactRow.case_id.in_(row_ids),
+            _is_of(row_ids),
             true() if run_numbers is None else CompilationRow.run_number.in_(run_numbers),
         )
         .group_by(
@@ -71,6 +71,15 @@ def read_codes(
     by = (by_function.c.name, by_function.c.implementation, by_function.c.case_id)
     query = select(*by, func.bool_or(by_function.c.has_changed), func.md5(together)).group_by(*by)
     return {(name, implementation): Code(*known) for name, implementation, *known in session.execute(query)}
+
+
+def _is_of(row_ids: Collection[int] | None) -> ColumnElement[bool]:
+    if row_ids is None:
+        return true()
+    if isinstance(row_ids, range):
+        # it may be a large one, among the cases of other projects
+        return StaticFactRow.case_id.between(row_ids.start, row_ids.stop - 1)
+    return StaticFactRow.case_id.in_(row_ids)
 
 
 def list_failed_checks(session: Session, project: str, row_ids: Collection[int]) -> set[tuple[str, str]]:

@@ -80,9 +80,7 @@ def read_news(
     ):
         new = NewError(number, tensor, ratio, is_ok=outcome == Outcome.OK.value)
         news.setdefault((name, implementation), News(row_id)).errors.append(new)
-    for subject, code in read_codes(session, project, run_numbers=numbers).items():
-        if code.row_id not in row_ids:
-            continue
+    for subject, code in read_codes(session, project, row_ids=row_ids, run_numbers=numbers).items():
         news.setdefault(subject, News(code.row_id)).code = code.newest
     for table in (CountersRow, ProfileRow):
         for name, row_id, implementation in session.execute(_witnessed(table, numbers, days, row_ids)):

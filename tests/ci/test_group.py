@@ -1,9 +1,11 @@
+import pickle
 from typing import Any
 
 import pytest
 
 from ci.group import ALL_KERNELS, group_findings
 from ci.thresholds import Thresholds
+from ci.trends.family import Population
 from ci.trends.history import unconfirmed
 from ci.trends.suspects import Odds, weigh
 from ci.trends.trend_finding import Status, TrendFinding, Window
@@ -179,6 +181,14 @@ def test_a_family_is_named_by_what_its_series_share() -> None:
     assert found.family == "all 3 bfloat16 series of rms_norm"
     assert found.change_spread == pytest.approx(0.00005)
     assert found.summary.endswith("typically +8.0% ± 0.0% on all 3 bfloat16 series of rms_norm")
+
+
+def test_what_is_known_of_series_that_did_not_move_does_not_grow_with_them() -> None:
+    def bytes_of(series_count: int) -> int:
+        cases = (f"rms_norm/n={number}/{'bfloat16' if number % 2 else 'float32'}/fwd" for number in range(series_count))
+        return len(pickle.dumps(Population(make_series_key(case_id=case_id) for case_id in cases)))
+
+    assert bytes_of(10_000) < bytes_of(10) + 100
 
 
 def test_a_member_of_a_family_that_an_outlier_drew_away_is_of_it_all_the_same() -> None:

@@ -1,5 +1,8 @@
 """A project judged from the store: in parts, and with what is quiet left aside, as if all were read at once."""
 
+import weakref
+from typing import Any
+
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -95,6 +98,43 @@ def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pyt
     monkeypatch.setattr(judge, "_VALUES_AT_ONCE", 1)
 
     assert judge_project(history, PROJECT, worker_count=2) == alone
+
+
+def note_what_is_held(monkeypatch: pytest.MonkeyPatch, read: str) -> list[int]:
+    """After each call of a function of `ci.judge`, how much of what it ever gave is still there."""
+    asked, given, held = getattr(judge, read), list[weakref.ref[Any]](), list[int]()
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        answer = asked(*arguments, **options)
+        given.extend(map(weakref.ref, answer.values()))
+        held.append(sum(one() is not None for one in given))
+        return answer
+
+    monkeypatch.setattr(judge, read, noted)
+    return held
+
+
+def test_no_more_is_held_than_is_read_at_once_however_many_cases_there_are(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [f"rms_norm/n={length}/float32/fwd" for length in range(6)]
+    times = stepped(factor=1.0)
+
+    def measure_all(number: int) -> None:
+        ingest_record(store, make_record(number, measurements=[timed(case, times[number]) for case in cases]))
+
+    for number in range(COMMITS - 1):
+        measure_all(number)
+    monkeypatch.setattr(judge, "_VALUES_AT_ONCE", 2 * COMMITS)
+    monkeypatch.setattr(judge, "_NEW_AT_ONCE", 2)
+    looks, news = (note_what_is_held(monkeypatch, name) for name in ("_looks", "read_news"))
+
+    judge_project(store, PROJECT)
+    assert (looks, news) == ([2, 2, 2], [])
+
+    measure_all(COMMITS - 1)
+    judge_project(store, PROJECT)
+    assert news == [2, 2, 2]
 
 
 def test_a_project_without_runs_is_refused_by_the_store(store: Engine) -> None:
