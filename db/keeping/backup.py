@@ -19,6 +19,7 @@ from db.keeping.verify import Verification, verify_store
 from db.server.client_programs import describe_server, find_client, run_client
 from db.server.migrate import upgrade
 from db.server.session import open_sibling
+from db.server.statistics import gather_statistics
 
 _NAME_BYTES = 63
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
@@ -84,6 +85,8 @@ def restore_backup(
             options = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", str(path)]
             run_client(client, "pg_restore", options, describe_server(restored))
             upgrade(restored)
+            # a backup holds none
+            gather_statistics(restored)
             on_step("verifying")
             verification = verify_store(restored)
             if not verification.is_whole:

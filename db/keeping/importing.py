@@ -23,6 +23,7 @@ from db.keeping.archive import AgedRun, AnyLine, ArtefactLine, AuditLine, Run, T
 from db.keeping.artefact_lines import ArtefactTaker
 from db.keeping.bisection_lines import BisectionLine, take_bisection
 from db.projects import ensure_project
+from db.server.statistics import gather_statistics
 from db.server.ways_out import first_line
 from db.storing.content import Content
 from db.storing.ingest import store_record
@@ -79,6 +80,7 @@ def import_lines(
             said = ", ".join(f"{count} {kind}" for kind, count in sorted(imported.new_counts.items()))
             subject = f"sha256:{source_sha256}"
             add_entry(session, actor=actor, action="store.import", project=None, subject=subject, after=said)
+        gather_statistics(engine)
     return imported
 
 

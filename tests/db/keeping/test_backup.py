@@ -23,6 +23,11 @@ from tests.builders import NOON, make_measurement, make_record
 from tests.db.reading.test_records import full_record
 
 _LIMIT_BYTES = 4_096
+WITHOUT_STATISTICS = """
+    SELECT oid::regclass::text FROM pg_class
+    WHERE relkind IN ('r', 'p') AND relnamespace::regnamespace::text IN ('public', 'partitions')
+    AND relname <> 'alembic_version' AND reltuples < 0
+"""
 
 
 @pytest.fixture
@@ -49,6 +54,12 @@ def restore(store: Engine, path: Path, *, replaces: bool = True, keeps_old: bool
     return restored.kept_as
 
 
+def tables_without_statistics(engine: Engine) -> list[str]:
+    """Also those that have partitions."""
+    with engine.connect() as connection:
+        return list(connection.scalars(text(WITHOUT_STATISTICS)))
+
+
 def test_what_was_backed_up_is_there_again_and_what_came_later_is_not(store: Engine, tmp_path: Path) -> None:
     record, later = full_record(), make_record(5)
     ingest_record(store, record)
@@ -64,6 +75,15 @@ def test_what_was_backed_up_is_there_again_and_what_came_later_is_not(store: Eng
     with Session(store) as session:
         assert load_record(session, record.run_id) == record
     assert ingest_record(store, later).was_new
+
+
+def test_a_restored_database_has_statistics(store: Engine, tmp_path: Path) -> None:
+    ingest_record(store, full_record())
+    back_up(store, tmp_path / "roofwatch.dump")
+
+    restore(store, tmp_path / "roofwatch.dump")
+
+    assert tables_without_statistics(store) == []
 
 
 def test_an_empty_database_needs_no_word_and_one_that_is_not_does(store: Engine, tmp_path: Path) -> None:

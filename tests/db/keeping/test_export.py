@@ -57,6 +57,7 @@ from tests.builders import (
     make_regression,
 )
 from tests.databases import TEMPLATE
+from tests.db.keeping.test_backup import tables_without_statistics
 from tests.db.reading.test_records import full_record
 
 TRACE = bytes(range(256)) * 10_000
@@ -198,6 +199,16 @@ def test_every_row_of_a_run_is_the_same_after_an_import(store: Engine, another_s
     ):
         with store.connect() as before, another_store.connect() as after:
             assert after.execute(text(query)).all() == before.execute(text(query)).all(), query
+
+
+def test_an_import_leaves_statistics(store: Engine, another_store: Engine, tmp_path: Path) -> None:
+    lived_in(store)
+    write_archive(tmp_path / "store.zst", exported(store))
+    assert tables_without_statistics(another_store)
+
+    take(another_store, tmp_path / "store.zst")
+
+    assert tables_without_statistics(another_store) == []
 
 
 def test_a_second_import_changes_nothing(store: Engine, another_store: Engine, tmp_path: Path) -> None:
