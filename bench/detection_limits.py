@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import math
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +28,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.detection_time import print_times
 from bench.detector_series import NOISES, Generator, on_levels
 from bench.detectors import detect
 from bench.history_limits import print_steps_in_histories
@@ -36,7 +36,6 @@ from bench.history_online import print_online_in_histories
 from bench.noise_laws import Law, evidence_of_steps, law_of
 from bench.paired_limits import print_estimators_in_hindsight, print_paired, print_paired_histories
 from bench.watches import Alarm, Watched, our_alarms, print_watches, together, watch, watch_at_rate
-from ci.series import online
 
 Floats = NDArray[np.float64]
 
@@ -52,8 +51,6 @@ _LEAST_AUTOCORRELATED = 4.0
 _ANY_SIZE = [[sign * size] for size in (2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0) for sign in (-1, 1)]
 _ONLINE_REPEATS = 6
 _NULLS = 3
-_TIMED = 6
-"""Series of each kind."""
 
 
 def main() -> None:
@@ -70,8 +67,8 @@ def main() -> None:
     if len(sys.argv) > 1:
         print_paired_histories(Path(sys.argv[1]), rng)
         print_estimators_in_hindsight(Path(sys.argv[1]))
-    print("\n| CPU time, ms | quiet | with two steps |\n|---|---|---|")
-    _print_times(rng)
+    print()
+    print_times(rng)
     if len(sys.argv) > 1:
         print_steps_in_histories(Path(sys.argv[1]), rng)
         print_online_in_histories(Path(sys.argv[1]), rng)
@@ -84,41 +81,6 @@ def _noise_around(kind: str, levels: Floats, rng: Generator) -> tuple[Floats, Fl
         return values, np.zeros(len(values))
     line = np.linspace(-2, 2, len(values))
     return values, line * np.sign((values - levels) @ line)
-
-
-# --- time
-
-
-def _print_times(rng: Generator) -> None:
-    totals: list[list[float]] = [[], []]
-    for kind in NOISES:
-        for total, size in zip(totals, (0.0, 5.0), strict=True):
-            levels = np.zeros(500)
-            levels[150:330] = size
-            total += [
-                _least_ms(lambda times=times: detect(times))
-                for times in (1_000 * np.exp(0.01 * _noise_around(kind, levels, rng)[0]) for _ in range(_TIMED))
-            ]
-    quiet, stepped = (f"{np.median(total):.2f}, mean {np.mean(total):.2f}" for total in totals)
-    print(f"| a series of 500 values, median | {quiet} | {stepped} |", flush=True)
-    times = 1_000 * np.exp(0.01 * on_levels("normal", np.zeros(500), rng))
-    print(f"| one value more, online | {_least_ms(lambda: _watch(times)) / len(times):.3f} | |", flush=True)
-
-
-def _watch(values: Floats) -> None:
-    state = online.start()
-    for value in values:
-        state, _ = online.update(state, float(value))
-
-
-def _least_ms(work: Callable[[], object]) -> float:
-    """CPU time of the quickest of nine runs: what others do on this machine only adds to it."""
-    least = math.inf
-    for _ in range(9):
-        begin = time.process_time()
-        work()
-        least = min(least, time.process_time() - begin)
-    return 1e3 * least
 
 
 # --- places
