@@ -18,7 +18,7 @@ from ci.series.noise import HALF, OUTLIER, PER_DEVIATION, Flags, Noise, Values
 _NO_STICKINESS = -0.5
 """Outliers in succession that are so little cheaper than apart are not worth telling apart."""
 _KEPT = 1 << 16
-"""Costs in the largest tables whose memory is kept: 1,365 values at 48 levels, in 3 MB."""
+"""Costs in the largest tables whose memory is kept: 1,365 values at 48 levels, in 3.5 MB."""
 
 
 class _Memory:
@@ -31,12 +31,16 @@ class _Memory:
             size: Costs in the largest table.
         """
         self._floats = np.empty((5, size))
+        self._rounded = np.empty(size, dtype=np.int32)
         self._bins = np.empty(size, dtype=np.intp)
         self._flags = np.empty(size, dtype=np.bool_)
 
     def floats(self, shape: tuple[int, int]) -> list[Values]:
         """Five tables."""
         return list(self._floats[:, : shape[0] * shape[1]].reshape(5, *shape))
+
+    def rounded(self, shape: tuple[int, int]) -> NDArray[np.int32]:
+        return self._rounded[: shape[0] * shape[1]].reshape(shape)
 
     def bins(self, shape: tuple[int, int]) -> NDArray[np.intp]:
         return self._bins[: shape[0] * shape[1]].reshape(shape)
@@ -75,7 +79,8 @@ class Prices:
         self._noise: Noise | None = None
         self._memory = _memory_of(shape[0] * shape[1])
         self._differences, self._node, self._tied, self._one, self._two = self._memory.floats(shape)
-        self._bins, self._flags = self._memory.bins(shape), self._memory.flags(shape)
+        self._rounded, self._bins = self._memory.rounded(shape), self._memory.bins(shape)
+        self._flags = self._memory.flags(shape)
         np.subtract(values[:, None], levels, out=self._differences)
         if widths is not None:
             self._differences /= widths[:, None]
@@ -98,20 +103,28 @@ class Prices:
         """
         if noise is not self._noise:
             self._price(noise)
-        pair = self._pair
+        ties = None if self._pair is None else self._pair[self._edges]
         if masked is None or not masked.any():
-            return self._blocks, None if pair is None else pair[self._edges]
-        node = np.where(masked[:, None], 0.0, self._node)
-        if pair is not None:
-            untied = masked.copy()
-            untied[1:] |= masked[:-1]
-            pair = np.where(untied[:, None], 0.0, pair)
-        return self._added_up(node, pair), None if pair is None else pair[self._edges]
+            return self._blocks, ties
+        untied = masked.copy()
+        untied[1:] |= masked[:-1]
+        costs = self._costs()
+        costs[untied] = self._node[untied]
+        costs[masked] = 0.0
+        if ties is not None:
+            ties[untied[self._edges]] = 0.0
+        return self._added_up(costs), ties
 
-    def _added_up(self, node: Values, pair: Values | None) -> Values:
-        blocks: Values = np.add.reduceat(
-            node if pair is None else np.add(node, pair, out=self._one), self._edges, axis=0
-        )
+    def _costs(self) -> Values:
+        """Of each value with its tie, to be changed at will."""
+        if self._pair is None:
+            np.copyto(self._one, self._node)
+        else:
+            np.add(self._node, self._pair, out=self._one)
+        return self._one
+
+    def _added_up(self, costs: Values) -> Values:
+        blocks: Values = np.add.reduceat(costs, self._edges, axis=0)
         return blocks
 
     def _price(self, noise: Noise) -> None:
@@ -123,15 +136,17 @@ class Prices:
             self._pair = self._innovation_costs(noise)
         elif noise.stickiness <= _NO_STICKINESS:
             self._pair = self._costs_in_succession(noise)
-        self._blocks = self._added_up(self._node, self._pair)
+        self._blocks = self._added_up(self._node if self._pair is None else self._costs())
 
     def _look_up(self, costs: Values, widths: Values) -> None:
         """Put costs in the place of distances in widths of a bin, as `ci.series.noise.bins_of` rounds these."""
-        bins = self._bins[: len(widths)]
+        rounded, bins = self._rounded[: len(widths)], self._bins[: len(widths)]
         widths += HALF + 0.5
         # what is far out finds an end of the table, be it too far out for a whole number; both ends cost the same
         with np.errstate(invalid="ignore"):
-            np.copyto(bins, widths, casting="unsafe")
+            # in two steps, of which neither is a loop over single numbers
+            np.copyto(rounded, widths, casting="unsafe")
+        np.copyto(bins, rounded)
         np.take(costs, bins, out=widths, mode="clip")
 
     def _costs_in_succession(self, noise: Noise) -> Values:
