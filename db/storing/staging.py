@@ -5,13 +5,17 @@ into temporary tables that go with the transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psycopg
 from sqlalchemy import Connection
 
 from db.storing.column_bytes import Column, encode
+
+_CANCEL_TIMEOUT_S = 5.0
+_MOMENT_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -47,23 +51,36 @@ class Columns:
 
 @contextmanager
 def sending(connection: Connection) -> Iterator[Callable[[Load | Columns], None]]:
-    """Send rows to one table after the other, in the connection's transaction: the block is given what does that.
+    """Send rows to one table after the other, in the connection's transaction: the block is given what does that, and
+    asks nothing else of the connection.
 
-    It returns when all rows are on their way, so that the next are got ready, columns to the last byte, while Postgres
-    still stores these; before those are sent, and at the end of the block, it waits for these.
+    It returns at once: a thread sends the rows and waits for Postgres, while the block gets the next ready, columns to
+    the last byte. The end of the block waits for all of it.
 
     Raises:
         psycopg.Error: a value cannot be sent or stored, or the connection is lost. It comes from the driver itself, not
             through SQLAlchemy.
     """
-    with ExitStack() as last:
+    driver = _driver(connection)
+    with ThreadPoolExecutor(1) as beside:
+        sent: list[Future[None]] = []
 
         def send(load: Load | Columns) -> None:
-            blocks = _encoded(connection, load)
-            last.close()
-            last.enter_context(_copying(connection, load, blocks))
+            blocks = _encoded(driver, load)
+            sent.append(beside.submit(_copy, driver, load, blocks))
 
-        yield send
+        try:
+            yield send
+            for copied in sent:
+                copied.result()
+        except BaseException:
+            beside.shutdown(wait=False, cancel_futures=True)
+            going_on = [copied for copied in sent if not copied.cancelled()]
+            # nothing of it is kept, so Postgres, which may be waiting for others, is told to stop until it does
+            while wait(going_on, timeout=_MOMENT_S).not_done:
+                with suppress(psycopg.Error):
+                    driver.cancel_safe(timeout=_CANCEL_TIMEOUT_S)
+            raise
 
 
 def stage_rows(connection: Connection, load: Load | Columns) -> None:
@@ -75,33 +92,30 @@ def stage_rows(connection: Connection, load: Load | Columns) -> None:
     stage = load.target
     with _driver(connection).cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {stage.name} ({stage.definition}) ON COMMIT DROP".encode())
-        with _copying(connection, load, _encoded(connection, load)):
-            pass
+        _copy(_driver(connection), load, _encoded(_driver(connection), load))
         # without figures Postgres expects a thousand rows of anything, and joins accordingly
         cursor.execute(f"ANALYZE {stage.name}".encode())
 
 
-def _encoded(connection: Connection, load: Load | Columns) -> Sequence[bytes]:
+def _encoded(driver: psycopg.Connection, load: Load | Columns) -> Sequence[bytes]:
     """What can be got ready before Postgres listens: all of columns, nothing of rows."""
     if isinstance(load, Load):
         return ()
     kinds = list(load.target.columns.values())
-    return list(encode(kinds, load.values, load.row_count, _driver(connection).info.encoding))
+    return list(encode(kinds, load.values, load.row_count, driver.info.encoding))
 
 
-@contextmanager
-def _copying(connection: Connection, load: Load | Columns, blocks: Sequence[bytes]) -> Iterator[None]:
-    """Send what is encoded, or else the rows; what Postgres makes of them is heard when the block ends."""
+def _copy(driver: psycopg.Connection, load: Load | Columns, blocks: Sequence[bytes]) -> None:
+    """Send what is encoded, or else the rows, and wait until Postgres has them."""
     columns = ", ".join(f'"{name}"' for name in load.target.columns)
     statement = f"COPY {load.target.name} ({columns}) FROM STDIN (FORMAT BINARY)"
-    with _driver(connection).cursor() as cursor, cursor.copy(statement.encode()) as copy:
+    with driver.cursor() as cursor, cursor.copy(statement.encode()) as copy:
         for block in blocks:
             copy.write(block)
         if isinstance(load, Load):
             copy.set_types(list(load.target.columns.values()))
             for row in load.rows:
                 copy.write_row(row)
-        yield
 
 
 def _driver(connection: Connection) -> psycopg.Connection:
