@@ -36,7 +36,7 @@ from bench.processor_time import ProcessorTime
 from bench.stopwatch import Stopwatch
 from collector.record import RunRecord
 from db.server.session import open_store
-from db.storing import content, ingest, machine_code, measurements
+from db.storing import content, ingest, machine_code, measurements, said_measurements
 from db.storing.ingest import ingest_record
 from roofwatch.cycles import look_for_cycles_seldom
 
@@ -63,13 +63,14 @@ _STEPS = {
     (ingest, "series_ids"): "look up what runs share",
     (ingest, "fact_ids"): "look up what runs share",
     (machine_code, "fingerprint"): "fingerprints of machine code",
-    (ingest, "Measurements"): "gather samples",
+    (ingest, "Measurements"): "what measurements have",
     (measurements, "summarise"): "medians and quartiles",
     (content, "write"): "say the record once more",
-    (measurements, "_head"): "pack samples",
-    (ingest, "run_values"): "the row of the run, hash",
-    (ingest, "load_run"): "the row of the run, hash",
-    (ingest, "store_parts"): "the row of the run, hash",
+    (said_measurements, "make_head"): "what is packed with samples",
+    (said_measurements.Gathering, "give"): "gather samples",
+    (ingest, "run_values"): "the row of the run",
+    (ingest, "load_run"): "the row of the run",
+    (ingest, "store_parts"): "the row of the run",
     (ingest, "store_record"): "rows, COPY of them",
     (ingest, "ingest_record"): "begin and commit",
 }

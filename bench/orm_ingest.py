@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from bench.finished_rows import Rows, make_objects
 from collector.record import RunRecord
 from db.storing.content import Content
-from db.storing.measurements import Measurements
+from db.storing.measurements import Measurements, load_samples
 from db.storing.run_key import RunKey
 from db.storing.run_row import run_values
 from db.tables.records import CaseRow, CaseVersionRow, ProjectRow, RunRow, SeriesRow, StaticFactRow
@@ -22,19 +22,16 @@ from db.tables.records import CaseRow, CaseVersionRow, ProjectRow, RunRow, Serie
 def store_by_objects(engine: Engine, record: RunRecord, rows: Rows) -> None:
     """Do all that an ingest does; `rows` are those of the run, which is not there any more."""
     content = Content(record)
-    assert content.hash == rows[RunRow][0]["content_hash"]
     with Session(engine) as session, session.begin():
         session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(str(record.run_id), 0))))
         assert session.scalar(select(RunRow.content_hash).where(RunRow.run_id == record.run_id)) is None
         series_ids = _look_up(session, record)
-        run_values(record, content)
         key = RunKey(rows[RunRow][0]["number"], record.started_at.date())
         measurements = Measurements(record)
-        prepared = (
-            measurements.summaries(key, series_ids),
-            measurements.sample_sets(key, series_ids, measurements.packing()()),
-        )
-        assert all(load.row_count == len(series_ids) for load in prepared)
+        for said in content.measurements():
+            summaries = measurements.summaries(key, series_ids, said)
+            assert summaries.row_count == load_samples(key, series_ids, said, said.pack()).row_count
+        assert run_values(record, content)["content_hash"] == rows[RunRow][0]["content_hash"]
         for mapped, some in rows.items():
             session.add_all(make_objects(mapped, some))
             session.flush()

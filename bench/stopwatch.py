@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+_NO_MORE = object()
 
 
 class Stopwatch:
@@ -30,7 +32,9 @@ class Stopwatch:
 
     @contextmanager
     def watch(self, places: dict[tuple[Any, str], str]) -> Iterator[None]:
-        """Count calls of functions, given by what has them and their name there, as steps."""
+        """Count calls of functions, given by what has them and their name there, as steps; of a generator, what it
+        takes to the next value.
+        """
         kept = {place: getattr(*place) for place in places}
         for (owner, attribute), name in places.items():
             setattr(owner, attribute, self._watched(kept[owner, attribute], name))
@@ -44,9 +48,18 @@ class Stopwatch:
         @functools.wraps(function)
         def watched(*arguments: Any, **named: Any) -> Any:
             with self.step(name):
-                return function(*arguments, **named)
+                made = function(*arguments, **named)
+            return self._each(made, name) if isinstance(made, Generator) else made
 
         return watched
+
+    def _each(self, values: Iterator[Any], name: str) -> Iterator[Any]:
+        while True:
+            with self.step(name):
+                value = next(values, _NO_MORE)
+            if value is _NO_MORE:
+                return
+            yield value
 
     def _stop(self) -> None:
         """Count what has passed to who was running."""

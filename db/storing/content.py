@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from collector.record import RunRecord
 from db.errors import IngestError
+from db.storing.said_measurements import Gathering, SaidMeasurements
 from db.storing.saying import write
 
 
@@ -25,11 +26,23 @@ class Content:
     def __init__(self, record: RunRecord, known_hash: str | None = None) -> None:
         self._record = record
         self._known_hash = known_hash
+        self._written: tuple[str, bool] | None = None
+        """The hash of what the record says, and whether it has fields that are not known."""
+        self._said: list[SaidMeasurements] = []
+        """What was said before anybody asked for it."""
+
+    def measurements(self) -> Iterator[SaidMeasurements]:
+        """What measurements say, so many at a time, in their order; the record is hashed meanwhile. To be asked once.
+
+        Raises:
+            IngestError: something that it says cannot be stored.
+        """
+        return self._gather() if self._written is None else iter(self._said)
 
     @property
     def unread_fields(self) -> dict[str, Any]:
         """Fields that this version only keeps, by their path."""
-        return self._record.unread_fields() if self._written[1] else {}
+        return self._record.unread_fields() if self._say()[1] else {}
 
     @property
     def hash(self) -> str:
@@ -38,19 +51,29 @@ class Content:
         Raises:
             IngestError: something that it says cannot be stored.
         """
-        return self._written[0] if self._known_hash is None else self._known_hash
+        return self._say()[0] if self._known_hash is None else self._known_hash
 
-    @cached_property
-    def _written(self) -> tuple[str, bool]:
-        """The hash of what the record says, and whether it has fields that are not known."""
+    def _gather(self) -> Iterator[SaidMeasurements]:
+        digest, unread, gathering = hashlib.sha256(), list[BaseModel](), Gathering()
+        pieces = write(self._record, unread, gathering.take)
         try:
-            document, has_unread = write(self._record)
+            for piece in pieces:
+                # a lone character is found ten times as fast as several, and hardly a record has this one
+                if b"\\" in piece and b"\\u0000" in piece:
+                    refuse_nul(self._record)
+                digest.update(piece)
+                if gathering.is_full:
+                    yield gathering.give()
         except orjson.JSONEncodeError as error:
             raise IngestError(f"{name_run(self._record)}: a number is out of range: {error}; measure again") from None
-        # a lone character is found ten times as fast as several, and hardly a record has this one
-        if b"\\" in document and b"\\u0000" in document:
-            refuse_nul(self._record)
-        return hashlib.sha256(document).hexdigest(), has_unread
+        yield gathering.give()
+        self._written = digest.hexdigest(), bool(unread)
+
+    def _say(self) -> tuple[str, bool]:
+        if self._written is None:
+            self._said = list(self._gather())
+        assert self._written is not None  # all of it was said
+        return self._written
 
 
 def name_run(record: RunRecord) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import compress
 from uuid import UUID
 
@@ -18,10 +18,11 @@ from db.storing.case_rows import case_ids
 from db.storing.content import Content, name_run, refuse_nul
 from db.storing.counter_rows import load_counters
 from db.storing.machine_code import fact_ids, load_compilations
-from db.storing.measurements import Measurements
+from db.storing.measurements import Measurements, load_samples
 from db.storing.result import IngestResult, OnConflict
 from db.storing.run_key import new_key
 from db.storing.run_row import load_run, run_values, store_parts
+from db.storing.said_measurements import SaidMeasurements
 from db.storing.series_rows import series_ids
 from db.storing.shared_rows import commit_id, environment_id, in_utc, project_id
 from db.storing.staging import sending
@@ -101,28 +102,41 @@ def store_record(
     facts = fact_ids(connection, record, of_case)
     key = new_key(connection, record.started_at)
     with ThreadPoolExecutor(1) as beside, sending(connection) as send:
+
+        def send_samples(said: SaidMeasurements, packed: Future[list[bytes]]) -> None:
+            if said.heads:
+                send(load_samples(key, series, said, packed.result()))
+
         # what takes long is done while Postgres has something to store
-        if series:
-            send(measurements.summaries(key, series))
-        packed = beside.submit(measurements.packing())
         for load in part_loads(record, key, of_case):
             send(load)
+        if record.static_facts:
+            send(load_compilations(record, key, facts))
+        if record.counters:
+            send(load_counters(record, key, of_case))
+        launch_counts: list[int] = []
+        degraded: list[int] = []
+        packing: list[tuple[SaidMeasurements, Future[list[bytes]]]] = []
+        for said in content.measurements():
+            packing.append((said, beside.submit(said.pack)))
+            launch_counts += measurements.launch_counts(said)
+            degraded += compress(series[said.begin : said.end], said.are_degraded)
+            if said.counts:
+                send(measurements.summaries(key, series, said))
+            if len(packing) > 1:
+                send_samples(*packing.pop(0))
         values = run_values(record, content) | {
             "project_id": project,
             "commit_id": commit,
             "environment_id": environment,
             "case_version_ids": versions,
             "series_ids": series,
-            "launch_counts": measurements.launch_counts(),
-            "degraded_series_ids": list(compress(series, measurements.are_degraded())),
+            "launch_counts": launch_counts,
+            "degraded_series_ids": degraded,
         }
         send(load_run(key, values))
-        if series:
-            send(measurements.sample_sets(key, series, packed.result()))
-        if record.static_facts:
-            send(load_compilations(record, key, facts))
-        if record.counters:
-            send(load_counters(record, key, of_case))
+        for some in packing:
+            send_samples(*some)
     store_parts(connection, record)
     return IngestResult(str(record.run_id), record.project, content.hash, was_new=was_new, was_replaced=not was_new)
 
