@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -75,19 +77,33 @@ def test_a_value_too_far_out_for_a_whole_number_costs_what_any_far_one_does() ->
     assert blocks[1:] == pytest.approx(np.full((2, 3), 10 * prior_noise(1.0).costs[0]))
 
 
-def test_series_that_are_priced_at_once_or_in_memory_that_another_left_do_not_see_each_other() -> None:
+def blocks_of(values: np.ndarray) -> np.ndarray:
+    """Under a noise that needs all of the memory, which is left to the next."""
+    prices = Prices(values, np.linspace(-3, 3, 48), EDGES, None)
+    blocks, _ = prices.of_blocks(learnt(np.cumsum(series(1)) / 4, is_sticky=True))
+    prices.leave()
+    return blocks
+
+
+def test_series_that_are_priced_at_once_do_not_see_each_other() -> None:
     noise = learnt(np.cumsum(series(1)) / 4, is_sticky=True)
-    alone = [Prices(series(seed), LEVELS, EDGES, None).of_blocks(noise)[0] for seed in range(6)]
+    alone = [blocks_of(series(seed)) for seed in range(3)]
 
-    both = [Prices(series(seed), LEVELS, EDGES, None) for seed in range(3)]
-    for prices in both:
+    at_once = [Prices(series(seed), np.linspace(-3, 3, 48), EDGES, None) for seed in range(3)]
+    for prices in at_once:
         prices.of_blocks(prior_noise(2.0))
-    at_once = [prices.of_blocks(noise)[0] for prices in both]
-    for prices in both:
-        prices.leave()
-    later = [Prices(series(seed), LEVELS, EDGES, None).of_blocks(noise)[0] for seed in range(3, 6)]
 
-    assert all(np.array_equal(one, other) for one, other in zip(alone, [*at_once, *later], strict=True))
+    assert all(np.array_equal(prices.of_blocks(noise)[0], alone[seed]) for seed, prices in enumerate(at_once))
+
+
+def test_threads_do_not_see_each_other_s_series() -> None:
+    long = [np.tile(series(seed), 10) for seed in range(8)]
+    alone = [blocks_of(values) for values in long]
+
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(blocks_of, long * 10))
+
+    assert all(np.array_equal(one, alone[place % 8]) for place, one in enumerate(together))
 
 
 def test_a_series_that_left_its_memory_is_not_priced_again() -> None:
