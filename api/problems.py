@@ -188,6 +188,15 @@ def unexpected(instance: str) -> Response:
     return _response(ProblemError(500, "unexpected", detail), instance)
 
 
+def of_two_lengths(instance: str) -> Response:
+    """For a body of which a proxy may see another end than we do, and take the rest for somebody else's request.
+
+    Source: RFC 9112, 6.1: such a request may be refused, and its connection is closed in any case.
+    """
+    detail = "Content-Length and Transfer-Encoding both say how long the body is; send one of them"
+    return _response(ProblemError(400, "bad-request", detail, {"Connection": "close"}), instance)
+
+
 def _respond(request: Request, problem: ProblemError, **more: Any) -> Response:
     return _response(problem, _instance(request), **more)
 

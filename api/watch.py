@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import unexpected
+from api.problems import of_two_lengths, unexpected
 
 _log = logging.getLogger("roofwatch.api")
 
@@ -20,6 +20,7 @@ _HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 ]
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class Metrics:
@@ -68,7 +69,8 @@ class Watch:
 
         with self._metrics.open.track_inprogress():
             try:
-                await self._app(scope, receive, send_watched)
+                app = of_two_lengths(instance) if {name for name, _ in scope["headers"]} >= _LENGTHS else self._app
+                await app(scope, receive, send_watched)
             except Exception:
                 _log.exception("%s failed unexpectedly", instance)
                 if status:

@@ -217,6 +217,24 @@ def test_who_never_finishes_a_body_is_told_and_cut_off(store: Engine, make_token
     assert b"urn:roofwatch:problem:timed-out" in whole
 
 
+def test_a_body_with_two_lengths_is_refused_and_what_follows_is_no_request(
+    store: Engine, make_token: MakeToken
+) -> None:
+    sent = (
+        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
+        "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
+    with served(store) as address, socket.create_connection(address) as line:
+        line.sendall(sent.encode())
+        with line.makefile("rb") as answer:
+            whole = answer.read()
+
+    assert whole.startswith(b"HTTP/1.1 400")
+    assert b"send one of them" in whole
+    assert whole.count(b"HTTP/1.1") == 1
+
+
 def test_who_leaves_within_a_body_is_no_failure_of_the_server(
     store: Engine, make_token: MakeToken, caplog: pytest.LogCaptureFixture
 ) -> None:
