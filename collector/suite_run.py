@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -12,9 +12,8 @@ from collector.case_check import CaseCheck, accuracy_of
 from collector.case_profile import CaseProfile
 from collector.case_record import CaseRecord
 from collector.case_timing import CaseTiming, under_the_roof
+from collector.device.device_beside import DeviceBeside
 from collector.device.device_watch import DeviceWatch
-from collector.device.join import Window
-from collector.device_state import DeviceState, Telemetry
 from collector.errors import JournalError
 from collector.keeping.journal import SuiteLog
 from collector.keeping.journal_lines import CompiledCase, changed_fields
@@ -29,12 +28,10 @@ from collector.protocol import (
     DescribeEnvironment,
     ImplementationInfo,
     MeasureCeilings,
-    MeasuredCeiling,
     ProfileCalls,
     Reply,
     SuiteInfo,
     TimeBlock,
-    TimedBlock,
 )
 from collector.record import Commit, Pairing, RunRecord, utc_now
 from collector.results import Accuracy, StaticFacts
@@ -69,7 +66,7 @@ class SuiteRun:
     ) -> None:
         self.source = source
         self.plan = plan
-        self._watch = watch
+        self._device_beside = DeviceBeside(watch)
         self.spent = SpentTime()
         self._log = log
         self._is_stopped = threading.Event()
@@ -80,7 +77,6 @@ class SuiteRun:
         """How times are taken; None before the machine is described."""
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
-        self._at_ceilings: tuple[DeviceState, ...] = ()
         self._cases: dict[str, CaseRecord] = {}
         self._rank_counts: dict[str, int] = {}
         self._infos: dict[Subject, ImplementationInfo] = {}
@@ -113,9 +109,7 @@ class SuiteRun:
             reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
         if reply.environment is None:
             raise machine_error("the machine cannot be described", reply.failure, self._device)
-        environment = reply.environment
-        if self._watch is not None:
-            environment = self._watch.begin(environment, reply.device_uuid)
+        environment = self._device_beside.begin(reply.environment, reply.device_uuid)
         if self._environment is None:
             self._environment = environment
             self._keep(environment=environment)
@@ -131,15 +125,8 @@ class SuiteRun:
         if reply.ceilings is None:
             raise machine_error("the ceilings cannot be measured", reply.failure, self._device)
         self._ceilings = tuple(measured.ceiling for measured in reply.ceilings)
-        self._at_ceilings = tuple(self._seen_at(reply.ceilings))
-        self._keep(ceilings=self._ceilings, at_ceilings=self._at_ceilings)
-
-    def _seen_at(self, ceilings: Sequence[MeasuredCeiling]) -> Iterator[DeviceState]:
-        for each in ceilings:
-            if self._watch is not None and each.ceiling.source == "measured":
-                state = self._watch.state(Window(each.began_ns, each.ended_ns))
-                if state is not None:
-                    yield state
+        self._device_beside.note_ceilings(reply.ceilings)
+        self._keep(ceilings=self._ceilings, at_ceilings=self._device_beside.at_ceilings)
 
     def _choose_timing(self, workers: Workers) -> ChosenMethod:
         """Choose how times are taken, once for all: as an earlier process of the same run did, if there was one.
@@ -258,9 +245,9 @@ class SuiteRun:
 
     def cool_down(self, on_wait: OnStep) -> None:
         """Wait for a device that heat holds back; `on_wait` is told."""
-        if self._watch is not None and self._watch.is_too_hot:
+        if self._device_beside.is_too_hot:
             with self.spent.on(Activity.COOL_DOWN):
-                self._watch.cool_down(on_wait)
+                self._device_beside.cool_down(on_wait)
 
     def take_block(self, workers: Workers, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
@@ -278,7 +265,7 @@ class SuiteRun:
                 rank_count=self._rank_counts[subject.case_id],
             )
         if reply.block is not None:
-            timing.add(self._watched(reply.block))
+            timing.add(self._device_beside.watched(reply.block))
             block = timing.blocks[-1]
             self.spent.was_in_truth(Activity.WARM_UP, reply.block.warm_up_ns, counted_as=Activity.OVERHEAD)
             self.spent.was_in_truth(Activity.TIMING, reply.block.timed_ns, counted_as=Activity.OVERHEAD)
@@ -305,15 +292,6 @@ class SuiteRun:
                     on_trouble(f"{subject} was not profiled: {reply.failure.message}")
             on_step(f"profiled {subject}")
 
-    def _watched(self, taken: TimedBlock) -> TimedBlock:
-        """The block with what was seen of the device while its samples were taken."""
-        if self._watch is None:
-            return taken
-        window = Window(taken.began_ns, taken.ended_ns)
-        launch_count = len(taken.block.samples_ns) * taken.launches_per_sample
-        state = self._watch.state(window, launch_count=launch_count)
-        return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
-
     @property
     def static_facts(self) -> tuple[StaticFacts, ...]:
         """In the order of the suite, whatever was compiled first."""
@@ -339,19 +317,14 @@ class SuiteRun:
             static_facts=self.static_facts,
             profiles=tuple(self._profiles[subject] for subject in self._infos if subject in self._profiles),
             source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
-            telemetry=self._telemetry(),
+            telemetry=self._device_beside.telemetry,
             spent_ns=self.spent.total_ns,
         )
         return redact_record(record, Redaction.of_this_machine())
 
-    def _telemetry(self) -> Telemetry | None:
-        seen = None if self._watch is None else self._watch.telemetry
-        return None if seen is None else seen.model_copy(update={"at_ceilings": self._at_ceilings})
-
     def _keep(self, **came_back: Any) -> None:
         if self._log is not None:
-            seen = None if self._watch is None else self._watch.take_new()
-            self._log.append(self.spent.take_new(), seen, **came_back)
+            self._log.append(self.spent.take_new(), self._device_beside.take_new(), **came_back)
 
     def _keep_step(self, subject: Subject, timing: CaseTiming, block: Block | None = None) -> None:
         self._keep(timed=timing.step(subject, block))
@@ -362,7 +335,7 @@ class SuiteRun:
             self.spent.add_earlier(entry.spent_ns)
             self._environment = entry.environment or self._environment
             if entry.ceilings is not None:
-                self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
+                self._ceilings, self._device_beside.at_ceilings = entry.ceilings, entry.at_ceilings
             if entry.accuracy is not None:
                 self._accuracies[Subject(entry.accuracy.case_id, entry.accuracy.implementation)] = entry.accuracy
             if (compiled := entry.compiled) is not None:
