@@ -42,7 +42,6 @@ from db.judged.standings import (
     Subject,
     begin_judgement,
     forget_standings,
-    judging_alone,
     keep_judged_history,
     read_judged_history,
     read_states,
@@ -59,6 +58,7 @@ from db.reading.news import list_judged_runs, read_news
 from db.reading.news_values import JudgedRun
 from db.reading.profiled import read_profiled_runs
 from db.reading.time_columns import list_case_row_ids, read_time_columns
+from db.server.holding import judging_alone
 from db.server.session import open_again
 from db.values import Regression, Series, SeriesKey
 

@@ -7,24 +7,20 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from sqlalchemy import Engine, NullPool, delete, select, text
+from sqlalchemy import Engine, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.server.session import make_engine
 from db.tables.judgements import JudgedHistoryRow, StandingRow
 from db.tables.records import CaseRow, ProjectRow
 
 Subject = tuple[str, str]
 """Case id and implementation."""
 
-_LOCK = 7_001_003
-"""Judgements of one project wait for each other under this and the project's id."""
 _WRITE = """
     INSERT INTO standing (case_id, implementation, runner_classes, states, findings)
     SELECT "case".id, kept.implementation, ARRAY(SELECT json_array_elements_text(kept.runner_classes::json)),
@@ -69,20 +65,6 @@ class JudgedHistory:
     places: tuple[int, ...]
     """First-parent counts of their commits."""
     series_by_night: Counter[date]
-
-
-@contextmanager
-def judging_alone(engine: Engine, project: str) -> Iterator[None]:
-    """Keep other judgements of a project waiting for the time of a `with` block, whatever process they are in."""
-    # a connection beside the pool: who has but one in it can judge too
-    lone = make_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with lone.connect() as holder:
-        key = {"lock": _LOCK, "project": project}
-        holder.execute(text("SELECT pg_advisory_lock(:lock, hashtext(:project))"), key)
-        try:
-            yield
-        finally:
-            holder.execute(text("SELECT pg_advisory_unlock(:lock, hashtext(:project))"), key)
 
 
 def read_judged_history(session: Session, project: str) -> JudgedHistory | None:

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from db.errors import StoreError
+from db.server.holding import IS_HELD_BY, rewriting_alone
 from db.tables.partitions import SCHEMA, next_month, partition_name
 from db.tables.table import Base
 
@@ -27,8 +28,6 @@ TILE_ROWS = 32_000
 TILE_RUNS = 16
 """In a tile at least."""
 
-_LOCK = 7_340_583
-"""Any number, the same in every version: one rewrites at a time."""
 _EXCHANGE_TRIES = 10
 _LOCK_WAIT = "3s"
 _POLL_S = 0.05
@@ -94,24 +93,26 @@ def rewrite(engine: Engine, table: str, month: date, *, patience_s: float) -> No
         StoreError: somebody's transaction does not end, or another rewrites; the month is as it was.
     """
     which = _Month(table, month)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as holder:
-        if not holder.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCK}):
+    with (
+        rewriting_alone(engine) as is_alone,
+        engine.connect().execution_options(isolation_level="AUTOCOMMIT") as beside,
+    ):
+        if not is_alone:
             raise StoreError(f"{which.old}: another process arranges months now; let it end")
         try:
-            _rewrite(engine, holder, which, patience_s)
+            _rewrite(engine, beside, which, patience_s)
         finally:
-            holder.execute(text(f"DROP TABLE IF EXISTS {which.new}"))
-            holder.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK})
+            beside.execute(text(f"DROP TABLE IF EXISTS {which.new}"))
 
 
-def _rewrite(engine: Engine, holder: Connection, month: _Month, patience_s: float) -> None:
-    """`holder` is a connection that has no transaction open, and so waits for none of our own."""
+def _rewrite(engine: Engine, beside: Connection, month: _Month, patience_s: float) -> None:
+    """`beside` is a connection that has no transaction open, and so waits for none of our own."""
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection, connection.begin():
         numbers = set(connection.scalars(_NUMBERS, month.limits))
         _copy(connection, month)
-    holder.execute(text(f"VACUUM (ANALYZE) {month.new}"))
+    beside.execute(text(f"VACUUM (ANALYZE) {month.new}"))
     for _ in range(_EXCHANGE_TRIES):
-        _wait_for_others(holder, month, patience_s)
+        _wait_for_others(beside, month, patience_s)
         if _exchange(engine, month, numbers):
             return
         numbers = _catch_up(engine, month, numbers)
@@ -159,17 +160,18 @@ def _catch_up(engine: Engine, month: _Month, known: set[int]) -> set[int]:
     return numbers
 
 
-def _wait_for_others(holder: Connection, month: _Month, patience_s: float) -> None:
+def _wait_for_others(beside: Connection, month: _Month, patience_s: float) -> None:
     """Until every transaction that is open now has ended."""
-    # the server's own, which vacuum, have no user: these read nothing for anybody
+    # the server's own, which vacuum, have no user: these read nothing for anybody, as who only holds a lock
     open_now = text(
         "SELECT virtualtransaction FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'virtualxid' "
-        "AND granted AND pid <> pg_backend_pid() AND datname = current_database() AND usesysid IS NOT NULL"
+        "AND granted AND pid <> pg_backend_pid() AND datname = current_database() AND usesysid IS NOT NULL "
+        f"AND pid NOT IN (SELECT pid FROM pg_locks WHERE {IS_HELD_BY})"
     )
-    others = set(holder.scalars(open_now))
+    others = set(beside.scalars(open_now))
     deadline_s = time.monotonic() + patience_s
     while others:
-        others &= set(holder.scalars(open_now))
+        others &= set(beside.scalars(open_now))
         if time.monotonic() > deadline_s:
             raise StoreError(
                 f"{month.old}: a transaction has been open for {patience_s:.0f} s, such as a backup or an export; "

@@ -15,6 +15,7 @@ from db.errors import StoreError
 from db.keeping.arranging import arrange
 from db.keeping.soundness import find_unsound
 from db.queries import load_record
+from db.server.holding import judging_alone
 from db.storing.ingest import ingest_record
 from tests.builders import make_record
 
@@ -146,6 +147,11 @@ def test_a_transaction_that_does_not_end_is_named_and_the_month_stays_as_it_was(
 
     assert tables(scattered) == names
     assert len(arrange(scattered, now=LATER)) == 1
+
+
+def test_who_only_keeps_other_judgements_waiting_is_not_waited_for(scattered: Engine) -> None:
+    with judging_alone(scattered, SHAPE.project(0)):
+        assert len(arrange(scattered, now=LATER, patience_s=0.01)) == 1
 
 
 def test_two_do_not_arrange_at_once(scattered: Engine) -> None:
