@@ -86,7 +86,8 @@ def measurements(record: RunRecord) -> Table:
             str(len(measurement.samples_ns) or ""),
         )
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
-            table.add_row(Text("  " + measurement.message[:300], style="dim"))
+            said = ("  " + measurement.message[:300]).splitlines()
+            table.add_row(Text("\n").join(printable(line, style="dim") for line in said))
     refused = Counter(one.message for one in record.measurements if one.outcome is Outcome.UNSUPPORTED and one.message)
     _set_caption(table, [f"{count} unsupported: {message}" for message, count in refused.most_common()])
     return table
@@ -279,7 +280,7 @@ def verdict(word: str) -> Text:
 
 
 def _table(*columns: str, title: str | None = None, right: tuple[str, ...] = ()) -> Table:
-    table = Table(title=None if title is None else Text(title), title_justify="left", header_style="bold")
+    table = Table(title=None if title is None else printable(title), title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return table

@@ -105,9 +105,15 @@ def console(*, to_stderr: bool = True) -> Console:
     """A console; wide enough for tables where the output is not a terminal."""
     from rich.console import Console
 
+    class InertConsole(Console):
+        """Whatever stands in a cell of a table is text: `[red]`, `:fire:` and what drives a terminal too."""
+
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str(_lines(text), **how)
+
     stream = sys.stderr if to_stderr else sys.stdout
-    # a name such as `a:fire:b` stays what it is
-    return Console(stderr=to_stderr, width=None if stream.isatty() else 160, highlight=False, emoji=False)
+    width = None if stream.isatty() else 160
+    return InertConsole(stderr=to_stderr, width=width, highlight=False, emoji=False, markup=False)
 
 
 @contextmanager
@@ -156,11 +162,11 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def printable(text: str) -> Text:
+def printable(text: str, *, style: str = "") -> Text:
     """Text of a user's or a record's for a table: never markup, no control characters."""
     from rich.text import Text
 
-    return Text(_inert(text))
+    return Text(_inert(text), style=style)
 
 
 def one_line(text: str) -> str:

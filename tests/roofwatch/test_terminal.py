@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from collector.part import Outcome
 from collector.run import Progress
-from roofwatch.terminal import print_error, print_json, print_note, progress
+from roofwatch.tables import measurements
+from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
+from tests.builders import make_measurement, make_record
 
 HOSTILE = "\x1b]0;title\x07\x1b[2Jgone\u202e\r"
 
@@ -40,6 +43,19 @@ def test_json_drives_no_terminal_and_says_the_same(capsys: pytest.CaptureFixture
     check_is_harmless(shown)
     assert "é ☃" in shown
     assert json.loads(shown) == said
+
+
+def test_what_a_kernel_said_as_it_failed_keeps_its_lines_and_drives_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = make_measurement(outcome=Outcome.CRASHED, message=f"first [/b]{HOSTILE}\nsecond {HOSTILE}")
+
+    print_table(measurements(make_record(measurements=[failed])))
+
+    shown = capsys.readouterr().out
+    check_is_harmless(shown)
+    assert [word for word in shown.split() if word in ("first", "second")] == ["first", "second"]
+    assert not any("first" in line and "second" in line for line in shown.split("\n"))
 
 
 def test_errors_are_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:

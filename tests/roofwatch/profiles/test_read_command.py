@@ -35,6 +35,18 @@ def test_a_record_of_ours_is_told_to_be_one_with_what_reads_it(tmp_path: Path, n
         read_profile(tmp_path / name)
 
 
+def test_whatever_a_trace_says_is_shown_as_text(tmp_path: Path) -> None:
+    hostile = "\x1b[31m[red]gone[/nope]\u202e"
+    launch = {"device": hostile, "stream": hostile, "correlation": 1, "grid": ["[/b]", 1, 1], "block": [1, 1, 1]}
+    kernel = {"ph": "X", "cat": "kernel", "name": hostile, "ts": 1, "dur": 5, "pid": 0, "tid": 7, "args": launch}
+    (tmp_path / "trace.json").write_bytes(orjson.dumps({"schemaVersion": 1, "traceEvents": [kernel]}))
+
+    shown = read(tmp_path / "trace.json")
+
+    assert shown.count("[red]gone[/nope]") == 2
+    assert all(character.isprintable() for line in shown.split("\n") for character in line)
+
+
 @pytest.mark.parametrize("name", ["alexnet_a100.json.gz", "power_iteration.sqlite"])
 def test_ten_names_are_told_or_as_many_as_are_asked_for_or_all(name: str) -> None:
     whole = kernels(DATA / name, "--top", "0")
