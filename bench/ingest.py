@@ -56,9 +56,8 @@ _TARGETS = {"copy": f" (target {_COPY_TARGET})", "orm": f" (target {_ORM_TARGET:
 _STEPS = {
     (ingest, "ensure_partitions"): "partitions, lock",
     (ingest, "lock_run"): "partitions, lock",
-    (ingest, "project_id"): "look up what runs share",
-    (ingest, "environment_id"): "look up what runs share",
-    (ingest, "commit_id"): "look up what runs share",
+    (ingest, "find"): "look up what runs share",
+    (ingest, "store_commit"): "look up what runs share",
     (ingest, "case_ids"): "look up what runs share",
     (ingest, "series_ids"): "look up what runs share",
     (ingest, "fact_ids"): "look up what runs share",

@@ -17,14 +17,15 @@ from db.storing.case_parts import part_loads
 from db.storing.case_rows import case_ids
 from db.storing.content import Content, name_run, refuse_nul
 from db.storing.counter_rows import load_counters
+from db.storing.found import find
 from db.storing.machine_code import fact_ids, load_compilations
 from db.storing.measurements import Measurements, load_samples
 from db.storing.result import IngestResult, OnConflict
-from db.storing.run_key import new_key
+from db.storing.run_key import make_key, new_number
 from db.storing.run_row import load_run, run_values, store_parts
 from db.storing.said_measurements import SaidMeasurements
 from db.storing.series_rows import series_ids
-from db.storing.shared_rows import commit_id, environment_id, in_utc, project_id
+from db.storing.shared_rows import in_utc, store_commit, store_environment, store_project
 from db.storing.staging import sending
 from db.tables.partitions import ensure_partitions
 from db.tables.records import CommitRow, ProjectRow, RunRow
@@ -84,7 +85,8 @@ def store_record(
     """
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
-    stored_hash = connection.scalar(select(RunRow.content_hash).where(RunRow.run_id == record.run_id))
+    found = find(connection, record, name)
+    stored_hash = found.content_hash
     was_new = stored_hash is None
     if stored_hash is not None:
         if stored_hash == content.hash:
@@ -92,15 +94,19 @@ def store_record(
         if on_conflict is OnConflict.REFUSE:
             raise ConflictError(_conflict(record, stored_hash, content.hash))
         _remove_run(connection, record, name)
-    project = project_id(connection, name)
-    environment = environment_id(connection, record.environment)
-    commit = commit_id(connection, project, record.commit)
+    project, environment, commit = found.project_id, found.environment_id, found.commit_id
+    if project is None:
+        project = store_project(connection, name)
+    if environment is None:
+        environment = store_environment(connection, record.environment)
+    if commit is None or found.knows_less_than(record.commit):
+        commit = store_commit(connection, project, record.commit)
     cases, versions = case_ids(connection, project, record)
     measurements = Measurements(record)
     series = series_ids(connection, measurements.series(versions), record.environment.runner_class)
     of_case = {case.case_id: case_id for case, case_id in zip(record.cases, cases, strict=True)}
     facts = fact_ids(connection, record, of_case)
-    key = new_key(connection, record.started_at)
+    key = make_key(found.new_number or new_number(connection), record.started_at)
     with ThreadPoolExecutor(1) as beside, sending(connection) as send:
 
         def send_samples(said: SaidMeasurements, packed: Future[list[bytes]]) -> None:

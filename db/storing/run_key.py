@@ -18,6 +18,12 @@ class RunKey(NamedTuple):
     """The day in UTC, by which the tables are partitioned."""
 
 
-def new_key(connection: Connection, started_at: datetime) -> RunKey:
-    """A number that no other run has, and the day on which the run began."""
-    return RunKey(connection.execute(_NEXT_NUMBER).scalar_one(), started_at.astimezone(UTC).date())
+def new_number(connection: Connection) -> int:
+    """That no other run has."""
+    number: int = connection.execute(_NEXT_NUMBER).scalar_one()
+    return number
+
+
+def make_key(number: int, started_at: datetime) -> RunKey:
+    """Of the run of that number, by the day on which it began."""
+    return RunKey(number, started_at.astimezone(UTC).date())

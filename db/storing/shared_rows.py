@@ -1,4 +1,4 @@
-"""What runs share: found by what it means, or stored by the first run that speaks of it.
+"""What runs share: stored by the first run that speaks of it.
 
 Everybody asks in one order (project, environment, commit, cases, what is said of them, series, machine code), and
 within a table by its key, so that two at once may wait for each other but never both. Most of it is there already: it
@@ -19,7 +19,6 @@ from collector.machine import Environment
 from collector.record import Commit
 from db.tables.records import CommitRow, EnvironmentRow, ProjectRow
 
-_FIND_COMMIT = select(CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents))
 _NEW_COMMIT = upsert(CommitRow)
 _KNOWS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)
 _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
@@ -32,34 +31,30 @@ _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
 ).returning(CommitRow.id)
 
 
-def project_id(connection: Connection, name: str) -> int:
-    find = select(ProjectRow.id).where(ProjectRow.name == name)
-    found = connection.scalar(find)
-    if found is not None:
-        return found
+def store_project(connection: Connection, name: str) -> int:
+    """Its id, whoever stored it."""
     connection.execute(upsert(ProjectRow).values(name=name).on_conflict_do_nothing())
-    return connection.execute(find).scalar_one()
+    return connection.execute(select(ProjectRow.id).where(ProjectRow.name == name)).scalar_one()
 
 
-def environment_id(connection: Connection, environment: Environment) -> int:
-    values = {name: getattr(environment, name) for name in Environment.model_fields}
+def store_environment(connection: Connection, environment: Environment) -> int:
+    """Its id, whoever stored it."""
+    values = _environment_values(environment)
     row = values | {"fingerprint": fingerprint(values), "runner_class": environment.runner_class}
-    find = select(EnvironmentRow.id).where(EnvironmentRow.fingerprint == row["fingerprint"])
-    found = connection.scalar(find)
-    if found is not None:
-        return found
     connection.execute(upsert(EnvironmentRow).values(row).on_conflict_do_nothing())
+    find = select(EnvironmentRow.id).where(EnvironmentRow.fingerprint == row["fingerprint"])
     return connection.execute(find).scalar_one()
 
 
-def commit_id(connection: Connection, project: int, commit: Commit) -> int:
-    """Of a commit, of which the row takes what this record knows better: a shallow clone counts too few commits below
-    its own and knows no parents of the last one that it has.
+def environment_fingerprint(environment: Environment) -> str:
+    """What tells it from others."""
+    return fingerprint(_environment_values(environment))
+
+
+def store_commit(connection: Connection, project: int, commit: Commit) -> int:
+    """Id of a commit, of which the row takes what this record knows better: a shallow clone counts too few commits
+    below its own and knows no parents of the last one that it has.
     """
-    find = _FIND_COMMIT.where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
-    for found_id, count, parent_count in connection.execute(find):
-        if count >= commit.first_parent_count and parent_count >= len(commit.parents):
-            return int(found_id)
     row = {
         "project_id": project,
         "sha": commit.sha,
@@ -70,8 +65,11 @@ def commit_id(connection: Connection, project: int, commit: Commit) -> int:
         "subject": commit.subject,
     }
     stored = connection.execute(_STORE_COMMIT, row).scalar_one_or_none()
-    # nothing comes back where another record has told as much by now
-    return connection.execute(find).scalar_one() if stored is None else stored
+    if stored is not None:
+        return stored
+    # another record has told as much by now
+    find = select(CommitRow.id).where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
+    return connection.execute(find).scalar_one()
 
 
 def fingerprint(values: dict[str, Any]) -> str:
@@ -82,6 +80,10 @@ def fingerprint(values: dict[str, Any]) -> str:
 def as_json(value: object) -> str:
     """A document; the quickest way, too, to give a statement a long list."""
     return orjson.dumps(value, option=orjson.OPT_UTC_Z).decode()
+
+
+def _environment_values(environment: Environment) -> dict[str, Any]:
+    return {name: getattr(environment, name) for name in Environment.model_fields}
 
 
 def in_utc(time: datetime) -> datetime:

@@ -41,7 +41,8 @@ def ensure_partitions(engine: Engine, day: date) -> None:
         return
     months = (day.replace(day=1), next_month(day))
     wanted = {partition_name(table, month): (table, month) for month in months for table in PARTITIONED}
-    with engine.connect() as connection:
+    # a question alone needs no transaction, which would be begun and ended by a statement each
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         there = _names(connection)
     missing = [made for name, made in wanted.items() if name not in there]
     for table, month in missing:

@@ -1,0 +1,60 @@
+"""What the store has of a run, and of what it shares with others, asked at once: nearly always that is all of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, text
+
+from collector.record import Commit, RunRecord
+from db.storing.shared_rows import environment_fingerprint
+
+_FIND = text(
+    """
+    SELECT run.content_hash, project.id, environment.id, commit.id, commit.first_parent_count,
+        cardinality(commit.parents),
+        CASE WHEN run.content_hash IS NULL THEN nextval(pg_get_serial_sequence('run', 'number')) END
+    FROM (SELECT) AS one
+    LEFT JOIN run ON run.run_id = :run_id
+    LEFT JOIN project ON project.name = :project
+    LEFT JOIN environment ON environment.fingerprint = :fingerprint
+    LEFT JOIN commit ON commit.project_id = project.id AND commit.sha = :sha
+    """
+)
+
+
+class Found(NamedTuple):
+    """None where it has nothing."""
+
+    content_hash: str | None
+    """Of the run."""
+    project_id: int | None
+    environment_id: int | None
+    commit_id: int | None
+    first_parent_count: int | None
+    """Of the commit, as it is known there."""
+    parent_count: int | None
+    new_number: int | None
+    """That no other run has; None where the run is there."""
+
+    def knows_less_than(self, commit: Commit) -> bool:
+        """Whether the store may learn something of the commit."""
+        place, parents = self.first_parent_count or 0, self.parent_count or 0
+        return place < commit.first_parent_count or parents < len(commit.parents)
+
+
+def find(connection: Connection, record: RunRecord, project: str) -> Found:
+    """Look, without waiting for anybody.
+
+    Args:
+        connection: Where it is looked.
+        record: Of which the store may know something.
+        project: Where its run would be.
+    """
+    asked = {
+        "run_id": record.run_id,
+        "project": project,
+        "fingerprint": environment_fingerprint(record.environment),
+        "sha": record.commit.sha,
+    }
+    return Found._make(connection.execute(_FIND, asked).one())
