@@ -227,6 +227,8 @@ def run(
             print_table(tables.static_facts(record.static_facts))
         print_note("\n".join([*device_summary(record), time_spent(record)]))
         print_note(f"record: {place}   next: roofwatch ingest {place}")
+        if record.commit.is_dirty:
+            print_note("the work tree differs from the commit: this run is kept and shown, and part of no trend")
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)

@@ -181,6 +181,18 @@ def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
     assert "wrong_result" in done.output
 
 
+def test_a_run_of_uncommitted_changes_says_that_no_trend_takes_it_in(repository: Path) -> None:
+    benchmark = repository / "bench_layers.py"
+    briefly = ("--blocks", "1", "--no-static", "-k", "scale", "-o", repository.parent / "records")
+    committed = roofwatch("run", benchmark, *briefly)
+    benchmark.write_text(benchmark.read_text() + "# changed\n")
+    changed = roofwatch("run", benchmark, *briefly)
+
+    assert (committed.status, changed.status) == (0, 0), committed.error + changed.error
+    assert "part of no trend" not in committed.output
+    assert changed.output.count("the work tree differs from the commit") == 1
+
+
 def test_the_schema_is_printed() -> None:
     assert roofwatch("schema").parsed["title"] == f"roofwatch RunRecord {SCHEMA_VERSION}"
 
