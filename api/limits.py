@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collector.record import MAX_DEPTH
+
 _MIB = 2**20
 
 
@@ -23,7 +25,7 @@ class Limits:
     """Of the answer to a question, before it is packed. No client of ours takes more."""
     upload_bytes: int = 512 * _MIB
     """Of all requests that are being read at once, in this process."""
-    depth: int = 32
+    depth: int = MAX_DEPTH
     """Of JSON: arrays and objects in each other. A record has seven."""
     containers: int = 2_000_000
     """Arrays and objects of a document."""

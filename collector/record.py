@@ -31,11 +31,13 @@ from collector.part import Count, Name, Part, Sha
 from collector.results import Accuracy, Counters, StaticFacts
 from collector.skipped_kernel import SkippedKernel
 from collector.source_line import SourceLine
-from collector.unread_fields import find_unread
+from collector.unread_fields import find_unread, unread_depth
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.5"
 MAX_RECORD_BYTES = 512 * 2**20
+MAX_DEPTH = 32
+"""Arrays and objects in each other: a record has seven, the rest is for what newer versions say."""
 
 
 class Side(StrEnum):
@@ -182,13 +184,20 @@ class RunRecord(Part):
                 "read it with a roofwatch of that version"
             )
         try:
-            return cls.model_validate(parsed)
+            record = cls.model_validate(parsed)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"]) or "the record"
             raise RecordError(
                 f"{name}: {where[:200]}: {first['msg'][:300]} ({error.error_count()} problem(s) in all)"
             ) from None
+        # the fields that are known are never as deep
+        if (depth := unread_depth(record)) > MAX_DEPTH:
+            raise RecordError(
+                f"{name}: {depth} arrays and objects in each other, at most {MAX_DEPTH} may be; "
+                "it is no record that any roofwatch wrote"
+            )
+        return record
 
     @classmethod
     def read(cls, path: Path) -> Self:

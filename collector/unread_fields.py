@@ -17,8 +17,27 @@ _EXTRA = attrgetter("__pydantic_extra__")  # what model_extra gives, without a c
 
 def find_unread(part: Part) -> dict[str, Any]:
     """What the part and all parts in it keep beyond the fields that are known, by path."""
+    return {prefix + name: value for prefix, name, value in _unread(part)}
+
+
+def unread_depth(part: Part) -> int:
+    """Arrays and objects in each other, at most, where a document has an unread field; 0 where it has none."""
+    # each step of a prefix, which ends with a dot, is an array or object, as is the document
+    return max((1 + prefix.count(".") + _depth(value) for prefix, _, value in _unread(part)), default=0)
+
+
+def _depth(value: Any) -> int:
+    level, depth = [value], 0
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
+def _unread(part: Part) -> Iterable[tuple[str, str, Any]]:
+    """Each with the path before its name."""
     # of tens of thousands of parts hardly one has any, and looking takes a third of the time of looking with the path
-    return dict(_with_paths(part, "")) if _has_any(type(part), [part]) else {}
+    return _with_paths(part, "") if _has_any(type(part), [part]) else ()
 
 
 def _has_any(kind: type[BaseModel], parts: Sequence[BaseModel]) -> bool:
@@ -33,9 +52,9 @@ def _in_field(parts: Sequence[BaseModel], name: str) -> Iterable[BaseModel]:
     return chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in values)
 
 
-def _with_paths(part: BaseModel, prefix: str) -> Iterator[tuple[str, Any]]:
+def _with_paths(part: BaseModel, prefix: str) -> Iterator[tuple[str, str, Any]]:
     for name, value in (part.model_extra or {}).items():
-        yield prefix + name, value
+        yield prefix, name, value
     for name in _fields_with_parts(type(part)):
         value = getattr(part, name)
         for step, child in enumerate(value) if isinstance(value, tuple) else ((None, value),):

@@ -8,6 +8,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from api.limits import Limits
+from api.problems import ProblemError
+from api.shape import parse_bounded
 from collector.errors import RecordError
 from collector.keeping.whole_file import check_writable
 from collector.measurement import measured_values
@@ -50,6 +53,25 @@ def test_what_is_no_record_is_refused_by_one_error_that_names_it(
         RunRecord.read(file)
     assert str(file) in str(caught.value)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "around"), [(b'"schema_version":', 1), (b'"committed_at":', 2), (b'"implementation":', 3)]
+)
+def test_what_a_newer_version_added_may_be_as_deep_as_the_api_takes_and_no_deeper(before: bytes, around: int) -> None:
+    def document(depth: int) -> bytes:
+        pairs, rest = divmod(depth - around, 2)
+        added = b'[{"":' * pairs + (b"[1]" if rest else b"1") + b"}]" * pairs
+        return make_record().to_json().replace(before, b'"added.later":' + added + b"," + before, 1)
+
+    limits = Limits()
+    assert RunRecord.from_parsed(parse_bounded(document(limits.depth), limits), name="the record").unread_fields()
+
+    for depth in (limits.depth + 1, 900):
+        with pytest.raises(ProblemError, match="more than 32 arrays and objects in each other"):
+            parse_bounded(document(depth), limits)
+        with pytest.raises(RecordError, match=f"some.json: {depth} arrays and objects in each other, at most 32 may"):
+            RunRecord.from_json(document(depth), name="some.json")
 
 
 def test_a_missing_file_is_one_clear_error(tmp_path: Path) -> None:
@@ -113,6 +135,9 @@ def test_a_disk_that_is_full_loses_neither_the_old_file_nor_the_new_run(tmp_path
     script = f"""
 import resource, sys, tempfile
 from pathlib import Path
+from api.limits import Limits
+from api.problems import ProblemError
+from api.shape import parse_bounded
 from collector.errors import RecordError
 from tests.builders import make_record
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))

@@ -76,6 +76,17 @@ def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_
     assert status["row_counts"]["run"] == 1
 
 
+@pytest.mark.parametrize("command", [("ingest",), ("redact", "--output", "copy.json")])
+def test_a_record_that_is_too_deep_is_one_clear_error(tmp_path: Path, store_url: str, command: tuple[str, ...]) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_bytes(b'{"added":' + b"[" * 900 + b"]" * 900 + b"," + make_record().to_json()[1:])
+
+    done = roofwatch(*command, deep, cwd=tmp_path, ROOFWATCH_DATABASE_URL=store_url)
+
+    assert (done.status, done.output) == (2, "")
+    assert f"{deep}: 901 arrays and objects in each other, at most 32 may be" in " ".join(done.error.split())
+
+
 def test_a_kernel_that_gives_wrong_results_is_named_and_the_run_exits_with_1_and_keeps_the_rest(tmp_path: Path) -> None:
     done = roofwatch(
         *("run", SUITES / "bench_failing.py", "-o", tmp_path / "record.json", "--blocks", "1", "--no-static"),
