@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,10 +33,11 @@ def whole_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written; what was there before is unharmed and nothing half-written is left.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # its writer's alone: threads share a process id, and so do containers that share a folder
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         # made with the mode that it keeps: there is no moment in which others may read it
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode))
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
