@@ -3,8 +3,8 @@
 Every case and implementation has a standing (`ci.trends.standing`), and most of a new run moves standings on without a
 look at any history. What the standings cannot say is read again, a few hundred series at a time, by as many processes
 as are asked for: first the times and errors alone, as bare columns, and only what moved, failed or was compiled
-otherwise with all that explains it. So the memory it takes does not grow with the history, but with what there is to
-tell.
+otherwise with all that explains it. So the memory it takes grows neither with the history nor with the number of
+series, but with what there is to tell.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
@@ -170,9 +170,10 @@ def _new_runs(before: JudgedHistory, runs: Sequence[JudgedRun]) -> list[JudgedRu
 def _gather(engine: Engine, project: str, nights: Counter[date]) -> Gathered:
     """What all standings tell."""
     gathered = Gathered(series_by_night=nights)
+    shared: dict[Any, Any] = {}
     with Session(engine) as session:
         for (case_id, implementation), runner_classes, findings in read_told(session, project):
-            gathered.findings += findings_from_json(findings)
+            gathered.findings += findings_from_json(findings, shared)
             for one in runner_classes:
                 gathered.population.add(SeriesKey(project, case_id, implementation, "median_ns", runner_class=one))
     return gathered

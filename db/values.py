@@ -36,7 +36,7 @@ class RegressionState(StrEnum):
     """Measured again base against head, and not there: it was noise."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class CommitRef:
     """Ordered along the branch."""
 
@@ -51,7 +51,7 @@ class CommitRef:
         return self.sha[:8]
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class MeasuredCommit(CommitRef):
     """One that has runs."""
 
@@ -59,7 +59,7 @@ class MeasuredCommit(CommitRef):
     """Its branch was rewritten since, and no longer comes from it: so of each of its runs."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class SeriesKey:
     """One metric of one case and implementation on one runner class.
 
@@ -158,7 +158,7 @@ class Series:
     """In the order of commits, then of time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ChangePoint:
     """The first commit of a new level of one series, or of a drift."""
 
@@ -183,7 +183,7 @@ class ChangePoint:
         return (self.after - self.before) / self.before
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Suspect:
     """One possible cause of a regression."""
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import astuple
-from typing import Any
+from dataclasses import astuple, replace
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import TypeAdapter
@@ -17,6 +17,8 @@ from ci.series import state_bytes
 from ci.trends.nights import Nights
 from ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
 from ci.trends.trend_finding import TrendFinding
+
+_Value = TypeVar("_Value")
 
 _FINDINGS: TypeAdapter[list[TrendFinding]] = TypeAdapter(list[TrendFinding])
 _LENGTH = struct.Struct("<I")
@@ -81,8 +83,32 @@ def findings_to_json(findings: Sequence[TrendFinding]) -> list[Any]:
     return stored
 
 
-def findings_from_json(stored: Sequence[Any]) -> list[TrendFinding]:
-    return _FINDINGS.validate_python(stored)
+def findings_from_json(stored: Sequence[Any], shared: dict[Any, Any]) -> list[TrendFinding]:
+    """Read what `findings_to_json` gave.
+
+    Args:
+        stored: What it gave.
+        shared: The commits and names of all that was read with it, each once. A driver that slows everything is told by
+            each series, at the same few commits.
+    """
+    return [_sharing(finding, shared) for finding in _FINDINGS.validate_python(stored)]
+
+
+def _sharing(finding: TrendFinding, shared: dict[Any, Any]) -> TrendFinding:
+    def one(value: _Value) -> _Value:
+        known: _Value = shared.setdefault(value, value)
+        return known
+
+    change, series = finding.change, finding.change.series
+    named = replace(
+        series,
+        project=one(series.project),
+        implementation=one(series.implementation),
+        metric=one(series.metric),
+        runner_class=one(series.runner_class),
+    )
+    at = replace(change, series=named, commit=one(change.commit), previous_commit=one(change.previous_commit))
+    return replace(finding, change=at)
 
 
 def _parts(packed: bytes) -> list[bytes]:

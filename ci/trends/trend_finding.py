@@ -23,7 +23,7 @@ class Status(StrEnum):
     """Measured again base against head, and not there."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Window:
     """A range of places on the branch, both ends included; a place is a commit's `first_parent_count`."""
 
@@ -41,7 +41,7 @@ class Window:
         return self.first <= other.last and other.first <= self.last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TrendFinding:
     """A change point with what is known about it."""
 

@@ -78,7 +78,12 @@ def list_commits(session: Session, project: str, *, runner_classes: Collection[s
             .where(RunRow.project_id == project_id(project), narrowing.admits(RunRow, EnvironmentRow))
         )
         query = query.where(CommitRow.id.in_(measured_there))
-    commits = [MeasuredCommit(**vars(row.to_ref()), is_unreachable=is_left) for row, is_left in session.execute(query)]
+    commits = [
+        MeasuredCommit(
+            row.first_parent_count, row.sha, row.author, row.subject, row.committed_at, is_unreachable=is_left
+        )
+        for row, is_left in session.execute(query)
+    ]
     return sorted(commits, key=lambda commit: (not commit.is_unreachable, commit))
 
 

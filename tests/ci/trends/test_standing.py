@@ -141,7 +141,17 @@ def test_findings_are_kept_as_they_are() -> None:
     findings = look_whole(stepped(count=40, at=20)).findings
 
     assert findings
-    assert tuple(findings_from_json(findings_to_json(findings))) == findings
+    assert tuple(findings_from_json(findings_to_json(findings), {})) == findings
+
+
+def test_findings_at_one_commit_are_read_with_one_commit() -> None:
+    findings = look_whole(stepped(count=40, at=20)).findings
+    shared: dict[object, object] = {}
+
+    (first,), (second,) = (findings_from_json(findings_to_json(findings), shared) for _ in range(2))
+
+    assert first.change.commit is second.change.commit
+    assert first.change.series.runner_class is second.change.series.runner_class
 
 
 def test_a_standing_takes_two_kilobytes() -> None:

@@ -1,6 +1,7 @@
 """Questions about runs."""
 
 import uuid
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -60,7 +61,7 @@ def test_commits_are_listed_along_the_branch_whatever_the_order_they_came_in(sto
 
     with Session(store) as session:
         commits = list_commits(session, PROJECT)
-    assert commits == [MeasuredCommit(**vars(make_commit_ref(number))) for number in range(3)]
+    assert commits == [MeasuredCommit(**asdict(make_commit_ref(number))) for number in range(3)]
 
 
 def test_a_run_is_summed_up(store: Engine) -> None:
