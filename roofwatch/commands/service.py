@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @app.command()
 def dashboard(
-    port: Annotated[int | None, typer.Option(help="Port; a free one if left out.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; a free one if left out.", min=0, max=65_535)] = None,
     address: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     *,
     url: StoreUrl = None,
@@ -62,7 +62,9 @@ def demo(
         "roofwatch-demo"
     ),
     serve: Annotated[bool, typer.Option(help="Serve the dashboard at the end.")] = True,
-    port: Annotated[int | None, typer.Option(help="Port of the dashboard; a free one if left out.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the dashboard; a free one if left out.", min=0, max=65_535)
+    ] = None,
 ) -> None:
     """Measure sixteen commits of a small repository for real, and find those that changed something."""
     from roofwatch.demo.run import run_demo

@@ -231,6 +231,13 @@ def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list
     assert "Traceback" in roofwatch("--debug", *arguments, cwd=tmp_path).error
 
 
+@pytest.mark.parametrize("command", ["api", "dashboard", "demo"])
+def test_a_port_that_cannot_be_is_refused_with_those_that_can(command: str) -> None:
+    done = roofwatch(command, "--port", "65536")
+    assert done.status == 2
+    assert "less than or equal to 65535" in done.error
+
+
 def test_what_the_core_alone_cannot_do_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')\n")
     make_record().write(tmp_path / "record.json")
