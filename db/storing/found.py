@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import Connection, text
@@ -13,7 +14,8 @@ _FIND = text(
     """
     SELECT run.content_hash, project.id, environment.id, commit.id, commit.first_parent_count,
         cardinality(commit.parents),
-        CASE WHEN run.content_hash IS NULL THEN nextval(pg_get_serial_sequence('run', 'number')) END
+        CASE WHEN run.content_hash IS NULL THEN nextval(pg_get_serial_sequence('run', 'number')) END,
+        now()
     FROM (SELECT) AS one
     LEFT JOIN run ON run.run_id = :run_id
     LEFT JOIN project ON project.name = :project
@@ -36,6 +38,8 @@ class Found(NamedTuple):
     parent_count: int | None
     new_number: int | None
     """That no other run has; None where the run is there."""
+    now: datetime
+    """By the server's clock."""
 
     def knows_less_than(self, commit: Commit) -> bool:
         """Whether the store may learn something of the commit."""

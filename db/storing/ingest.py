@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timedelta
 from itertools import compress
 from uuid import UUID
 
@@ -32,6 +33,8 @@ from db.tables.records import CommitRow, ProjectRow, RunRow
 
 _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""
+_AHEAD = timedelta(days=1)
+"""What clocks may differ by: a run that seems to begin later would be the newest of its project for ever."""
 _LOCK_RUN = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0))")
 
 
@@ -52,14 +55,19 @@ def ingest_record(
 
     Raises:
         ConflictError: the run is stored with other content, and is not to be replaced.
-        IngestError: the record has a value that cannot be stored.
+        IngestError: the record has a value that cannot be stored, or is of a run that has yet to begin.
         StoreError: the database failed. In every case nothing of the record was stored, or all of it.
     """
     try:
         ensure_partitions(engine, in_utc(record.started_at).date())
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             result = store_record(
-                connection, record, Content(record), is_quarantined=is_quarantined, on_conflict=on_conflict
+                connection,
+                record,
+                Content(record),
+                is_quarantined=is_quarantined,
+                on_conflict=on_conflict,
+                latest=_AHEAD,
             )
     except OverflowError as error:
         raise IngestError(f"{name_run(record)}: a time is out of range: {error}; measure again") from None
@@ -77,11 +85,13 @@ def store_record(
     *,
     is_quarantined: bool = False,
     on_conflict: OnConflict = OnConflict.REFUSE,
+    latest: timedelta | None = None,
 ) -> IngestResult:
     """Store the record in a transaction of the caller's, which does so once; a record that is there changes nothing.
 
     Whoever stores a run waits first for all others that store it. Then comes what runs share, in one order
-    (`shared_rows.py`), then what is the run's alone.
+    (`shared_rows.py`), then what is the run's alone. A run that is new may begin so much `latest` after the time that
+    the database's clock shows; whenever if None.
     """
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
@@ -94,6 +104,8 @@ def store_record(
         if on_conflict is OnConflict.REFUSE:
             raise ConflictError(_conflict(record, stored_hash, content.hash))
         _remove_run(connection, record, name)
+    if latest is not None and record.started_at - found.now > latest:
+        raise IngestError(_from_ahead(record, found.now))
     project, environment, commit = found.project_id, found.environment_id, found.commit_id
     if project is None:
         project = store_project(connection, name)
@@ -166,6 +178,14 @@ def _remove_run(connection: Connection, record: RunRecord, project: str) -> None
             "replaced; the stored one was kept"
         )
     connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
+
+
+def _from_ahead(record: RunRecord, now: datetime) -> str:
+    began_at, here = (time.isoformat(timespec="seconds") for time in (in_utc(record.started_at), in_utc(now)))
+    return (
+        f"{name_run(record)}: it says that it began at {began_at}, and by the clock of the database it is {here}: one "
+        "of the two is wrong, and nothing of the run was stored. Set the clock of the runner right and measure again"
+    )
 
 
 def _conflict(record: RunRecord, stored_hash: str, content_hash: str) -> str:

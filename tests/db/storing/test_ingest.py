@@ -4,7 +4,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from sqlalchemy import Engine, func, select, text
@@ -45,6 +45,21 @@ def test_the_result_names_the_run_and_the_project(store: Engine) -> None:
     record = make_record()
 
     assert ingest_record(store, record) == IngestResult(str(record.run_id), PROJECT, record.content_hash, was_new=True)
+
+
+def test_a_run_from_more_than_a_day_ahead_is_refused_with_both_times(store: Engine) -> None:
+    with store.connect() as connection:
+        now = connection.execute(select(func.now())).scalar_one().astimezone(UTC)
+    within, beyond = (now + timedelta(days=1) + apart for apart in (-timedelta(minutes=1), timedelta(minutes=10)))
+    before = row_counts(store)
+
+    for started_at in (beyond, datetime(2999, 1, 1, tzinfo=UTC)):
+        said = rf"began at {started_at:%Y-%m-%dT%H:%M:%S}\+00:00, and by the clock of the database it is \d{{4}}-"
+        with pytest.raises(IngestError, match=said):
+            ingest_record(store, make_record(started_at=started_at))
+    assert row_counts(store) == before
+
+    assert ingest_record(store, make_record(started_at=within)).was_new
 
 
 def test_ingesting_a_record_twice_changes_nothing(store: Engine) -> None:
