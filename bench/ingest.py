@@ -30,6 +30,7 @@ from sqlalchemy import Engine
 
 from bench.finished_rows import add_objects, as_copied, copy, insert_rows, read_rows, remove_run
 from bench.full_record import make_record
+from bench.least_ingest import least_processor_s
 from bench.made_up_store import settle
 from bench.orm_ingest import store_by_objects
 from bench.processor_time import ProcessorTime
@@ -85,6 +86,8 @@ class Result:
     """By the way, of one record: the median over the rounds."""
     processor_seconds: dict[str, float]
     """The same of processors, this process's and the server's: the mean over the rounds."""
+    least_s: float
+    """Processor time of what any ingest does before rows can be sent (`least_ingest.py`)."""
     step_ms: dict[str, float]
     """Where the time of an ingest goes: mean over the rounds."""
 
@@ -171,7 +174,7 @@ def measure(engine: Engine, case_count: int, round_count: int) -> Result:
             ingest.ingest_record(engine, record)
     step_ms = {name: seconds / round_count * 1e3 for name, seconds in watch.spent_s.items()}
     medians = {way: statistics.median(seconds) for way, seconds in times.items()}
-    return Result(case_count, row_count, size, medians, dict(processor_s), step_ms)
+    return Result(case_count, row_count, size, medians, dict(processor_s), least_processor_s(record), step_ms)
 
 
 def _print(result: Result) -> None:
@@ -183,6 +186,7 @@ def _print(result: Result) -> None:
         of_processor = f"{result.processor_seconds[way] * 1e3:>14.1f} {result.processor_ratio(way):>16.2f}"
         print(f"  {name:<36} {of_clock} {of_processor}{_TARGETS.get(way, '')}")
     print(f"  {'COPY over the record by objects':<36} {result.copy_over_orm:>43.1f} at most")
+    print(f"  {'what comes before rows, at least':<36} {result.least_s * 1e3:>59.1f}")
     print("  of one ingest, ms:")
     for step, spent_ms in sorted(result.step_ms.items(), key=lambda item: -item[1]):
         print(f"    {step:<34} {spent_ms:>8.1f}")
