@@ -29,30 +29,40 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 SCREENSHOTS = ROOT / "test-output"
 TIMEOUT_MS = 30_000
 _SCREEN: ViewportSize = {"width": 1280, "height": 900}
+_HEAR = """
+globalThis.heardCount = 0;
+globalThis.WebSocket = class extends WebSocket {
+    constructor(...given) {
+        super(...given);
+        this.addEventListener("message", () => { globalThis.heardCount += 1; });
+    }
+};
+"""
+"""Count what the server says to a page."""
 _FOLLOW = """(main, link) => {
-    const [app, heading] = ["[data-testid=stApp]", "h1"].map(each => document.querySelector(each));
-    const before = heading.textContent;
+    const app = document.querySelector("[data-testid=stApp]");
+    const before = globalThis.heardCount;
+    let heard = before, lastMoved = performance.now();
     globalThis.movedTo = undefined;
-    let isBegun = false, quiet;
-    const watching = new MutationObserver(() => {
-        const isRunning = app.dataset.testScriptState !== "notRunning";
-        isBegun ||= isRunning || document.querySelector("h1")?.textContent !== before;
-        clearTimeout(quiet);
-        if (isBegun && !isRunning) {
-            quiet = setTimeout(() => {
-                watching.disconnect();
-                globalThis.movedTo = location.href;
-            }, 150);
+    const watching = new MutationObserver(() => { lastMoved = performance.now(); });
+    watching.observe(app, {attributes: true, childList: true, characterData: true, subtree: true});
+    const looking = setInterval(() => {
+        if (heard !== globalThis.heardCount || app.dataset.testScriptState !== "notRunning") {
+            heard = globalThis.heardCount;
+            lastMoved = performance.now();
+        } else if (heard > before && performance.now() - lastMoved > 150) {
+            clearInterval(looking);
+            watching.disconnect();
+            globalThis.movedTo = location.href;
         }
-    });
-    const all = {childList: true, characterData: true, subtree: true};
-    watching.observe(app, {attributeFilter: ["data-test-script-state"], ...all});
+    }, 25);
     main.insertAdjacentHTML("beforeend", link);
     main.lastElementChild.click();
     main.lastElementChild.remove();
 }"""
-"""Follow a link, and say when the server has begun and ended what it leads to, and the page has come to rest. What is
-short may begin and end between two pictures, and is told by its heading."""
+"""Follow a link, and say when the server has told what it leads to and the page has come to rest. That may be what is
+shown already, and begin and end between two pictures, so that the page alone does not tell.
+"""
 
 
 @dataclass
@@ -114,6 +124,7 @@ def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) 
     """A new page, whose complaints are collected; it may ask only the dashboard and those addresses."""
     hosts = {urlsplit(one).netloc for one in (address, *also)}
     page = context.new_page()
+    page.add_init_script(_HEAR)
     watched = Watched(page, address)
 
     def on_console(message: ConsoleMessage) -> None:
