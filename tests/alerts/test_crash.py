@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from ci.alerts.delivery import deliver_waiting
@@ -22,6 +23,7 @@ from tests.alerts.receivers import Hook, Mailbox
 from tests.builders import NOON, PROJECT
 from tests.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 
+A_MINUTE_S = 60.0
 LATER = NOON + timedelta(hours=2)
 CHANNELS = {
     "mail": '{ kind = "email", url_env = "TEST_MAIL" }',
@@ -61,12 +63,24 @@ def configured(rules: Path) -> ConfiguredAlerts:
 
 
 def run_until_killed(engine: Engine, rules: Path, doing: str, step: str) -> None:
-    url = engine.url.render_as_string(hide_password=False)
+    url, before = engine.url.render_as_string(hide_password=False), clients(engine)
     command = [sys.executable, "-m", "tests.alerts.one_worker"]
     ended = subprocess.run(
         command, input="\n".join((url, str(rules), doing, step)), text=True, env=os.environ, check=False
     )
     assert ended.returncode == -signal.SIGKILL
+    # Postgres sees a moment later that nobody is there any more, and until then what was claimed is left alone
+    deadline_s = time.monotonic() + A_MINUTE_S
+    while not clients(engine) <= before:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def clients(engine: Engine) -> set[int]:
+    """Of this database, by what serves each."""
+    serving = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    with engine.connect() as connection:
+        return set(connection.scalars(text(serving)))
 
 
 def told(mailbox: Mailbox, hook: Hook, github: GitHubStandIn) -> list[str]:
