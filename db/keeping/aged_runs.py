@@ -12,7 +12,7 @@ from db.errors import IngestError
 from db.keeping.archive import AgedRun, Summary
 from db.storing.measurements import SUMMARY_FIELDS, load_summaries
 from db.storing.run_key import RunKey
-from db.storing.series_rows import Identity, Measured, series_ids
+from db.storing.series_rows import FLAGS, Identity, note_values, series_ids
 from db.storing.staging import sending
 from db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, RunRow, SeriesRow
 
@@ -61,21 +61,17 @@ def store_summaries(connection: Connection, record: RunRecord, line: AgedRun) ->
     series: list[int] = []
     if line.summaries:
         words = MeasurementRow.outcome.type.words
-        measured = [
-            Measured(
-                Identity(version_ids[positions[one.case_id]], one.implementation, one.timer, one.cache),
-                has_utilisation=one.utilisation is not None,
-                has_energy=one.joules_per_launch is not None,
-                has_host_time=one.host_ns is not None,
-                has_memory=one.peak_allocated_bytes is not None,
-            )
+        identities = [
+            Identity(version_ids[positions[one.case_id]], one.implementation, one.timer, one.cache)
             for one in line.summaries
         ]
-        series = series_ids(connection, measured, record.environment.runner_class)
+        series = series_ids(connection, identities, record.environment.runner_class)
         rows = [one.model_dump(mode="json") | {"outcome": words.index(one.outcome)} for one in line.summaries]
         columns = [[row.get(name) for row in rows] for name in SUMMARY_FIELDS]
         with sending(connection) as send:
             send(load_summaries(RunKey(number, measured_on), series, columns))
+        are_there = {flag: [row.get(name) is not None for row in rows] for flag, name in FLAGS.items()}
+        note_values(connection, series, are_there)
     kept = {
         "series_ids": series,
         "launch_counts": [one.launch_count for one in line.summaries],

@@ -25,7 +25,7 @@ from db.storing.result import IngestResult, OnConflict
 from db.storing.run_key import make_key, new_number
 from db.storing.run_row import load_run, run_values, store_parts
 from db.storing.said_measurements import SaidMeasurements
-from db.storing.series_rows import series_ids
+from db.storing.series_rows import FLAGS, note_values, series_ids
 from db.storing.shared_rows import in_utc, store_commit, store_environment, store_project
 from db.storing.staging import sending
 from db.tables.partitions import ensure_partitions
@@ -90,8 +90,8 @@ def store_record(
     """Store the record in a transaction of the caller's, which does so once; a record that is there changes nothing.
 
     Whoever stores a run waits first for all others that store it. Then comes what runs share, in one order
-    (`shared_rows.py`), then what is the run's alone. A run that is new may begin so much `latest` after the time that
-    the database's clock shows; whenever if None.
+    (`shared_rows.py`), then what is the run's alone, and at the end what series learn of their measurements. A run that
+    is new may begin so much `latest` after the time that the database's clock shows; whenever if None.
     """
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
@@ -115,9 +115,10 @@ def store_record(
         commit = store_commit(connection, project, record.commit)
     cases, versions = case_ids(connection, project, record)
     measurements = Measurements(record)
-    series = series_ids(connection, measurements.series(versions), record.environment.runner_class)
+    series = series_ids(connection, measurements.identities(versions), record.environment.runner_class)
     of_case = {case.case_id: case_id for case, case_id in zip(record.cases, cases, strict=True)}
     facts = fact_ids(connection, record, of_case)
+    are_there: dict[str, list[bool]] = {flag: [] for flag in FLAGS}
     key = make_key(found.new_number or new_number(connection), record.started_at)
     with ThreadPoolExecutor(1) as beside, sending(connection) as send:
 
@@ -138,6 +139,8 @@ def store_record(
         for said in content.measurements():
             packing.append((said, beside.submit(said.pack)))
             launch_counts += measurements.launch_counts(said)
+            for flag, of_each in measurements.are_there(said).items():
+                are_there[flag] += of_each
             degraded += compress(series[said.begin : said.end], said.are_degraded)
             if said.counts:
                 send(measurements.summaries(key, series, said))
@@ -156,6 +159,9 @@ def store_record(
         for some in packing:
             send_samples(*some)
     store_parts(connection, record)
+    # last, for it locks rows of others: whoever waits for these holds none that we still need
+    if series:
+        note_values(connection, series, are_there)
     return IngestResult(str(record.run_id), record.project, content.hash, was_new=was_new, was_replaced=not was_new)
 
 

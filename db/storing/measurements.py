@@ -16,7 +16,7 @@ from db.storing.column_bytes import Column, Same
 from db.storing.run_key import RunKey
 from db.storing.said_measurements import SaidMeasurements
 from db.storing.sample_summary import summarise
-from db.storing.series_rows import Identity, Measured
+from db.storing.series_rows import Identity
 from db.storing.staging import Columns, Target
 from db.tables.records import MeasurementRow
 
@@ -60,18 +60,22 @@ class Measurements:
             one.memory.peak_allocated_bytes if one.memory is not None and one.blocks else None for one in self._all
         ]
 
-    def series(self, version_ids: Sequence[int]) -> list[Measured]:
-        """Of each the series, by the ids of what is said of the record's cases."""
+    def identities(self, version_ids: Sequence[int]) -> list[Identity]:
+        """What makes the series of each, by the ids of what is said of the record's cases."""
         return [
-            Measured(
-                Identity(version_ids[self._case_places[one.case_id]], one.implementation, one.timer, one.cache),
-                has_utilisation=one.utilisation is not None,
-                has_energy=joules is not None,
-                has_host_time=host_ns is not None,
-                has_memory=peak is not None,
-            )
-            for one, joules, host_ns, peak in zip(self._all, self._joules, self._hosts_ns, self._peaks, strict=True)
+            Identity(version_ids[self._case_places[one.case_id]], one.implementation, one.timer, one.cache)
+            for one in self._all
         ]
+
+    def are_there(self, said: SaidMeasurements) -> dict[str, list[bool]]:
+        """By flag of series whether each of those of which that is said has the value (`FLAGS` of `series_rows.py`)."""
+        its_own = slice(said.begin, said.end)
+        return {
+            "has_utilisation": [one.utilisation is not None for one in self._all[its_own]],
+            "has_energy": [joules is not None for joules in self._joules[its_own]],
+            "has_host_time": [host_ns is not None for host_ns in self._hosts_ns[its_own]],
+            "has_memory": [peak is not None for peak in self._peaks[its_own]],
+        }
 
     def launch_counts(self, said: SaidMeasurements) -> list[int]:
         """Launches that were timed, of those of which that is said."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 from sqlalchemy import Connection, text
@@ -20,27 +21,13 @@ class Identity(NamedTuple):
     cache: str
 
 
-class Measured(NamedTuple):
-    """A series of which there is a measurement."""
-
-    identity: Identity
-    has_utilisation: bool
-    has_energy: bool
-    has_host_time: bool
-    has_memory: bool
-
-    @property
-    def values(self) -> tuple[bool, ...]:
-        """Which of the values that not every measurement has are there, in the order of `_FLAGS`."""
-        return self[1:]
-
-
-class _Known(NamedTuple):
-    id: int
-    values: tuple[bool, ...]
-
-
-_FLAGS = Measured._fields[1:]
+FLAGS = {
+    "has_utilisation": "utilisation",
+    "has_energy": "joules_per_launch",
+    "has_host_time": "host_ns",
+    "has_memory": "peak_allocated_bytes",
+}
+"""What a series says of the values that not every measurement has: whether any of its own has one, by the column."""
 _STAGED = Target(
     "staged_series",
     {
@@ -48,12 +35,11 @@ _STAGED = Target(
         "implementation": "text",
         "timer": "text",
         "cache": "text",
-        **dict.fromkeys(_FLAGS, "bool"),
     },
 )
 _KNOWN = text(
-    f"""
-    SELECT case_version_id, implementation, timer, cache, id, {", ".join(_FLAGS)}
+    """
+    SELECT case_version_id, implementation, timer, cache, id
     FROM series
     WHERE runner_class = :runner_class AND case_version_id = ANY(
         ARRAY(SELECT json_array_elements_text(CAST(:version_ids AS json))::int)
@@ -63,8 +49,8 @@ _KNOWN = text(
 # what is stored already is left alone before a conflict could use up an id
 _NEW = text(
     f"""
-    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, {", ".join(_FLAGS)})
-    SELECT case_version_id, implementation, timer, cache, :runner_class, {", ".join(_FLAGS)}
+    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, {", ".join(FLAGS)})
+    SELECT case_version_id, implementation, timer, cache, :runner_class, {", ".join(["false"] * len(FLAGS))}
     FROM staged_series staged
     WHERE NOT EXISTS (
         SELECT FROM series
@@ -75,45 +61,58 @@ _NEW = text(
     ON CONFLICT DO NOTHING
     """
 )
-_LOCK = text("SELECT FROM series WHERE id = ANY(CAST(:ids AS int[])) ORDER BY id FOR NO KEY UPDATE")
+_SET = " | ".join(f"{flag}::int << {place}" for place, flag in enumerate(FLAGS))
+_LACKING = text(
+    f"""
+    SELECT series.id FROM ROWS FROM (
+        json_array_elements_text(CAST(:ids AS json)), json_array_elements_text(CAST(:flags AS json))
+    ) measured (id, flags)
+    JOIN series ON series.id = measured.id::int
+    WHERE measured.flags::int & ~({_SET}) > 0
+    ORDER BY series.id
+    FOR NO KEY UPDATE OF series
+    """
+)
 _NOTE_MORE = text(
     f"""
-    UPDATE series SET {", ".join(f"{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))" for flag in _FLAGS)}
+    UPDATE series SET {", ".join(f"{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))" for flag in FLAGS)}
     WHERE id = ANY(CAST(:ids AS int[]))
     """
 )
 
 
-def series_ids(connection: Connection, measured: Sequence[Measured], runner_class: str) -> list[int]:
-    """Ids of the series, in the order in which they are given."""
-    known = _known(connection, measured, runner_class)
-    missing = [one for one in measured if one.identity not in known]
+def series_ids(connection: Connection, identities: Sequence[Identity], runner_class: str) -> list[int]:
+    """Ids of the series, in the order in which they are given. What new ones have values of is for `note_values`."""
+    known = _known(connection, identities, runner_class)
+    missing = [one for one in identities if one not in known]
     if missing:
-        rows = ((*identity, *values) for identity, *values in missing)
-        stage_rows(connection, Load(_STAGED, rows))
+        stage_rows(connection, Load(_STAGED, missing))
         connection.execute(_NEW, {"runner_class": runner_class})
-        known = _known(connection, measured, runner_class)
-    found = [known[one.identity] for one in measured]
-    more: dict[str, list[int]] = {flag: [] for flag in _FLAGS}
-    for one, to in zip(measured, found, strict=True):
-        if one.values != to.values:
-            for flag, is_there, was_there in zip(_FLAGS, one.values, to.values, strict=True):
-                if is_there > was_there:
-                    more[flag].append(to.id)
-    ids = [series_id for own in more.values() for series_id in own]
+        known = _known(connection, identities, runner_class)
+    return [known[one] for one in identities]
+
+
+def note_values(connection: Connection, series_ids: Sequence[int], are_there: Mapping[str, Sequence[bool]]) -> None:
+    """Have series say that they have values that they had none of.
+
+    Rows that others may wait for are locked here, by their ids: after all that a run shares was stored, since whoever
+    stores that may wait for others himself.
+
+    Args:
+        connection: In the transaction that stores the measurements.
+        series_ids: Of each measurement.
+        are_there: By flag whether each has the value that `FLAGS` names.
+    """
+    columns = [are_there[flag] for flag in FLAGS]
+    flags = [sum(one << place for place, one in enumerate(each)) for each in zip(*columns, strict=True)]
+    ids = connection.scalars(_LACKING, {"ids": as_json(series_ids), "flags": as_json(flags)}).all()
     if ids:
-        connection.execute(_LOCK, {"ids": ids})
+        lacking = set(ids)
+        more = {flag: [one for one in compress(series_ids, are_there[flag]) if one in lacking] for flag in FLAGS}
         connection.execute(_NOTE_MORE, {"ids": ids, **more})
-    return [to.id for to in found]
 
 
-def _known(
-    connection: Connection, measured: Sequence[Measured], runner_class: str
-) -> dict[tuple[int, str, str, str], _Known]:
-    """By their identity."""
-    version_ids = sorted({one.identity.case_version_id for one in measured})
+def _known(connection: Connection, identities: Sequence[Identity], runner_class: str) -> dict[Identity, int]:
+    version_ids = sorted({one.case_version_id for one in identities})
     rows = connection.execute(_KNOWN, {"version_ids": as_json(version_ids), "runner_class": runner_class}).all()
-    return {
-        (version_id, implementation, timer, cache): _Known(series_id, tuple(values))
-        for version_id, implementation, timer, cache, series_id, *values in rows
-    }
+    return {Identity._make(identity): series_id for *identity, series_id in rows}

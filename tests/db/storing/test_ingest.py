@@ -189,6 +189,40 @@ def test_series_that_get_new_values_at_once_wait_for_each_other_in_one_order(sto
         assert connection.scalar(text("SELECT bool_and(has_utilisation) FROM series"))
 
 
+def test_new_values_of_known_series_beside_new_rows_that_others_store_too_end_in_no_deadlock(store: Engine) -> None:
+    ingest_record(
+        store, make_record(measurements=[make_measurement(case_id, utilisation=None) for case_id in CASE_IDS[:10]])
+    )
+    forwards = [make_measurement(case_id, utilisation=0.5) for case_id in CASE_IDS]
+    facts = [make_static_facts(case_id) for case_id in CASE_IDS]
+    records = [
+        make_record(
+            number,
+            # who has only known series meets who stores new ones beside the same
+            measurements=(forwards if number % 2 else forwards[9::-1]),
+            cases=[make_case(case_id) for case_id in CASE_IDS],
+            static_facts=facts if number % 4 < 2 else facts[::-1],
+        )
+        for number in range(12)
+    ]
+
+    results = at_once(store, records)
+
+    assert all(result.was_new for result in results)
+    with store.connect() as connection:
+        assert connection.execute(text("SELECT count(*), bool_and(has_utilisation) FROM series")).one() == (20, True)
+        assert connection.scalar(text("SELECT count(*) FROM static_fact")) == len(CASE_IDS)
+
+
+def test_a_series_that_has_values_keeps_saying_so_when_a_run_has_none_of_them(store: Engine) -> None:
+    for number, utilisation in enumerate((0.5, None, 0.25)):
+        ingest_record(store, make_record(number, measurements=[make_measurement(utilisation=utilisation)]))
+
+        with store.connect() as connection:
+            flags = connection.execute(text("SELECT has_utilisation, has_energy, has_host_time FROM series")).one()
+            assert flags == (True, False, False)
+
+
 def test_a_run_that_comes_often_uses_up_no_ids(store: Engine) -> None:
     for number in range(5):
         ingest_record(store, make_record(number))
