@@ -24,7 +24,7 @@ from collector.case_record import CaseRecord
 from collector.device_state import Telemetry
 from collector.errors import RecordError
 from collector.keeping.compressed import SUFFIX, TooLargeError, compress, read_document
-from collector.keeping.whole_file import reason_of, write_whole
+from collector.keeping.whole_file import make_folder, reason_of, write_whole
 from collector.machine import Ceiling, Environment
 from collector.measurement import Measurement
 from collector.part import Count, Name, Part, Sha
@@ -227,7 +227,7 @@ class RunRecord(Part):
         """
         document = compress(self.to_json()) if path.suffix == SUFFIX else self.to_json()
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             write_whole(path, document)
         except OSError as error:
             raise RecordError(

@@ -18,7 +18,7 @@ from collector.artefact import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind
 from collector.errors import RecordError
 from collector.keeping.redacted_file import redact_file
 from collector.keeping.redaction import EVERYTHING, Redaction, RedactionError
-from collector.keeping.whole_file import reason_of, sync_folder
+from collector.keeping.whole_file import make_folder, reason_of, sync_folder
 
 FOLDER_NAME = "artefacts"
 
@@ -84,7 +84,7 @@ class ArtefactFolder:
         """
         kind = kind or kind_of(source)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             with tempfile.TemporaryDirectory(prefix=".adding-", dir=self.folder) as scratch:
                 copy = Path(scratch) / source.name
                 if redaction is None or redaction.kept >= EVERYTHING:
@@ -114,7 +114,7 @@ class ArtefactFolder:
         for artefact in artefacts:
             found = other.find(artefact)
             if found is not None and self.find(artefact) is None:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                make_folder(self.folder)
                 with tempfile.TemporaryDirectory(prefix=".adding-", dir=self.folder) as scratch:
                     copy = Path(scratch) / artefact.sha256
                     shutil.copyfile(found, copy)

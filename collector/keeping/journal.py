@@ -26,7 +26,7 @@ from pydantic import BaseModel, ValidationError
 from collector.device_state import Telemetry
 from collector.errors import JournalError
 from collector.keeping.journal_lines import Entry, Header, MeasuredSuite, differences
-from collector.keeping.whole_file import reason_of, sync_folder
+from collector.keeping.whole_file import make_folder, reason_of, sync_folder
 
 _CHECKSUM_LENGTH = 16
 _RESULTS = frozenset({"ceilings", "accuracy", "compiled", "timed", "profile", "share"})
@@ -236,7 +236,7 @@ def _open_locked(path: Path) -> int:
     """Open a file, made if need be, and lock it while it is still the one of that name."""
     while True:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None

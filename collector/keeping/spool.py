@@ -23,7 +23,7 @@ from collector.artefact import Artefact
 from collector.errors import RecordError, SpoolError
 from collector.keeping.artefact_folder import ArtefactFolder
 from collector.keeping.compressed import compress
-from collector.keeping.whole_file import reason_of, sync_folder, write_whole
+from collector.keeping.whole_file import make_folder, reason_of, sync_folder, write_whole
 from collector.record import RunRecord
 
 _SUFFIX = ".json.gz"
@@ -139,7 +139,7 @@ class Spool:
         """
         path = self.folder / f"{record.run_id}-{record.content_hash[:12]}{_SUFFIX}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             if artefacts is not None:
                 _artefacts_of(path).copy_from(artefacts, record.artefacts)
             write_whole(path, compress(record.to_json()))

@@ -70,6 +70,25 @@ def write_whole(path: Path, document: bytes) -> None:
         file.write(document)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that is there even after a power cut, and those above it; one that is there already stays as it is.
+
+    Raises:
+        OSError: it cannot be made, or something else has its name.
+    """
+    try:
+        folder.mkdir()
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    with contextlib.suppress(PermissionError):  # where we may make folders and see none
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Have what files are in a folder survive a power cut."""
     fd = os.open(folder, os.O_RDONLY)
@@ -86,7 +105,7 @@ def check_writable(path: Path) -> None:
         RecordError: the folder cannot be made or written, or the disk has no room for a small file.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with tempfile.TemporaryFile(dir=path.parent) as probe:
             probe.write(bytes(2**20))
             probe.flush()
