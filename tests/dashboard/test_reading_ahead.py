@@ -12,6 +12,7 @@ from streamlit.runtime.scriptrunner_utils.script_run_context import get_script_r
 
 from dashboard import data, reading_ahead
 from dashboard.reading_ahead import ReadingAhead, read_ahead
+from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import store_history
 
@@ -79,5 +80,14 @@ def test_of_a_project_that_is_not_there_nothing_is_read(
     open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_history(store)
-    monkeypatch.setattr(data, "list_fleet_runs", pytest.fail)
+    asked: list[str] = []
+
+    def list_none(project: str, **_: object) -> list[object]:
+        asked.append(project)
+        return []
+
+    monkeypatch.setattr(data, "list_fleet_runs", list_none)
     read_ahead("run", {"project": ["no/such"]})
+    assert asked == []
+    read_ahead("run", {"project": [PROJECT]})
+    assert asked == [PROJECT]

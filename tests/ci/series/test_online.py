@@ -184,8 +184,11 @@ def test_noise_that_says_how_wide_it_is_raises_no_alarm_by_it() -> None:
 
 @settings(max_examples=25)
 @given(errors=st.lists(st.floats(), min_size=60, max_size=60))
-def test_no_error_is_refused(errors: list[float]) -> None:
-    fed(series(0, count=60), np.array(errors))
+def test_no_error_is_refused_and_one_that_is_none_is_as_one_that_is_not_known(errors: list[float]) -> None:
+    given = np.array(errors)
+    known = np.where(np.isfinite(given), np.abs(given), math.nan)
+
+    assert fed(series(0, count=60), given) == fed(series(0, count=60), known)
 
 
 @pytest.mark.parametrize("kind", NOISES)

@@ -34,7 +34,9 @@ def test_every_function_that_is_called_is_the_binding_s_and_takes_what_it_is_giv
     ours = inspect.signature(getattr(NvmlBinding, function))
     given = [None] * (len(ours.parameters) - 1)
 
-    inspect.signature(getattr(pynvml, function)).bind(*given)
+    theirs = inspect.signature(getattr(pynvml, function)).bind(*given)
+
+    assert list(theirs.args) == given
 
 
 def test_every_reason_that_the_binding_knows_is_in_the_table_under_its_name() -> None:

@@ -61,7 +61,8 @@ def test_a_folder_that_went_away_is_let_go_of(folder: Path) -> None:
 
     handle.close()
 
-    os.kill(pid, signal.SIGQUIT)
+    assert not folder.exists()
+    os.kill(pid, signal.SIGQUIT)  # it runs on, and nobody else could stop it
 
 
 def test_a_place_where_no_folder_can_be_is_named(tmp_path: Path) -> None:

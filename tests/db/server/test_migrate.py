@@ -94,7 +94,7 @@ def test_a_second_upgrade_changes_nothing(store: Engine) -> None:
     assert definitions(store) == before
 
 
-def test_many_upgrades_at_once_make_one_schema(blank: Engine) -> None:
+def test_many_upgrades_at_once_make_one_schema(store: Engine, blank: Engine) -> None:
     count = 6
     engine = create_engine(blank.url, pool_size=count)
     barrier = threading.Barrier(count)
@@ -108,6 +108,7 @@ def test_many_upgrades_at_once_make_one_schema(blank: Engine) -> None:
     engine.dispose()
 
     migrate.ensure_current(blank)
+    assert definitions(blank) == definitions(store)
 
 
 def test_an_upgrade_that_fails_leaves_nothing(blank: Engine) -> None:
