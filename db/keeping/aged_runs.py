@@ -81,5 +81,8 @@ def store_summaries(connection: Connection, record: RunRecord, line: AgedRun) ->
         "outcome_counts": dict(Counter(one.outcome.value for one in line.summaries)),
         "samples_pruned_at": line.samples_pruned_at,
         "unread_fields": line.unread_fields,
+        # they are of a record without measurements
+        "identity_sha256": None,
+        "flags_sha256": None,
     }
     connection.execute(update(RunRow).where(is_the_run).values(kept))

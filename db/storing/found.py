@@ -15,12 +15,24 @@ _FIND = text(
     SELECT run.content_hash, project.id, environment.id, commit.id, commit.first_parent_count,
         cardinality(commit.parents),
         CASE WHEN run.content_hash IS NULL THEN nextval(pg_get_serial_sequence('run', 'number')) END,
-        now()
+        now(), alike.case_version_ids, alike.series_ids, alike.flags_sha256,
+        ARRAY(
+            SELECT version.case_id
+            FROM unnest(alike.case_version_ids) WITH ORDINALITY listed (id, place)
+            JOIN case_version version ON version.id = listed.id
+            ORDER BY place
+        )
     FROM (SELECT) AS one
     LEFT JOIN run ON run.run_id = :run_id
     LEFT JOIN project ON project.name = :project
     LEFT JOIN environment ON environment.fingerprint = :fingerprint
     LEFT JOIN commit ON commit.project_id = project.id AND commit.sha = :sha
+    LEFT JOIN LATERAL (
+        SELECT case_version_ids, series_ids, flags_sha256 FROM run
+        WHERE run.project_id = project.id AND run.identity_sha256 = :identity_sha256
+        ORDER BY number DESC
+        LIMIT 1
+    ) alike ON true
     """
 )
 
@@ -40,6 +52,11 @@ class Found(NamedTuple):
     """That no other run has; None where the run is there."""
     now: datetime
     """By the server's clock."""
+    case_version_ids: list[int] | None
+    """Of the newest run of the project that is alike (`alike.py`), as what follows."""
+    series_ids: list[int] | None
+    flags_sha256: bytes | None
+    case_ids: list[int]
 
     def knows_less_than(self, commit: Commit) -> bool:
         """Whether the store may learn something of the commit."""
@@ -47,18 +64,20 @@ class Found(NamedTuple):
         return place < commit.first_parent_count or parents < len(commit.parents)
 
 
-def find(connection: Connection, record: RunRecord, project: str) -> Found:
+def find(connection: Connection, record: RunRecord, project: str, identity_sha256: bytes) -> Found:
     """Look, without waiting for anybody.
 
     Args:
         connection: Where it is looked.
         record: Of which the store may know something.
         project: Where its run would be.
+        identity_sha256: Of the record.
     """
     asked = {
         "run_id": record.run_id,
         "project": project,
         "fingerprint": environment_fingerprint(record.environment),
         "sha": record.commit.sha,
+        "identity_sha256": identity_sha256,
     }
     return Found._make(connection.execute(_FIND, asked).one())

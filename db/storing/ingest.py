@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from collector.record import RunRecord
 from db.errors import ConflictError, FullDiskError, IngestError, StoreError
 from db.projects import quarantine_name
+from db.storing.alike import flags_sha256, identity_sha256
 from db.storing.case_parts import part_loads
 from db.storing.case_rows import case_ids
 from db.storing.content import Content, name_run, refuse_nul
@@ -95,7 +96,8 @@ def store_record(
     """
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
-    found = find(connection, record, name)
+    identity = identity_sha256(record)
+    found = find(connection, record, name, identity)
     stored_hash = found.content_hash
     was_new = stored_hash is None
     if stored_hash is not None:
@@ -113,9 +115,12 @@ def store_record(
         environment = store_environment(connection, record.environment)
     if commit is None or found.knows_less_than(record.commit):
         commit = store_commit(connection, project, record.commit)
-    cases, versions = case_ids(connection, project, record)
     measurements = Measurements(record)
-    series = series_ids(connection, measurements.identities(versions), record.environment.runner_class)
+    if found.case_version_ids is not None and found.series_ids is not None:
+        cases, versions, series = found.case_ids, found.case_version_ids, found.series_ids
+    else:
+        cases, versions = case_ids(connection, project, record)
+        series = series_ids(connection, measurements.identities(versions), record.environment.runner_class)
     of_case = {case.case_id: case_id for case, case_id in zip(record.cases, cases, strict=True)}
     facts = fact_ids(connection, record, of_case)
     are_there: dict[str, list[bool]] = {flag: [] for flag in FLAGS}
@@ -146,6 +151,7 @@ def store_record(
                 send(measurements.summaries(key, series, said))
             if len(packing) > 1:
                 send_samples(*packing.pop(0))
+        flags = flags_sha256(are_there)
         values = run_values(record, content) | {
             "project_id": project,
             "commit_id": commit,
@@ -154,13 +160,15 @@ def store_record(
             "series_ids": series,
             "launch_counts": launch_counts,
             "degraded_series_ids": degraded,
+            "identity_sha256": identity,
+            "flags_sha256": flags,
         }
         send(load_run(key, values))
         for some in packing:
             send_samples(*some)
     store_parts(connection, record)
     # last, for it locks rows of others: whoever waits for these holds none that we still need
-    if series:
+    if flags != found.flags_sha256:
         note_values(connection, series, are_there)
     return IngestResult(str(record.run_id), record.project, content.hash, was_new=was_new, was_replaced=not was_new)
 

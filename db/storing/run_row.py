@@ -50,6 +50,8 @@ _ROW = Target(
         "series_ids": "bytea",
         "launch_counts": "bytea",
         "degraded_series_ids": "bytea",
+        "identity_sha256": "bytea",
+        "flags_sha256": "bytea",
     },
 )
 """Lists are sent as the bytes that they are on the way: of thousands the driver would look at each."""

@@ -151,7 +151,8 @@ class RunRow(Base):
     of ids are in the order of the record, and so are the counts of launches that were timed, 0 where none was.
     `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run on purpose has its time
     (`retention.py`). `is_unreachable` is derived: its commit is not on the line of its branch any more
-    (`db.judged.reachability`).
+    (`db.judged.reachability`). `identity_sha256` and `flags_sha256` tell which later runs are alike
+    (`db.storing.alike`); NULL of what was stored before there were these columns.
     """
 
     __tablename__ = "run"
@@ -170,6 +171,9 @@ class RunRow(Base):
             ],
         ),
         Index(None, "pair_id", postgresql_where=text("pair_id IS NOT NULL")),
+        Index(None, "project_id", "identity_sha256", "number"),
+        CheckConstraint("octet_length(identity_sha256) = 32", name="identity_is_a_sha256"),
+        CheckConstraint("octet_length(flags_sha256) = 32", name="flags_are_a_sha256"),
         one_of("pair_side", Side, optional=True),
         CheckConstraint("(pair_id IS NULL) = (pair_side IS NULL)", name="pair_has_side"),
     )
@@ -203,6 +207,8 @@ class RunRow(Base):
     samples_pruned_at: Mapped[datetime | None]
     telemetry_pruned_at: Mapped[datetime | None]
     is_unreachable: Mapped[bool] = mapped_column(server_default=false())
+    identity_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
+    flags_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
 
 
 class CeilingRow(Base):
