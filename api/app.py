@@ -22,6 +22,7 @@ from api.documents import unfold_examples
 from api.failures import FailureLimiter
 from api.judging import JudgeThread
 from api.limits import Limits
+from api.memory import Memory
 from api.oidc import GITHUB, Workflows
 from api.rate import RateLimiter
 from api.room import Room
@@ -128,6 +129,7 @@ def create_app(
         metrics=metrics,
         uploads=Uploads(limits),
         ingests=asyncio.Semaphore(limits.ingests),
+        memory=Memory(limits),
         room=Room(engine),
         wake_judge=(lambda: None) if judge is None else judge.wake,
     )

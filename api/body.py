@@ -46,6 +46,18 @@ class Uploads:
         await self._receive(request, most_bytes, parts.append, way_out)
         return b"".join(parts)
 
+    @contextlib.asynccontextmanager
+    async def held(self, request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+        """The body as `read` has it, which counts among those that are being read for as long as the `with` block:
+        who waits for a turn holds it in memory too.
+        """
+        body = await self.read(request, most_bytes)
+        self._held_bytes += len(body)
+        try:
+            yield body
+        finally:
+            self._held_bytes -= len(body)
+
     async def save(self, request: Request, file: IO[bytes], most_bytes: int) -> None:
         """Write the body to a file as it comes in.
 

@@ -31,6 +31,10 @@ class Limits:
     """Arrays and objects of a document."""
     values: int = 16_000_000
     """Commas in a document, which bound its values."""
+    keys: int = 8_000_000
+    """Colons in a document, which bound its keys."""
+    memory_bytes: int = 3_072 * _MIB
+    """That records take while they are parsed and stored, all at once in this process; estimated from above."""
     entries: int = 200_000
     """Results of one kind in a record."""
     cases: int = 20_000

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from api.body import Uploads
 from api.limits import Limits
+from api.memory import Memory
 from api.problems import unavailable
 from api.room import Room
 from api.watch import Metrics
@@ -29,6 +30,7 @@ class State:
     uploads: Uploads
     ingests: asyncio.Semaphore
     """Held while a record is unpacked and stored."""
+    memory: Memory
     room: Room
     wake_judge: Callable[[], None]
 

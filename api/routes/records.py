@@ -15,7 +15,7 @@ from api.body import unpack
 from api.documents import PROBLEMS, RECORD_BODY
 from api.problems import ProblemError
 from api.sent import check_is_json
-from api.shape import parse_bounded
+from api.shape import parse_bounded, weigh
 from api.state import State, state_of
 from collector.record import RunRecord
 from db.artefacts import list_artefacts
@@ -49,20 +49,18 @@ async def post_record(
     check_is_json(request, "a record")
     encoding = request.headers.get("content-encoding", "")
     state = state_of(request)
-    body = await state.uploads.read(request, state.limits.body_bytes)
-    state.metrics.record_bytes.inc(len(body))
-    async with state.turn():
-        stored = await run_in_threadpool(
-            _store, request, sender, body, encoding, quarantine=quarantine, run_id=idempotency_key
-        )
+    async with state.uploads.held(request, state.limits.body_bytes) as body, state.turn():
+        state.metrics.record_bytes.inc(len(body))
+        document = await run_in_threadpool(unpack, body, encoding, state.limits)
+        size_bytes = await run_in_threadpool(weigh, document, state.limits)
+        async with state.memory.share(size_bytes):
+            stored = await run_in_threadpool(
+                _store, state, sender, document, quarantine=quarantine, run_id=idempotency_key
+            )
     return Response(stored.model_dump_json(), 201 if stored.was_new else 200, media_type="application/json")
 
 
-def _store(
-    request: Request, sender: Principal, body: bytes, encoding: str, *, quarantine: bool, run_id: UUID | None
-) -> Stored:
-    state = state_of(request)
-    document = unpack(body, encoding, state.limits)
+def _store(state: State, sender: Principal, document: bytes, *, quarantine: bool, run_id: UUID | None) -> Stored:
     record = RunRecord.from_parsed(parse_bounded(document, state.limits), name="the record")
     sender.check_project(record.project)
     if run_id is not None and run_id != record.run_id:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from sqlalchemy import Engine
 from starlette.types import Message
 
+from api.body import Uploads
 from api.limits import Limits
+from api.problems import ProblemError
 from db.access.values import Scope
 from db.judged.judgements import replace_regressions
 from db.judged.triage import regression_id
@@ -141,3 +143,21 @@ def test_a_body_that_never_comes_is_waited_for_no_longer_than_its_limit(app: Fas
         sent = Sent(0, headers=headers).ask(app, method, path)
 
         assert sent.status == 408, (method, path, sent.body)
+
+
+def test_a_body_counts_for_as_long_as_it_is_held() -> None:
+    uploads = Uploads(Limits(upload_bytes=3 * len(CHUNK)))
+
+    async def run() -> None:
+        def sent() -> Request:
+            return Request({"type": "http", "headers": []}, Sent(2).receive)
+
+        async with uploads.held(sent(), LIMITS.body_bytes) as body:
+            assert body == CHUNK * 2
+            with pytest.raises(ProblemError) as told:
+                await uploads.read(sent(), LIMITS.body_bytes)
+            assert (told.value.status, int(told.value.headers["Retry-After"]) > 0) == (503, True)
+
+        assert await uploads.read(sent(), LIMITS.body_bytes) == CHUNK * 2
+
+    asyncio.run(run())

@@ -35,6 +35,10 @@ def test_the_limits_are_those_of_the_code() -> None:
         "arrays and objects in each other": f"{limits.depth}",
         "arrays and objects in a record": f"{limits.containers:,}",
         "values in a record": f"{limits.values:,}",
+        "keys in a record": f"{limits.keys:,}",
+        "memory for all records that are parsed and stored at once": (
+            f"{limits.memory_bytes // 2**30} GiB, as it is estimated"
+        ),
         "cases of a record": f"{limits.cases:,}",
         "results of one kind": f"{limits.entries:,}",
         "files that a record names": f"{limits.artefacts:,}",
