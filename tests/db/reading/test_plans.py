@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -26,6 +27,7 @@ from db.errors import StoreError
 from db.judged.judging import read_run_state
 from db.judged.reachability import note_unreachable
 from db.projects import delete_project
+from db.quarantine import release_run
 from db.reading.codes import list_failed_checks, read_codes
 from db.reading.comparing import (
     find_runs_to_compare,
@@ -42,10 +44,13 @@ from db.reading.series import count_series_runs, list_series_page
 from db.reading.sides import find_sides
 from db.reading.time_columns import list_case_row_ids, read_time_columns
 from db.reading.trend import TrendQuestion
+from db.storing.ingest import ingest_record
+from db.storing.result import OnConflict
 from db.tables.partitions import PARTITIONED
 from db.values import SeriesKey
 from tests.builders import NOON
 from tests.databases import Databases
+from tests.db.reading.test_records import full_record
 
 SHAPE = Shape("planned", run_count=60, series_count=100, day_count=50)
 OTHERS = range(1, 5)
@@ -215,6 +220,22 @@ def test_a_project_that_goes_does_not_read_large_tables_either(populated: Engine
     delete_project(populated, SHAPE.project(OTHERS[-1]))
 
 
+def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_either(populated: Engine) -> None:
+    new = full_record().model_copy(update={"project": PROJECT})
+    other, quarantined = (new.model_copy(update={"run_id": uuid4()}) for _ in range(2))
+    with plans_of(populated) as plans:
+        # the second is known, and the third finds all that runs share
+        stored = [ingest_record(populated, record).was_new for record in (new, new, other)]
+        ingest_record(populated, quarantined, is_quarantined=True)
+        release_run(populated, quarantined.run_id, actor="test", person="Example Engineer", reason="because")
+        changed = other.model_copy(update={"preset": "gate"})
+        replaced = ingest_record(populated, changed, on_conflict=OnConflict.REPLACE)
+
+    assert (stored, replaced.was_replaced) == ([True, False, True], True)
+    assert len(plans) > 30
+    assert [plan for plan in plans if plan != "by index"] == []
+
+
 def test_a_plan_that_reads_a_table_from_end_to_end_is_seen(populated: Engine) -> None:
     with populated.connect() as connection:
         assert scanned(connection, "SELECT max(median_ns) FROM measurement", {}) == {"measurement"}
@@ -243,13 +264,14 @@ def plans_of(engine: Engine) -> Iterator[list[str]]:
     """
     plans: list[str] = []
 
-    def note(_: Connection, cursor: Any, statement: str, parameters: Any, *__: Any) -> None:
+    def note(_: Connection, cursor: Any, statement: str, parameters: Any, __: Any, executemany: bool) -> None:
         if statement.startswith("EXPLAIN"):
             return
         asked = (statement, repr(parameters))  # many questions look their project or run up first
         if asked not in _looked_at:
             with psycopg.ClientCursor(cursor.connection) as beside:
-                _looked_at[asked] = _look(beside, statement, parameters)
+                # of many rows that are sent, each is stored alike
+                _looked_at[asked] = _look(beside, statement, parameters[0] if executemany else parameters)
         plans.append(_looked_at[asked])
 
     event.listen(engine, "before_cursor_execute", note)
@@ -339,6 +361,4 @@ def _contents(session: Session) -> None:
 
 
 def _run_id(session: Session) -> Any:
-    from uuid import UUID
-
     return UUID(run_of(session)[0])
