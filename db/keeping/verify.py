@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from db.errors import StoreError
@@ -16,7 +17,6 @@ from db.keeping.soundness import find_unsound
 from db.server.migrate import ensure_current
 from db.tables.records import RunRow
 
-_BATCH = 500
 _MOST_PROBLEMS = 1_000
 
 
@@ -74,16 +74,16 @@ def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = la
 
 
 def _find_problems(engine: Engine, tally: _Tally, on_progress: Callable[[int, int], None]) -> Iterator[str]:
-    query = select(RunRow.run_id).order_by(RunRow.started_at).execution_options(yield_per=_BATCH)
     with _one_state(engine) as connection:
         yield from find_unsound(connection)
-        run_count = connection.scalar(select(func.count()).select_from(RunRow)) or 0
-        for run_id in connection.scalars(query):
-            problem = _check_run(engine, run_id, tally)
-            if problem is not None:
-                yield problem
-            tally.runs += 1
-            on_progress(tally.runs, run_count)
+        run_ids = connection.scalars(select(RunRow.run_id).order_by(RunRow.started_at)).all()
+    # given back by now: a process may have but one connection, and the runs of years take hours
+    for run_id in run_ids:
+        problem = _check_run(engine, run_id, tally)
+        if problem is not None:
+            yield problem
+        tally.runs += 1
+        on_progress(tally.runs, len(run_ids))
 
 
 def _one_state(engine: Engine) -> Connection:
@@ -99,8 +99,8 @@ def _check_run(engine: Engine, run_id: UUID, tally: _Tally) -> str | None:
                 return None  # it went since this began
             load = load_as_sent if run.samples_pruned_at is None else load_as_sent_without_measurements
             record = load(session, run_id)
-    except (OperationalError, InterfaceError):
-        raise  # the server is gone
+    except (OperationalError, InterfaceError, PoolTimeoutError):
+        raise  # the server is gone, or no connection to it is free
     except Exception as error:  # noqa: BLE001  whatever damage does to the reading, it is named and the others are read
         return f"run {run_id}: does not read back as a record: {_one_line(error)}"
     if record.content_hash == run.content_hash:

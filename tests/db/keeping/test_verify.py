@@ -3,12 +3,15 @@
 import re
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from alembic import command
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from db.keeping.verify import Verification, verify_store
 from db.quarantine import release_run
 from db.server import migrate
+from db.server.session import make_engine
 from db.storing.ingest import ingest_record
 from db.tables.partitions import PARTITIONED
 from tests.builders import (
@@ -49,6 +52,21 @@ def test_every_run_of_a_whole_store_is_proven(store: Engine) -> None:
 
     assert verification == Verification(3, 3, 0, 0, problems=())
     assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_process_with_one_connection_proves_all_and_one_with_none_calls_nothing_damaged(store: Engine) -> None:
+    for number in range(2):
+        ingest_record(store, make_record(number))
+    lone = make_engine(store.url, pool_size=1, max_overflow=0, pool_timeout=0.1)
+    held: list[Connection] = []
+    try:
+        assert verify_store(lone) == Verification(2, 2, 0, 0, problems=())
+        with pytest.raises(PoolTimeoutError):
+            verify_store(lone, on_progress=lambda *_: held.append(lone.connect()))
+    finally:
+        for connection in held:
+            connection.close()
+        lone.dispose()
 
 
 def test_an_empty_store_is_whole(store: Engine) -> None:
