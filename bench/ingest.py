@@ -63,7 +63,6 @@ _STEPS = {
     (ingest, "series_ids"): "look up what runs share",
     (ingest, "fact_ids"): "look up what runs share",
     (machine_code, "fingerprint"): "fingerprints of machine code",
-    (ingest, "Measurements"): "what measurements have",
     (measurements, "summarise"): "medians and quartiles",
     (content, "write"): "say the record once more",
     (said_measurements, "make_head"): "what is packed with samples",

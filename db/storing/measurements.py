@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.device_state import DeviceState
 from collector.part import Outcome
 from collector.record import RunRecord
 from db.storing.column_bytes import Column, Same
@@ -49,16 +48,6 @@ class Measurements:
     def __init__(self, record: RunRecord) -> None:
         self._all = record.measurements
         self._case_places = {case.case_id: place for place, case in enumerate(record.cases)}
-        # what a property takes is spent only on what was metered
-        blocks_of_each = [list(map(vars, one.blocks)) for one in self._all]
-        metered = [any(_is_metered(block["device_state"]) for block in blocks) for blocks in blocks_of_each]
-        hosted = [any(block["host_ns"] is not None for block in blocks) for blocks in blocks_of_each]
-        self._joules = [one.joules_per_launch if is_so else None for one, is_so in zip(self._all, metered, strict=True)]
-        self._hosts_ns = [one.host_ns if is_so else None for one, is_so in zip(self._all, hosted, strict=True)]
-        # of a time alone: a launch that failed says nothing of what it takes
-        self._peaks = [
-            one.memory.peak_allocated_bytes if one.memory is not None and one.blocks else None for one in self._all
-        ]
 
     def identities(self, version_ids: Sequence[int]) -> list[Identity]:
         """What makes the series of each, by the ids of what is said of the record's cases."""
@@ -72,9 +61,9 @@ class Measurements:
         its_own = slice(said.begin, said.end)
         return {
             "has_utilisation": [one.utilisation is not None for one in self._all[its_own]],
-            "has_energy": [joules is not None for joules in self._joules[its_own]],
-            "has_host_time": [host_ns is not None for host_ns in self._hosts_ns[its_own]],
-            "has_memory": [peak is not None for peak in self._peaks[its_own]],
+            "has_energy": [joules is not None for joules in said.joules],
+            "has_host_time": [host_ns is not None for host_ns in said.hosts_ns],
+            "has_memory": [peak is not None for peak in said.peaks],
         }
 
     def launch_counts(self, said: SaidMeasurements) -> list[int]:
@@ -102,10 +91,10 @@ class Measurements:
             [count or None for count in counts],
             [count or None for count in said.block_counts],
             [one.utilisation for one in some],
-            self._joules[its_own],
+            said.joules,
             [None if one.bound is None else one.bound == "memory" for one in some],
-            list(map(to_single, self._hosts_ns[its_own])),
-            list(map(to_single, self._peaks[its_own])),
+            list(map(to_single, said.hosts_ns)),
+            list(map(to_single, said.peaks)),
         ]
 
 
@@ -145,7 +134,3 @@ def _of_timed(values: NDArray[np.floating[Any]], counts: Sequence[int]) -> Colum
         return values
     of_timed = iter(values.tolist())
     return [next(of_timed) if count else None for count in counts]
-
-
-def _is_metered(state: DeviceState | None) -> bool:
-    return state is not None and state.energy_per_launch_j is not None

@@ -30,6 +30,12 @@ class SaidMeasurements:
     block_counts: Sequence[int]
     are_degraded: Sequence[bool]
     """Whether the device was held back or shared in some block."""
+    joules: Sequence[float | None]
+    """Median energy of a launch."""
+    hosts_ns: Sequence[float | None]
+    """Median time that the host takes to issue a launch."""
+    peaks: Sequence[int | None]
+    """Bytes that a launch held at most; of what was timed alone: one that failed says nothing of what it takes."""
     samples_ns: NDArray[np.float64]
     """Of one measurement after the other, shape [sum(counts)]."""
     have_more: Sequence[bool]
@@ -56,19 +62,30 @@ class Gathering:
 
     def take(self, measurement: Measurement, facts: Facts) -> None:
         """Add the next measurement of the record, whose blocks say that."""
-        blocks = measurement.blocks
-        lengths = [len(block.samples_ns) for block in blocks]
+        blocks, memory = measurement.blocks, measurement.memory
+        samples_ns = [block.samples_ns for block in blocks]
+        lengths = list(map(len, samples_ns))
+        is_degraded = is_metered = is_hosted = False
+        for said in facts:
+            is_hosted |= "host_ns" in said
+            if (state := said.get("device_state")) is not None:
+                is_degraded |= "degraded_by" in state
+                is_metered |= "energy_per_launch_j" in state
         self._counts.append(sum(lengths))
         self._block_counts.append(len(lengths))
-        self._are_degraded.append(any("degraded_by" in block.get("device_state", ()) for block in facts))
-        self._samples_ns += [block.samples_ns for block in blocks]
+        self._are_degraded.append(is_degraded)
+        # what a property takes is spent only on what was metered
+        self._joules.append(measurement.joules_per_launch if is_metered else None)
+        self._hosts_ns.append(measurement.host_ns if is_hosted else None)
+        self._peaks.append(memory.peak_allocated_bytes if memory is not None and lengths else None)
+        self._samples_ns += samples_ns
         has_more = _has_more(measurement)
         self._have_more.append(has_more)
         if has_more:
             self._heads.append(
                 make_head(
                     launches_per_sample=measurement.launches_per_sample,
-                    memory=measurement.memory,
+                    memory=memory,
                     autotuning=measurement.autotuning,
                     started_at=[_in_utc(block.started_at) for block in blocks],
                     lengths=lengths,
@@ -89,6 +106,9 @@ class Gathering:
             counts=self._counts,
             block_counts=self._block_counts,
             are_degraded=self._are_degraded,
+            joules=self._joules,
+            hosts_ns=self._hosts_ns,
+            peaks=self._peaks,
             samples_ns=samples_ns,
             have_more=self._have_more,
             heads=self._heads,
@@ -101,6 +121,9 @@ class Gathering:
         self._counts: list[int] = []
         self._block_counts: list[int] = []
         self._are_degraded: list[bool] = []
+        self._joules: list[float | None] = []
+        self._hosts_ns: list[float | None] = []
+        self._peaks: list[int | None] = []
         self._samples_ns: list[tuple[float, ...]] = []
         self._have_more: list[bool] = []
         self._heads: list[bytes] = []
