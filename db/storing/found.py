@@ -8,14 +8,15 @@ from typing import NamedTuple
 from sqlalchemy import Connection, text
 
 from collector.record import Commit, RunRecord
-from db.storing.shared_rows import environment_fingerprint
+from db.storing.shared_rows import environment_fingerprint, in_utc
+from db.tables.partitions import LACKING, partitions_for
 
 _FIND = text(
-    """
+    f"""
     SELECT run.content_hash, project.id, environment.id, commit.id, commit.first_parent_count,
         cardinality(commit.parents),
         CASE WHEN run.content_hash IS NULL THEN nextval(pg_get_serial_sequence('run', 'number')) END,
-        now(), alike.case_version_ids, alike.series_ids, alike.flags_sha256,
+        now(), {LACKING}, alike.case_version_ids, alike.series_ids, alike.flags_sha256,
         ARRAY(
             SELECT version.case_id
             FROM unnest(alike.case_version_ids) WITH ORDINALITY listed (id, place)
@@ -52,6 +53,8 @@ class Found(NamedTuple):
     """That no other run has; None where the run is there."""
     now: datetime
     """By the server's clock."""
+    lacks_partitions: bool
+    """Whether some are still to be made (`ensure_partitions`)."""
     case_version_ids: list[int] | None
     """Of the newest run of the project that is alike (`alike.py`), as what follows."""
     series_ids: list[int] | None
@@ -79,5 +82,6 @@ def find(connection: Connection, record: RunRecord, project: str, identity_sha25
         "fingerprint": environment_fingerprint(record.environment),
         "sha": record.commit.sha,
         "identity_sha256": identity_sha256,
+        "partitions": list(partitions_for(in_utc(record.started_at).date())),
     }
     return Found._make(connection.execute(_FIND, asked).one())

@@ -39,6 +39,10 @@ _AHEAD = timedelta(days=1)
 _LOCK_RUN = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0))")
 
 
+class _LacksPartitionsError(Exception):
+    """Partitions are to be made before the run is stored."""
+
+
 def ingest_record(
     engine: Engine,
     record: RunRecord,
@@ -59,17 +63,27 @@ def ingest_record(
         IngestError: the record has a value that cannot be stored, or is of a run that has yet to begin.
         StoreError: the database failed. In every case nothing of the record was stored, or all of it.
     """
-    try:
-        ensure_partitions(engine, in_utc(record.started_at).date())
+    content = Content(record)
+
+    def store(*, needs_partitions: bool) -> IngestResult:
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
-            result = store_record(
+            return store_record(
                 connection,
                 record,
-                Content(record),
+                content,
                 is_quarantined=is_quarantined,
                 on_conflict=on_conflict,
                 latest=_AHEAD,
+                needs_partitions=needs_partitions,
             )
+
+    try:
+        try:
+            result = store(needs_partitions=True)
+        except _LacksPartitionsError:
+            # with no connection in hand: where all are taken, nobody waits for a second one
+            ensure_partitions(engine, in_utc(record.started_at).date())
+            result = store(needs_partitions=False)
     except OverflowError as error:
         raise IngestError(f"{name_run(record)}: a time is out of range: {error}; measure again") from None
     except DBAPIError as error:
@@ -87,12 +101,14 @@ def store_record(
     is_quarantined: bool = False,
     on_conflict: OnConflict = OnConflict.REFUSE,
     latest: timedelta | None = None,
+    needs_partitions: bool = False,
 ) -> IngestResult:
     """Store the record in a transaction of the caller's, which does so once; a record that is there changes nothing.
 
     Whoever stores a run waits first for all others that store it. Then comes what runs share, in one order
     (`shared_rows.py`), then what is the run's alone, and at the end what series learn of their measurements. A run that
-    is new may begin so much `latest` after the time that the database's clock shows; whenever if None.
+    is new may begin so much `latest` after the time that the database's clock shows; whenever if None. One that
+    `needs_partitions` is not stored before they are made; else its rows land in the default ones meanwhile.
     """
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
@@ -108,6 +124,8 @@ def store_record(
         _remove_run(connection, record, name)
     if latest is not None and record.started_at - found.now > latest:
         raise IngestError(_from_ahead(record, found.now))
+    if needs_partitions and found.lacks_partitions:
+        raise _LacksPartitionsError
     project, environment, commit = found.project_id, found.environment_id, found.commit_id
     if project is None:
         project = store_project(connection, name)

@@ -31,16 +31,34 @@ _LOCK = 7_340_582
 _PATIENCE = "3s"
 
 
+LACKING = f"""
+(
+    SELECT count(*) FROM pg_class
+    WHERE relname = ANY(CAST(:partitions AS name[])) AND relnamespace = to_regnamespace('{SCHEMA}') AND relispartition
+) < cardinality(CAST(:partitions AS name[]))
+"""
+"""SQL that says whether one of some `partitions` is not there, for who asks for something else as well."""
+
+
+def partitions_for(day: date) -> dict[str, tuple[str, date]]:
+    """What is to be there before a run of a day is stored, by its name: a partition of the month and of the next, of
+    every table; nothing for a day that no clock should show.
+    """
+    if not FIRST_DAY <= day <= datetime.now(UTC).date() + AHEAD:
+        return {}
+    months = (day.replace(day=1), next_month(day))
+    return {partition_name(table, month): (table, month) for month in months for table in PARTITIONED}
+
+
 def ensure_partitions(engine: Engine, day: date) -> None:
     """Have a partition for the month of a day and for the next, in every table; takes one query where they are there.
 
     Where none can be made, because the account may not or because a long query is in the way, what is stored meanwhile
     lands in the default partition, and moves when the partition is made.
     """
-    if not FIRST_DAY <= day <= datetime.now(UTC).date() + AHEAD:
+    wanted = partitions_for(day)
+    if not wanted:
         return
-    months = (day.replace(day=1), next_month(day))
-    wanted = {partition_name(table, month): (table, month) for month in months for table in PARTITIONED}
     # a question alone needs no transaction, which would be begun and ended by a statement each
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         there = _names(connection)

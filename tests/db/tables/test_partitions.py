@@ -1,13 +1,14 @@
 """Results lie in the partition of their month, which is there before they are."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
 from collector.record import RunRecord
+from db.errors import IngestError
 from db.projects import delete_project
 from db.reading.records import load_record
 from db.storing.content import Content
@@ -47,6 +48,36 @@ def test_the_next_month_is_ready_before_it_begins(store: Engine) -> None:
         for table in PARTITIONED:
             months = [month for _, month in list_partitions(connection, table) if month.year == 2024]
             assert months == [date(2024, 7, 1), date(2024, 8, 1)]
+
+
+def test_a_new_month_takes_one_connection_at_a_time(store: Engine) -> None:
+    engine = create_engine(store.url, pool_size=1, max_overflow=0, pool_timeout=1)
+
+    ingest_record(engine, record_of(JULY))
+
+    engine.dispose()
+    assert places(store) == ["partitions.measurement_2024_07"]
+
+
+def test_a_run_of_a_month_that_is_there_takes_one_transaction(store: Engine) -> None:
+    ingest_record(store, record_of(JULY))
+    begun: list[object] = []
+    event.listen(store, "checkout", lambda *_: begun.append(_))
+
+    ingest_record(store, record_of(JULY))
+
+    assert len(begun) == 1
+
+
+def test_a_run_that_is_refused_makes_no_partition(store: Engine) -> None:
+    with store.connect() as connection:
+        before = list(list_partitions(connection, "measurement"))
+
+    with pytest.raises(IngestError, match="one of the two is wrong"):
+        ingest_record(store, record_of(datetime.now(UTC) + timedelta(days=100)))
+
+    with store.connect() as connection:
+        assert list(list_partitions(connection, "measurement")) == before
 
 
 @pytest.mark.parametrize("year", [1, 1999, 9998])
