@@ -8,18 +8,22 @@ from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
+    BigInteger,
     ColumnElement,
     Float,
     Function,
     ScalarSelect,
     Select,
+    Subquery,
     Text,
     any_,
     cast,
     func,
+    null,
     or_,
     select,
     true,
+    union_all,
 )
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session, aliased, defer
@@ -39,14 +43,6 @@ from db.tables.records import (
     RunRow,
     SeriesRow,
 )
-
-_LAUNCHES = (
-    func.unnest(RunRow.series_ids, RunRow.launch_counts)
-    .table_valued("series_id", "launch_count", name="launches")
-    .render_derived()
-    .lateral()
-)
-"""Of a run, how many launches of each series were timed."""
 
 
 def list_fleet_runs(
@@ -133,15 +129,12 @@ def list_kernel_costs(
         case_ids: Only what they spent on these cases; None for all.
     """
     is_wanted = _is_among(case_ids)
-    degraded = MeasurementRow.series_id == func.any(RunRow.degraded_series_ids)
-    by = (RunRow.run_id, CaseRow.kernel, CaseVersionRow.family)
+    timed = _timed(run_ids)
+    by = (timed.c.run_id, CaseRow.kernel, CaseVersionRow.family)
     count = func.count().filter(is_wanted)
-    amounts = (cast(amount.filter(is_wanted), Float) for amount in (_timed_ns(), _energy_j()))
-    query = (
-        _timed([*by, count, func.count().filter(is_wanted, degraded), *amounts], run_ids)
-        .group_by(*by)
-        .having(count > 0)
-    )
+    amounts = (cast(amount.filter(is_wanted), Float) for amount in _amounts(timed))
+    columns = [*by, count, func.count().filter(is_wanted, timed.c.is_degraded), *amounts]
+    query = _of_cases(columns, timed).group_by(*by).having(count > 0)
     return [
         KernelCost(str(run_id), kernel, family, count, degraded_count, timed_ns or 0.0, energy_j)
         for run_id, kernel, family, count, degraded_count, timed_ns, energy_j in session.execute(query)
@@ -159,12 +152,21 @@ def list_case_costs(
         limit: So many.
         case_ids: Of these cases; None for all.
     """
+    timed = _timed(run_ids)
+    # of a series first, as there are fewer of these to look up; a run has a case with an implementation once
+    amounts = (amount.label(name) for name, amount in zip(("timed_ns", "energy_j"), _amounts(timed), strict=True))
+    columns = [timed.c.series_id, func.count().label("run_count"), func.max(timed.c.median_ns).label("median_ns")]
+    of_series = (
+        select(*columns, *amounts)
+        .where(timed.c.median_ns.is_not(None))
+        .group_by(timed.c.series_id)
+        .subquery("of_series")
+    )
     by = (CaseRow.name, SeriesRow.implementation)
-    run_count = func.count(MeasurementRow.run_number.distinct())
-    timed_ns, energy_j = (cast(amount, Float) for amount in (_timed_ns(), _energy_j()))
+    run_count = cast(func.sum(of_series.c.run_count), BigInteger)
+    timed_ns, energy_j = (cast(func.sum(amount), Float) for amount in (of_series.c.timed_ns, of_series.c.energy_j))
     query = (
-        _timed([*by, run_count, func.max(MeasurementRow.median_ns), timed_ns, energy_j], run_ids)
-        .where(MeasurementRow.median_ns.is_not(None))
+        _of_cases([*by, run_count, func.max(of_series.c.median_ns), timed_ns, energy_j], of_series)
         .group_by(*by)
         .having(func.count().filter(_is_among(case_ids)) > 0)
         .order_by(timed_ns.desc(), *by)
@@ -203,30 +205,65 @@ def _ceilings_of_run() -> ScalarSelect[Any]:
     return select(document).where(CeilingRow.run_id == RunRow.run_id).scalar_subquery()
 
 
-def _timed(columns: Collection[Any], run_ids: Collection[str]) -> Select[Any]:
+def _timed(run_ids: Collection[str]) -> Subquery:
+    """What runs measured, a row for each series of a run, with how many of its launches were timed, as the run lists
+    them.
+
+    Both are put one after the other and grouped, not joined: Postgres expects a run to list ten series and to have
+    hardly any measurement, and would hold each of 2,000 against each of 2,000.
+    """
+    wanted = RunRow.run_id.in_(_keys(run_ids))
+    launches = (
+        func.unnest(RunRow.series_ids, RunRow.launch_counts)
+        .table_valued("series_id", "launch_count", name="launches")
+        .render_derived()
+        .lateral()
+    )
+    # by a look into the index for each run: of a join Postgres chooses the order, and may read a whole month
+    measured_by_run = (
+        select(MeasurementRow.series_id, MeasurementRow.median_ns, MeasurementRow.joules_per_launch)
+        .where(MeasurementRow.measured_on == RunRow.measured_on, MeasurementRow.run_number == RunRow.number)
+        .correlate(RunRow)
+        .offset(0)
+        .lateral("measured_by_run")
+    )
+    is_degraded = measured_by_run.c.series_id == func.any(RunRow.degraded_series_ids)
+    values = [*measured_by_run.c, is_degraded.label("is_degraded"), null().label("launch_count")]
+    measured = select(RunRow.run_id, *values).join(measured_by_run, true()).where(wanted)
+    listed = (
+        select(RunRow.run_id, launches.c.series_id, null(), null(), null(), launches.c.launch_count)
+        .join(launches, true())
+        .where(wanted)
+    )
+    each = union_all(measured, listed).subquery("each")
+    by = (each.c.run_id, each.c.series_id)
+    once = [
+        func.max(each.c.median_ns).label("median_ns"),
+        func.max(each.c.joules_per_launch).label("joules_per_launch"),
+        func.bool_or(each.c.is_degraded).label("is_degraded"),
+        func.max(each.c.launch_count).label("launch_count"),
+    ]
+    is_measured = func.count(each.c.is_degraded) > 0
+    return select(*by, *once).group_by(*by).having(is_measured).subquery("timed")
+
+
+def _of_cases(columns: Collection[Any], timed: Subquery) -> Select[Any]:
+    """Columns of what has a `series_id`, and of its series and case."""
     return (
         select(*columns)
-        .select_from(RunRow)
-        .join(_LAUNCHES, true())
-        .join(
-            MeasurementRow,
-            (MeasurementRow.measured_on == RunRow.measured_on)
-            & (MeasurementRow.run_number == RunRow.number)
-            & (MeasurementRow.series_id == _LAUNCHES.c.series_id),
-        )
-        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
+        .select_from(timed)
+        .join(SeriesRow, SeriesRow.id == timed.c.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(RunRow.run_id.in_(_keys(run_ids)))
     )
 
 
-def _timed_ns() -> Function[Any]:
-    return func.sum(MeasurementRow.median_ns * _LAUNCHES.c.launch_count)
-
-
-def _energy_j() -> Function[Any]:
-    return func.sum(MeasurementRow.joules_per_launch * _LAUNCHES.c.launch_count)
+def _amounts(timed: Subquery) -> tuple[Function[Any], Function[Any]]:
+    """Time in ns and energy in J."""
+    return (
+        func.sum(timed.c.median_ns * timed.c.launch_count),
+        func.sum(timed.c.joules_per_launch * timed.c.launch_count),
+    )
 
 
 def _uuid(run_id: str | None) -> UUID | None:

@@ -106,6 +106,27 @@ def test_the_dearest_cases_come_first_over_all_runs(store: Engine) -> None:
     assert (second.case_id, second.implementation) == (SOFTMAX, "eager")
 
 
+def test_what_a_run_spent_is_the_same_alone_and_beside_others(store: Engine) -> None:
+    records = [gpu_record(number) for number in (HOT_AT - 1, HOT_AT)]
+    for record in records:
+        ingest_record(store, record)
+    ids = [str(record.run_id) for record in records]
+
+    with Session(store) as session:
+        together = list_kernel_costs(session, ids)
+        alone = [cost for one in ids for cost in list_kernel_costs(session, [one])]
+        of_cases = list_case_costs(session, ids, limit=20)
+
+    assert {(cost.run_id, cost.kernel): cost.measurement_count for cost in together} == {
+        (cost.run_id, cost.kernel): cost.measurement_count for cost in alone
+    }
+    assert sorted(cost.timed_ns for cost in together) == pytest.approx(sorted(cost.timed_ns for cost in alone))
+    assert {cost.degraded_count for cost in together} == {0, 1}
+    assert sum(cost.timed_ns for cost in of_cases) == pytest.approx(sum(cost.timed_ns for cost in together))
+    failed_count = len(records)
+    assert sum(cost.run_count for cost in of_cases) == sum(cost.measurement_count for cost in together) - failed_count
+
+
 def test_calibrations_alone_can_be_asked_for(store: Engine) -> None:
     store_gpu_history(store)
     for record in make_pair_of_records(0, 1):
