@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import CTE, REAL, Integer, Row, Select, cast, func, literal, select
+from sqlalchemy import CTE, REAL, Integer, Row, Select, cast, false, func, literal, select
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
@@ -121,7 +121,20 @@ def _columns(wanted: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> S
     """A row for each stored series. Nothing but numbers is joined and grouped: sorting as many values by the names of
     their cases takes as long as all the rest.
     """
-    table = MeasurementRow
+    row = MeasurementRow
+    spread = ((row.q3_ns - row.q1_ns) / row.median_ns).label("spread")
+    values = (row.series_id, row.run_number, row.outcome, row.median_ns, spread, row.block_count)
+    # Of a join Postgres chooses the order, and where it has no statistics yet it looks for all series run by run. So
+    # it reads the series, has the numbers of the runs hashed, and sees of each row whether its own is among them; all
+    # months together, not each with a hash of its own.
+    measured = (
+        select(*values, *(getattr(row, metric) for metric in beside))
+        .where(row.series_id.in_(series_ids))
+        .offset(0)
+        .subquery("measured")
+    )
+    table = measured.c
+    is_wanted = func.coalesce(table.run_number.in_(select(wanted.c.run_number)), false())
     is_ok = table.outcome == Outcome.OK.value
 
     def joined(value: Any, name: str) -> Any:
@@ -132,18 +145,13 @@ def _columns(wanted: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> S
             table.series_id,
             joined(func.int4send(table.run_number), "numbers"),
             joined(func.float8send(table.median_ns), "medians"),
-            joined(func.float8send((table.q3_ns - table.q1_ns) / table.median_ns), "spreads"),
+            joined(func.float8send(table.spread), "spreads"),
             joined(func.int4send(cast(table.block_count, Integer)), "blocks"),
             func.count().filter(~is_ok).label("failure_count"),
             # a value for each time, so that they lie as the times do
-            *(
-                joined(func.float4send(func.coalesce(getattr(table, metric), cast("NaN", REAL))), metric)
-                for metric in beside
-            ),
+            *(joined(func.float4send(func.coalesce(table[metric], cast("NaN", REAL))), metric) for metric in beside),
         )
-        .select_from(table)
-        .join(wanted, wanted.c.run_number == table.run_number)
-        .where(table.series_id.in_(series_ids))
+        .where(is_wanted)
         .group_by(table.series_id)
     )
 
