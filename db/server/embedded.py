@@ -16,10 +16,8 @@ import atexit
 import contextlib
 import fcntl
 import os
-import re
 import secrets
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -28,20 +26,16 @@ from pathlib import Path
 from typing import Self
 
 import psycopg
-from psycopg.pq import PGconn, Ping
 from sqlalchemy import URL
 
 from db.errors import StoreError
+from db.server.ports import HOST, free_port, is_accepting, last_port, running_port
 from db.server.postgres import Postgres, find_postgres
 
 _USER = "postgres"
-_HOST = "127.0.0.1"
-_GIVEN_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _START_TRIES = 5
 _TRIES_AT_ONE_PORT = 2
 """Something else may be in the way for a moment than who has the port now."""
-_LOWEST_PORT = 10_000
-_PORT_TRIES = 100
 _WAIT_S = 60
 _POLL_S = 0.02
 _OPTIONS = "-c max_connections=50 -c jit=off -c timezone=UTC -c unix_socket_directories=''"
@@ -197,14 +191,14 @@ def _serve(folder: Path, postgres: Postgres, *, is_used: bool) -> int:
 
     Where the last one ended while others used it, they look for it at its port.
     """
-    last_port = _running_port(folder) or (_last_port(folder) if is_used else None)
+    known_port = running_port(folder) or (last_port(folder) if is_used else None)
     deadline_s = time.monotonic() + _WAIT_S
     tries = 0
     while True:
         alive_fd = _open(folder / "alive")
         try:
             if _try_lock(alive_fd):
-                port = last_port if last_port is not None and tries < _TRIES_AT_ONE_PORT else _free_port()
+                port = known_port if known_port is not None and tries < _TRIES_AT_ONE_PORT else free_port()
                 complaint = _launch(folder, postgres, port, alive_fd)
                 if complaint is None:
                     return port
@@ -215,8 +209,8 @@ def _serve(folder: Path, postgres: Postgres, *, is_used: bool) -> int:
         finally:
             # closed, not unlocked: the server has inherited the lock
             os.close(alive_fd)
-        found = _running_port(folder)
-        if found is not None and _is_accepting(found):
+        found = running_port(folder)
+        if found is not None and is_accepting(found):
             return found
         if time.monotonic() > deadline_s:
             raise StoreError(
@@ -240,7 +234,7 @@ def _launch(folder: Path, postgres: Postgres, port: int, alive_fd: int) -> str |
         "--wait",
         f"--timeout={_WAIT_S}",
         "--log=server.log",
-        f"--options=-h {_HOST} -p {port} {_OPTIONS}",
+        f"--options=-h {HOST} -p {port} {_OPTIONS}",
         cwd=data,
         environment={"PGDATA": str(data)},
         pass_fds=[alive_fd],
@@ -276,12 +270,12 @@ def _url(folder: Path, port: int) -> URL:
         "postgresql+psycopg",
         username=_USER,
         password=password.read_text(),
-        host=_HOST,
+        host=HOST,
         port=port,
         database=_USER,
         # all that a PG... variable of the user's could otherwise turn to another server
         query={
-            "hostaddr": _HOST,
+            "hostaddr": HOST,
             "sslmode": "disable",
             "gssencmode": "disable",
             "require_auth": "scram-sha-256",
@@ -301,33 +295,10 @@ def _lets_in(folder: Path, url: URL) -> bool:
         psycopg.connect(url.set(drivername="postgresql").render_as_string(hide_password=False)).close()
     except psycopg.OperationalError as error:
         assert url.port is not None
-        if _is_accepting(url.port):
+        if is_accepting(url.port):
             raise StoreError(f"{folder}: the embedded Postgres cannot be used: {_tail(str(error))}") from None
         return False
     return True
-
-
-def _running_port(folder: Path) -> int | None:
-    """From the server's own file, which it fills line by line while it starts."""
-    try:
-        lines = (folder / "data" / "postmaster.pid").read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        return None
-    return int(lines[3]) if len(lines) > 3 and lines[3].isdigit() else None
-
-
-def _last_port(folder: Path) -> int | None:
-    """From what the server that ran last was started with: this stays however it ends."""
-    try:
-        options = (folder / "data" / "postmaster.opts").read_text(errors="replace")
-    except FileNotFoundError:
-        return None
-    found = re.search(r'"-p" "(\d+)"', options)
-    return None if found is None else int(found[1])
-
-
-def _is_accepting(port: int) -> bool:
-    return PGconn.ping(f"host={_HOST} hostaddr={_HOST} port={port} connect_timeout=5".encode()) == Ping.OK
 
 
 def _is_alive(folder: Path) -> bool:
@@ -336,29 +307,6 @@ def _is_alive(folder: Path) -> bool:
         return not _try_lock(alive_fd)
     finally:
         os.close(alive_fd)
-
-
-def _free_port() -> int:
-    """One that the system gives to nobody by itself, where there is any: it is free still when a server that ended
-    comes back.
-    """
-    for _ in range(_PORT_TRIES):
-        port = _LOWEST_PORT + secrets.randbelow(max(1, _first_given_port() - _LOWEST_PORT))
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((_HOST, port))
-            return port
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        given: int = probe.getsockname()[1]
-        return given
-
-
-def _first_given_port() -> int:
-    """The system gives this and those above to whoever asks for any."""
-    try:
-        return int(_GIVEN_PORTS.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return _LOWEST_PORT  # not Linux
 
 
 def _open(path: Path) -> int:

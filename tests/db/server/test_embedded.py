@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from db.errors import StoreError
-from db.server import embedded, postgres
+from db.server import embedded, ports, postgres
+from db.server.ports import free_port, running_port
 from tests.db.server.embedded_server import answers, ask, server_pid
 
 
@@ -58,24 +59,25 @@ def test_the_password_is_needed_and_not_shown(new_folder: Path) -> None:
 
 def test_a_port_is_none_that_the_system_gives_to_whoever_asks_for_any() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert 10_000 <= embedded._free_port() < first
+    assert 10_000 <= free_port() < first
 
 
 def test_a_port_is_found_where_all_are_given_to_whoever_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "range").write_text("1024\t65535\n")
-    monkeypatch.setattr(embedded, "_GIVEN_PORTS", tmp_path / "range")
-    assert embedded._free_port() > 0
+    monkeypatch.setattr(ports, "_GIVEN_PORTS", tmp_path / "range")
+    assert free_port() > 0
 
 
 def test_a_port_that_is_taken_meanwhile_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        find, running = embedded._free_port, embedded._running_port
         free, of_the_last_one = ([taken.getsockname()[1]] for _ in range(2))
-        monkeypatch.setattr(embedded, "_free_port", lambda: free.pop() if free else find())
+        monkeypatch.setattr(embedded, "free_port", lambda: free.pop() if free else free_port())
         monkeypatch.setattr(
-            embedded, "_running_port", lambda folder: of_the_last_one.pop() if of_the_last_one else running(folder)
+            embedded,
+            "running_port",
+            lambda folder: of_the_last_one.pop() if of_the_last_one else running_port(folder),
         )
 
         with embedded.start(folder) as server:
