@@ -5,9 +5,12 @@
 One embedded server in a folder gets a database of each size (`made_up_store.py`). Then all of them are asked in turn,
 so that whatever else the machine does meets each alike: for a trend of 2,000 points, and for what two commits of 2,000
 cases each are compared by; of series and commits chosen by chance, with the next one seldom where the last one was. Two
-times are told: until the database's answers are here, and until the functions of `db/` have made values of them. A
-hundred million measurements take 12 GB, which the memory of the machine should hold: the files are read once before.
-What is in the folder already is only measured.
+times are told: until the database's answers are here, and until the functions of `db/` have made values of them. Beside
+them stands what the server's processor spent, of which work of others on the machine takes little.
+
+The server is measured as one that has been in use. A hundred million measurements take 12 GB, which the memory of the
+machine should hold: the files are read once before. And the same questions are asked before until the server has used
+all of its own memory. What is in the folder already is only measured.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ import argparse
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,7 @@ from sqlalchemy.orm import Session
 
 from bench.hurried_server import has_indexes, hurrying
 from bench.made_up_store import DEEP, WIDE, fill, settle
+from bench.processor_time import spent_ns
 from db.reading.comparing import read_runs_of_commits
 from db.reading.series import read_series
 from db.server import migrate
@@ -39,17 +43,38 @@ _TARGET_GROWTH = 1.3
 _TARGET_BYTES = 120
 
 
+_FEWEST_ROUNDS = 12
+"""Of questions before those that count: by then a connection has prepared each statement, after five times, and
+Postgres has chosen, after five more, whether to plan it for its values.
+"""
+_MOST_ROUNDS = 100
+
+Ask = Callable[[Session, random.Random, int], None]
+
+
+@dataclass(frozen=True)
+class Spread:
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a question took, in ms."""
+
+    database_ms: Spread
+    """Until the database's answers were here."""
+    whole_ms: Spread
+    """Until values were made of them."""
+    server_ms: Spread
+    """Of the server's processor."""
+
+
 @dataclass(frozen=True)
 class Result:
     measurement_count: int
-    trend_p50_ms: float
-    trend_p95_ms: float
-    trend_database_p50_ms: float
-    trend_database_p95_ms: float
-    compare_p50_ms: float
-    compare_p95_ms: float
-    compare_database_p50_ms: float
-    compare_database_p95_ms: float
+    trend: Took
+    comparison: Took
     bytes_per_measurement: float
     """Table and indexes."""
     bytes_shared_per_measurement: float
@@ -58,10 +83,16 @@ class Result:
 
 @dataclass(frozen=True)
 class Times:
-    """Of each question: all of it, and until the database's answers were here."""
+    """Of each question, in ms."""
 
-    whole_ms: list[float]
-    database_ms: list[float]
+    database: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+    server: list[float] = field(default_factory=list)
+
+    def spreads(self) -> Took:
+        return Took(
+            *(Spread(*np.percentile(each, [50, 95]).tolist()) for each in (self.database, self.whole, self.server))
+        )
 
 
 def main() -> None:
@@ -82,11 +113,12 @@ def main() -> None:
             opened.callback(engines[millions].dispose)
             grow(engines[millions], millions, is_loud=not arguments.json)
         warm(folder, is_loud=not arguments.json)
+        use(engines, is_loud=not arguments.json)
         results = measure(engines, arguments.questions)
     if arguments.json:
         print(orjson.dumps([asdict(result) for result in results], option=orjson.OPT_INDENT_2).decode())
     else:
-        print("\n".join([*map(_line, results), _conclusion(results)]))
+        print("\n".join([*map(_line, results), conclusion(results)]))
 
 
 def _open_database(server: Engine, millions: int) -> Engine:
@@ -129,6 +161,33 @@ def warm(folder: Path, *, is_loud: bool) -> None:
                     pass
 
 
+def use(engines: Mapping[int, Engine], *, is_loud: bool) -> None:
+    """Ask until the server has read as much as its own memory holds. What one that has just started reads goes to pages
+    that the system has yet to hand out: that takes longer than to read them, and a large store reads more.
+    """
+    rng = random.Random(8)  # noqa: S311 -- chooses questions, no secrets
+    server = next(iter(engines.values()))
+    until = _blocks(server, _READ) + _blocks(server, _OWN_MEMORY)
+    for number in range(1, _MOST_ROUNDS + 1):
+        for millions, engine in engines.items():
+            for ask in (_ask_trend, _ask_comparison):
+                with reading_session(engine) as session:
+                    ask(session, rng, millions)
+        if number >= _FEWEST_ROUNDS and _blocks(server, _READ) >= until:
+            break
+    if is_loud:
+        print(f"  the server is in use after {number} rounds", flush=True)
+
+
+_READ = "SELECT sum(blks_read) FROM pg_stat_database"
+_OWN_MEMORY = "SELECT setting FROM pg_settings WHERE name = 'shared_buffers'"
+
+
+def _blocks(server: Engine, query: str) -> int:
+    with server.connect() as connection:
+        return int(connection.execute(text(query)).scalar_one())
+
+
 def measure(engines: Mapping[int, Engine], question_count: int) -> list[Result]:
     """Ask both questions so often of each database, the databases in turn."""
     trend = _times(engines, _ask_trend, question_count)
@@ -143,14 +202,8 @@ def _result(engine: Engine, trend: Times, compare: Times) -> Result:
         shared = connection.execute(text(_SHARED_BYTES)).scalar_one()
     return Result(
         measurement_count=int(count),
-        trend_p50_ms=_percentile(trend.whole_ms, 50),
-        trend_p95_ms=_percentile(trend.whole_ms, 95),
-        trend_database_p50_ms=_percentile(trend.database_ms, 50),
-        trend_database_p95_ms=_percentile(trend.database_ms, 95),
-        compare_p50_ms=_percentile(compare.whole_ms, 50),
-        compare_p95_ms=_percentile(compare.whole_ms, 95),
-        compare_database_p50_ms=_percentile(compare.database_ms, 50),
-        compare_database_p95_ms=_percentile(compare.database_ms, 95),
+        trend=trend.spreads(),
+        comparison=compare.spreads(),
         bytes_per_measurement=float(own / count),
         bytes_shared_per_measurement=float(shared / count),
     )
@@ -191,23 +244,28 @@ def _ask_comparison(session: Session, rng: random.Random, millions: int) -> None
         assert len(detail.cases) == WIDE.series_count
 
 
-def _times(
-    engines: Mapping[int, Engine], ask: Callable[[Session, random.Random, int], None], question_count: int
-) -> dict[int, Times]:
-    times = {millions: Times([], []) for millions in engines}
+def _times(engines: Mapping[int, Engine], ask: Ask, question_count: int) -> dict[int, Times]:
+    times = {millions: Times() for millions in engines}
     clocks = {millions: _StatementClock(engine) for millions, engine in engines.items()}
     rng = random.Random(7)  # noqa: S311 -- chooses questions, no secrets
-    for number in range(question_count + 1):
-        for millions, engine in engines.items():
-            clocks[millions].elapsed_s = 0.0
+    for _ in range(question_count):
+        for millions in rng.sample(list(engines), len(engines)):  # none always comes after the same one
+            pids = _processes(engines[millions])
+            clocks[millions].elapsed_s, before_ns = 0.0, sum(map(spent_ns, pids))
             started = time.perf_counter()
-            with reading_session(engine) as session:
+            with reading_session(engines[millions]) as session:
                 ask(session, rng, millions)
-            elapsed_s = time.perf_counter() - started
-            if number:  # in the first, statements are compiled
-                times[millions].whole_ms.append(elapsed_s * 1e3)
-                times[millions].database_ms.append(clocks[millions].elapsed_s * 1e3)
+            times[millions].whole.append((time.perf_counter() - started) * 1e3)
+            times[millions].database.append(clocks[millions].elapsed_s * 1e3)
+            times[millions].server.append((sum(map(spent_ns, pids)) - before_ns) / 1e6)
     return times
+
+
+def _processes(engine: Engine) -> Sequence[int]:
+    """Those of the server that answer: of an engine's one connection, and since Postgres 18 who reads for others."""
+    found = "SELECT pid FROM pg_stat_activity WHERE pid = pg_backend_pid() OR backend_type = 'io worker'"
+    with reading_session(engine) as session:
+        return session.scalars(text(found)).all()
 
 
 class _StatementClock:
@@ -226,37 +284,34 @@ class _StatementClock:
         self.elapsed_s += time.perf_counter() - self._started
 
 
-def _percentile(times: list[float], percent: float) -> float:
-    return float(np.percentile(times, percent))
-
-
 def _line(result: Result) -> str:
     return (
-        f"{result.measurement_count / 1e6:.0f} M measurements, in the database p50 and p95 (and with its values made): "
-        f"trend {result.trend_database_p50_ms:.1f} and {result.trend_database_p95_ms:.1f} ms "
-        f"({result.trend_p50_ms:.1f} and {result.trend_p95_ms:.1f}), comparison {result.compare_database_p50_ms:.1f} "
-        f"and {result.compare_database_p95_ms:.1f} ms ({result.compare_p50_ms:.1f} and {result.compare_p95_ms:.1f}); "
-        f"{result.bytes_per_measurement:.1f} bytes on disk per measurement, {result.bytes_shared_per_measurement:.1f} "
-        "more of what they refer to"
+        f"{result.measurement_count / 1e6:.0f} M measurements, p50 and p95 in ms: trend {_took(result.trend)}; "
+        f"comparison {_took(result.comparison)}; {result.bytes_per_measurement:.1f} bytes on disk per measurement, "
+        f"{result.bytes_shared_per_measurement:.1f} more of what they refer to"
     )
 
 
-def _conclusion(results: list[Result]) -> str:
+def _took(took: Took) -> str:
+    return (
+        f"{took.database_ms.p50:.1f} and {took.database_ms.p95:.1f} in the database ({took.whole_ms.p50:.1f} and "
+        f"{took.whole_ms.p95:.1f} with its values made; of the server's processor {took.server_ms.p50:.1f} and "
+        f"{took.server_ms.p95:.1f})"
+    )
+
+
+def conclusion(results: list[Result]) -> str:
     first, last = results[0], results[-1]
     growth = f"{last.measurement_count / first.measurement_count:.0f} times the measurements"
-    p50 = {
-        "trend": (first.trend_database_p50_ms, last.trend_database_p50_ms),
-        "comparison": (first.compare_database_p50_ms, last.compare_database_p50_ms),
-    }
-    p95 = {
-        "trend": (first.trend_database_p95_ms, last.trend_database_p95_ms),
-        "comparison": (first.compare_database_p95_ms, last.compare_database_p95_ms),
-    }
     lines = [
-        f"{name}: with {growth} p50 is {p50[name][1] / p50[name][0]:.2f} times as long, p95 "
-        f"{p95[name][1] / p95[name][0]:.2f} times (target {_TARGET_GROWTH}), {p95[name][1]:.1f} ms (target "
-        f"{_TARGET_MS:.0f} ms)"
-        for name in p50
+        f"{name}: with {growth} p50 is {b.database_ms.p50 / a.database_ms.p50:.2f} times as long, p95 "
+        f"{b.database_ms.p95 / a.database_ms.p95:.2f} times (target {_TARGET_GROWTH}), {b.database_ms.p95:.1f} ms "
+        f"(target {_TARGET_MS:.0f} ms); of the server's processor {b.server_ms.p50 / a.server_ms.p50:.2f} and "
+        f"{b.server_ms.p95 / a.server_ms.p95:.2f} times"
+        for name, a, b in (
+            ("trend", first.trend, last.trend),
+            ("comparison", first.comparison, last.comparison),
+        )
     ]
     return "\n".join([*lines, f"bytes per measurement: {last.bytes_per_measurement:.1f} (target {_TARGET_BYTES})"])
 
