@@ -17,6 +17,8 @@ class Limits:
     """Of a request as it is sent."""
     document_bytes: int = 256 * _MIB
     """Of a record once it is unpacked."""
+    members: int = 10_000
+    """Of gzip in a body: one after the other, as some packers write a long file."""
     decision_bytes: int = 2**15
     """Of what a person decides, and why."""
     question_bytes: int = 4 * _MIB

@@ -28,6 +28,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert said == {
         "a body as it is sent": f"{limits.body_bytes // MIB} MiB",
         "a record once it is unpacked": f"{limits.document_bytes // MIB} MiB",
+        "members of gzip in a body": f"{limits.members:,}",
         "a decision, or a release from quarantine": f"{limits.decision_bytes // 2**10} KiB",
         "a question of the dashboard": f"{limits.question_bytes // MIB} MiB",
         "the answer to a question of a dashboard": f"{limits.answer_bytes // MIB} MiB",

@@ -159,6 +159,7 @@ def test_what_is_no_record_is_turned_away_with_the_way_out(
 SMALL = Limits(
     body_bytes=20_000,
     document_bytes=100_000,
+    members=3,
     depth=8,
     containers=1_000,
     values=10_000,
@@ -178,6 +179,8 @@ BOMB = b'{"a": "' + b"a" * 1_000_000 + b'"}'
         (gzip.compress(BOMB), "gzip", 413, "too-large"),
         (gzip.compress(b"[" * 60_000) * 2, "gzip", 413, "too-large"),
         (zstandard.ZstdCompressor().compress(BOMB), "zstd", 413, "too-large"),
+        (gzip.compress(b"[]") * 4, "gzip", 422, "too-complex"),
+        (gzip.compress(b"") * 900, "gzip", 422, "too-complex"),
         (b"[" * 900 + b"]" * 900, "identity", 422, "too-complex"),
         (b"[" * 9 + b"]" * 9, "identity", 422, "too-complex"),
         (b"[" + b"[]," * 1_000 + b"[]]", "identity", 422, "too-complex"),
