@@ -120,7 +120,7 @@ def store_record(
         if stored_hash == content.hash:
             return IngestResult(str(record.run_id), record.project, content.hash, was_new=False)
         if on_conflict is OnConflict.REFUSE:
-            raise ConflictError(_conflict(record, stored_hash, content.hash))
+            raise ConflictError(_conflict(record, content.hash))
         _remove_run(connection, record, name)
     if latest is not None and record.started_at - found.now > latest:
         raise IngestError(_from_ahead(record, found.now))
@@ -220,9 +220,10 @@ def _from_ahead(record: RunRecord, now: datetime) -> str:
     )
 
 
-def _conflict(record: RunRecord, stored_hash: str, content_hash: str) -> str:
+def _conflict(record: RunRecord, content_hash: str) -> str:
+    # the stored one may be of another project, of which this is all that is told
     return (
-        f"{name_run(record)}: a run with this id is stored with other content (sha256 {stored_hash[:12]}…, this one "
+        f"{name_run(record)}: a run with this id is stored with other content than this (sha256 "
         f"{content_hash[:12]}…); the stored one was kept. Measure again for a run with an id of its own, or replace "
         "the stored one: roofwatch ingest --replace"
     )

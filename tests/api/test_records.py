@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 from markdown_it import MarkdownIt
-from sqlalchemy import Engine
+from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
@@ -19,6 +19,7 @@ from api.limits import Limits
 from collector.record import RunRecord
 from db.access.values import Scope
 from db.queries import list_commits, list_pairs, list_projects, list_runs, load_record, read_series
+from db.tables.runs import RunRow
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.builders import (
     CASE_ID,
@@ -89,6 +90,31 @@ def test_other_content_under_a_known_id_is_refused_and_not_acknowledged(client: 
     assert "run_id" not in answer.json(), "a client would take that for an acknowledgement"
     with Session(store) as session:
         assert load_record(session, first.run_id) == first
+
+
+def test_of_another_project_s_run_nothing_is_told_but_that_its_id_is_taken(
+    client: TestClient, store: Engine, make_token: MakeToken
+) -> None:
+    ours = make_record(project="other/project")
+    theirs = ours.model_copy(update={"project": PROJECT})
+    mine = ours.model_copy(update={"harness_version": "2"})
+    others = headers_of(make_token(Scope.INGEST, project="other/project"))
+    post(client, theirs)
+    assert post(client, theirs, headers=others).status_code == 403
+
+    of_another = post(client, ours, headers=others)
+
+    assert of_another.status_code == 409
+    assert theirs.content_hash[:12] not in of_another.text
+    assert PROJECT not in of_another.text
+    with Session(store) as session:
+        session.execute(delete(RunRow).where(RunRow.run_id == theirs.run_id))
+        session.commit()
+    post(client, mine, headers=others)
+    of_one_s_own = post(client, ours, headers=others)
+    assert [answer.json() | {"instance": ""} for answer in (of_another, of_one_s_own)] == [
+        of_another.json() | {"instance": ""}
+    ] * 2
 
 
 def test_many_clients_with_the_same_and_overlapping_records_store_each_once(
