@@ -134,6 +134,8 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     # uvicorn's own lines say what ours do
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # says which database and which transactions it found, whenever it looks whether the schema is the right one
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def _family(host: str) -> socket.AddressFamily:

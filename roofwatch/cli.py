@@ -61,6 +61,7 @@ for commands in (
 
 def main() -> None:
     """Run the command line; an expected error is one line on standard error and exit status 2."""
+    from roofwatch.streams import standard_streams
     from roofwatch.terminal import fail, stop_on_sigterm
 
     debug = "--debug" in sys.argv[1:]
@@ -68,7 +69,8 @@ def main() -> None:
     # A user's PYTHONPATH may hold packages named like ours; this process runs none of the user's code.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     try:
-        app()
+        with standard_streams():
+            app()
     except KeyboardInterrupt:
         fail("interrupted; what was measured and written before is kept", exit_status=130)
     except Exception as error:

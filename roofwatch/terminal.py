@@ -53,7 +53,17 @@ def fail(message: str, *, exit_status: int = 2) -> NoReturn:
 def print_error(message: str) -> None:
     """Print one line on standard error."""
     prefix = "\x1b[1;31mroofwatch:\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "roofwatch:"
-    print(f"{prefix} {one_line(message)}", file=sys.stderr)
+    try:
+        print(f"{prefix} {one_line(message)}", file=sys.stderr)
+    except OSError:
+        silence(2)  # what is left to tell is the exit status
+
+
+def silence(stream: int) -> None:
+    """Have what is printed from now on, and what could not be until now, go nowhere: 1 or 2, as the system counts."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 def stop_on_sigterm() -> None:

@@ -44,9 +44,12 @@ def api_process(folder: Path, database_url: URL) -> Iterator[str]:
         "PYTHONUNBUFFERED": "1",
     }
     command = [sys.executable, "-c", "from roofwatch.cli import main; main()", "api", "--port", "0"]
-    with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             yield next(line for line in process.stdout if "http://" in line).split()[1]
@@ -79,6 +82,15 @@ def test_records_go_from_the_command_line_through_the_api_into_the_store_once(
     assert token[16:] not in stranger.error
     with Session(store) as session:
         assert {run.run_id for run in list_runs(session, PROJECT)} == {str(record.run_id) for record in records}
+
+
+def test_the_log_has_the_requests_and_nothing_else(database_url: URL, store: Engine, tmp_path: Path) -> None:
+    with api_process(tmp_path, database_url) as server:
+        urllib.request.urlopen(f"{server}/readyz").close()  # noqa: S310  our own address
+
+    assert [line.split()[2:6] for line in (tmp_path / "log").read_text().splitlines()] == [
+        ["INFO", "GET", "/readyz", "200"]
+    ]
 
 
 def test_tokens_are_listed_without_their_secret_and_revoked(database_url: URL, tmp_path: Path) -> None:
