@@ -24,7 +24,7 @@ from db.storing.machine_code import fact_ids, load_compilations
 from db.storing.measurements import Measurements, load_samples
 from db.storing.result import IngestResult, OnConflict
 from db.storing.run_key import make_key, new_number
-from db.storing.run_row import load_run, run_values, store_parts
+from db.storing.run_row import load_ceilings, load_run, run_values, store_artefacts
 from db.storing.said_measurements import SaidMeasurements
 from db.storing.series_rows import FLAGS, note_values, series_ids
 from db.storing.shared_rows import in_utc, store_commit, store_environment, store_project
@@ -182,9 +182,11 @@ def store_record(
             "flags_sha256": flags,
         }
         send(load_run(key, values))
+        if record.ceilings:
+            send(load_ceilings(record))
         for some in packing:
             send_samples(*some)
-    store_parts(connection, record)
+    store_artefacts(connection, record)
     # last, for it locks rows of others: whoever waits for these holds none that we still need
     if flags != found.flags_sha256:
         note_values(connection, series, are_there)

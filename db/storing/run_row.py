@@ -21,7 +21,6 @@ from db.storing.saying import say
 from db.storing.shared_rows import in_utc
 from db.storing.staging import Load, Target
 from db.tables.artefacts import RunArtefactRow
-from db.tables.records import CeilingRow
 
 _ROW = Target(
     "run",
@@ -58,6 +57,16 @@ _ROW = Target(
 _DOCUMENTS = ("unread_fields", "spent_ns", "outcome_counts", "as_sent")
 """Written as SQLAlchemy writes them where it changes a row."""
 _LISTS = {"case_version_ids": "int4", "series_ids": "int4", "launch_counts": "int8", "degraded_series_ids": "int4"}
+_SAID_OF_CEILING = {
+    "resource": "text",
+    "level": "text",
+    "dtype": "text",
+    "per_s": "float8",
+    "up_to_bytes": "int8",
+    "method": "text",
+    "source": "text",
+}
+_CEILINGS = Target("ceiling", {"run_id": "uuid", "position": "int4"} | _SAID_OF_CEILING)
 
 
 def run_values(record: RunRecord, content: Content) -> dict[str, Any]:
@@ -90,11 +99,14 @@ def load_run(key: RunKey, values: Mapping[str, Any]) -> Load:
     return Load(_ROW, [[row[name] for name in _ROW.columns]])
 
 
-def store_parts(connection: Connection, record: RunRecord) -> None:
-    """Store what hangs on the row of the run: the ceilings and the names of the artefacts."""
-    ceilings = _ceilings(record)
-    if ceilings:
-        connection.execute(insert(CeilingRow), ceilings)
+def load_ceilings(record: RunRecord) -> Load:
+    """What the device can do at most; they come after the row of the run."""
+    places = enumerate(record.ceilings)
+    return Load(_CEILINGS, ((record.run_id, place, *map(vars(one).get, _SAID_OF_CEILING)) for place, one in places))
+
+
+def store_artefacts(connection: Connection, record: RunRecord) -> None:
+    """Store the names of the artefacts, which hang on the row of the run."""
     artefacts = artefact_rows(record)
     if artefacts:
         connection.execute(insert(RunArtefactRow), artefacts)
@@ -107,23 +119,6 @@ def _without_columns(record: RunRecord) -> dict[str, Any]:
         for name in ("source_lines", "skipped")
         if getattr(record, name)
     }
-
-
-def _ceilings(record: RunRecord) -> list[dict[str, Any]]:
-    return [
-        {
-            "run_id": record.run_id,
-            "position": position,
-            "resource": ceiling.resource,
-            "level": ceiling.level,
-            "dtype": ceiling.dtype,
-            "per_s": ceiling.per_s,
-            "up_to_bytes": ceiling.up_to_bytes,
-            "method": ceiling.method,
-            "source": ceiling.source,
-        }
-        for position, ceiling in enumerate(record.ceilings)
-    ]
 
 
 def _document(telemetry: Telemetry) -> str:
