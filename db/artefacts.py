@@ -9,17 +9,19 @@ from typing import IO, Any
 from uuid import UUID
 
 import zstandard
-from sqlalchemy import Connection, Engine, delete, exists, insert, select, update
+from sqlalchemy import Connection, Engine, delete, exists, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from collector.record import RunRecord
 from db.errors import IngestError, StoreError
+from db.server.durable import COMMITS_TO_DISK
 from db.tables.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3
+_COMMIT_TO_DISK = text(f"SELECT {COMMITS_TO_DISK}")
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def _named(session: Session, run_id: UUID) -> Sequence[RunArtefactRow]:
 
 
 def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
+    connection.execute(_COMMIT_TO_DISK)
     query = (
         select(RunArtefactRow.size_bytes, RunArtefactRow.content_sha256)
         .where(RunArtefactRow.run_id == run_id, RunArtefactRow.sha256 == sha256)

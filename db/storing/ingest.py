@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from collector.record import RunRecord
 from db.errors import ConflictError, FullDiskError, IngestError, StoreError
 from db.projects import quarantine_name
+from db.server.durable import COMMITS_TO_DISK
 from db.storing.alike import flags_sha256, identity_sha256
 from db.storing.case_parts import part_loads
 from db.storing.case_rows import case_ids
@@ -36,7 +37,7 @@ _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""
 _AHEAD = timedelta(days=1)
 """What clocks may differ by: a run that seems to begin later would be the newest of its project for ever."""
-_LOCK_RUN = text("SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0))")
+_LOCK_RUN = text(f"SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0)), {COMMITS_TO_DISK}")
 
 
 class _LacksPartitionsError(Exception):
@@ -194,7 +195,9 @@ def store_record(
 
 
 def lock_run(connection: Connection, run_id: UUID) -> None:
-    """Wait for all others that store or move the run, until the end of the transaction; before any other lock."""
+    """Wait for all others that store or move the run, until the end of the transaction; before any other lock. What is
+    committed then is on disk.
+    """
     connection.execute(_LOCK_RUN, {"run_id": str(run_id)})
 
 
