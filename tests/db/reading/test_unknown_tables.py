@@ -33,7 +33,7 @@ TIMES_ALIKE, MORE_ALIKE = 3, 100
 MOST_IN_VAIN = 2_000
 """Rows that a statement may look at and not take: a fifth of what it is to hold each row of a run against each."""
 HELD_AGAINST_EACH_OTHER = {
-    *("list_runner_standings", "list_runner_standings of a branch", "read_news"),
+    *("list_runner_standings", "list_runner_standings of a branch"),
     *("load_record", "read_facets", "read_facets of the first"),
 }
 """The last three only where there are no statistics, and half of all."""
