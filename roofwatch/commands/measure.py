@@ -228,7 +228,10 @@ def run(
         print_note("\n".join([*device_summary(record), time_spent(record)]))
         print_note(f"record: {place}   next: roofwatch ingest {place}")
         if record.commit.is_dirty:
-            print_note("the work tree differs from the commit: this run is kept and shown, and part of no trend")
+            # 0: what stands in for one
+            has_commit = record.commit.first_parent_count > 0
+            what = "the work tree differs from the commit" if has_commit else "there is no commit here"
+            print_note(f"{what}: this run is kept and shown, and part of no trend")
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)

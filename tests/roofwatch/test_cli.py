@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,10 +199,13 @@ def test_a_run_of_uncommitted_changes_says_that_no_trend_takes_it_in(repository:
     committed = roofwatch("run", benchmark, *briefly)
     benchmark.write_text(benchmark.read_text() + "# changed\n")
     changed = roofwatch("run", benchmark, *briefly)
+    alone = Path(shutil.copy(benchmark, repository.parent))
+    outside = roofwatch("run", alone, *briefly)
 
-    assert (committed.status, changed.status) == (0, 0), committed.error + changed.error
+    assert {done.status for done in (committed, changed, outside)} == {0}, committed.error + changed.error
     assert "part of no trend" not in committed.output
-    assert changed.output.count("the work tree differs from the commit") == 1
+    assert changed.output.count("the work tree differs from the commit: this run is kept") == 1
+    assert outside.output.count("there is no commit here: this run is kept and shown, and part of no trend") == 1
 
 
 def test_the_schema_is_printed() -> None:
