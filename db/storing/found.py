@@ -11,6 +11,9 @@ from collector.record import Commit, RunRecord
 from db.storing.shared_rows import environment_fingerprint, in_utc
 from db.tables.partitions import LACKING, partitions_for
 
+_LAST_NUMBER = 2**31 - 1
+# Asked for equal runs, Postgres expects one soon in any order where most are alike, and goes through all of them if
+# there is none. So it is asked for the last run up to a place, which is in one index alone, and that one is compared.
 _FIND = text(
     f"""
     SELECT run.content_hash, project.id, environment.id, commit.id, commit.first_parent_count,
@@ -29,11 +32,11 @@ _FIND = text(
     LEFT JOIN environment ON environment.fingerprint = :fingerprint
     LEFT JOIN commit ON commit.project_id = project.id AND commit.sha = :sha
     LEFT JOIN LATERAL (
-        SELECT case_version_ids, series_ids, flags_sha256 FROM run
-        WHERE run.project_id = project.id AND run.identity_sha256 = :identity_sha256
-        ORDER BY number DESC
+        SELECT project_id, identity_sha256, case_version_ids, series_ids, flags_sha256 FROM run
+        WHERE (run.project_id, run.identity_sha256, run.number) <= (project.id, :identity_sha256, {_LAST_NUMBER})
+        ORDER BY run.project_id DESC, run.identity_sha256 DESC, run.number DESC
         LIMIT 1
-    ) alike ON true
+    ) alike ON alike.project_id = project.id AND alike.identity_sha256 = :identity_sha256
     """
 )
 

@@ -189,3 +189,24 @@ def test_a_run_whose_samples_aged_out_elsewhere_is_alike_to_none(store: Engine) 
     assert lists(store, aged) == lists(store, whole)
     assert lists(store, later) == lists(store, unmeasured)
     assert lists(store, later)[1] == []
+
+
+def test_that_no_run_is_alike_is_known_at_once_where_all_are_alike_to_each_other(store: Engine) -> None:
+    ingest_record(store, record_of(0))
+    own = {"run_id", "number", "measured_on"}
+    listed = ", ".join(column.name for column in RunRow.__table__.columns if column.name not in own)
+    with store.begin() as connection:
+        copies = f"SELECT gen_random_uuid(), {listed} FROM run, generate_series(1, 5000)"
+        connection.execute(text(f"INSERT INTO run (run_id, {listed}) {copies}"))
+        connection.execute(text("ANALYZE"))
+
+    with statements(store) as asked:
+        ingest_record(store, record_of(1, **OTHERWISE["fewer cases"]))
+
+    (find,) = {one for one in asked if "identity_sha256" in one}
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", find)))
+    numbered = find % {name: f"${place}" for place, name in enumerate(names, start=1)}
+    with store.connect() as connection:
+        plan = "\n".join(connection.exec_driver_sql(f"EXPLAIN (GENERIC_PLAN) {numbered}").scalars())
+    assert "ix_run_project_id_identity_sha256_number" in plan
+    assert not {"uq_run_number", "Seq Scan on run"} & set(re.findall(r"uq_run_number|Seq Scan on run\b", plan))
