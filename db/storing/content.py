@@ -54,7 +54,7 @@ class Content:
         return self._say()[0] if self._known_hash is None else self._known_hash
 
     def _gather(self) -> Iterator[SaidMeasurements]:
-        digest, unread, gathering = hashlib.sha256(), list[BaseModel](), Gathering()
+        digest, unread, gathering = hashlib.sha256(), list[BaseModel](), Gathering(len(self._record.measurements))
         pieces = write(self._record, unread, gathering.take)
         try:
             for piece in pieces:
@@ -66,7 +66,6 @@ class Content:
                     yield gathering.give()
         except orjson.JSONEncodeError as error:
             raise IngestError(f"{name_run(self._record)}: a number is out of range: {error}; measure again") from None
-        yield gathering.give()
         self._written = digest.hexdigest(), bool(unread)
 
     def _say(self) -> tuple[str, bool]:

@@ -170,6 +170,8 @@ def store_record(
                 send(measurements.summaries(key, series, said))
             if len(packing) > 1:
                 send_samples(*packing.pop(0))
+        for some in packing:
+            send_samples(*some)
         flags = flags_sha256(are_there)
         values = run_values(record, content) | {
             "project_id": project,
@@ -185,8 +187,6 @@ def store_record(
         send(load_run(key, values))
         if record.ceilings:
             send(load_ceilings(record))
-        for some in packing:
-            send_samples(*some)
     store_artefacts(connection, record)
     # last, for it locks rows of others: whoever waits for these holds none that we still need
     if flags != found.flags_sha256:

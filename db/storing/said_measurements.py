@@ -54,9 +54,10 @@ class SaidMeasurements:
 
 
 class Gathering:
-    """Takes measurements one by one."""
+    """Takes the measurements of a record, so many as it has, one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, measurement_count: int) -> None:
+        self._measurement_count = measurement_count
         self._begin = 0
         self._clear()
 
@@ -95,7 +96,9 @@ class Gathering:
 
     @property
     def is_full(self) -> bool:
-        return len(self._counts) >= _ENOUGH
+        """Whether there are enough of them to be given, or none will follow."""
+        count = len(self._counts)
+        return count >= _ENOUGH or 0 < count == self._measurement_count - self._begin
 
     def give(self) -> SaidMeasurements:
         """What was taken since the last time."""
