@@ -24,6 +24,11 @@ from db.server.prepared import THRESHOLD
 
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _NO_TLS = "SSL support is not compiled in"
+_BY_WAY_OF_A_POOL = (
+    "a pool such as PgBouncer stands before this server, and would hand on what pg_dump and pg_restore set for "
+    "themselves to whoever asks next, who would find no table: name host and port of the server itself in the "
+    "database URL"
+)
 _SECRETS = {"password", "sslpassword"}
 
 
@@ -49,13 +54,15 @@ def describe_server(engine: Engine) -> Server:
     """How clients reach the database of an engine.
 
     Raises:
-        StoreError: only with a secret that none of them can be given unseen.
+        StoreError: only with a secret that none of them can be given unseen, or by way of a pool.
     """
     with engine.connect() as connection:
         major_version = int(connection.scalar(text("SHOW server_version_num"))) // 10_000
         driver = connection.connection.driver_connection
         assert isinstance(driver, psycopg.Connection)
         is_encrypted = driver.pgconn.ssl_in_use
+        if connection.scalar(text("SELECT pg_backend_pid()")) != driver.pgconn.backend_pid:
+            raise StoreError(_BY_WAY_OF_A_POOL)
     _, given = engine.dialect.create_connect_args(engine.url)
     parameters = {
         name: str(value) for name, value in given.items() if isinstance(value, (str, int)) and name != THRESHOLD

@@ -1,5 +1,6 @@
 """A backup is whole or not there, and restoring one leaves either it or what was before."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,10 +18,12 @@ from db.keeping.backup import restore_backup
 from db.keeping.verify import verify_store
 from db.queries import load_record
 from db.server import migrate
+from db.server.session import open_store
 from db.storing.ingest import ingest_record
 from roofwatch.store.keeping import back_up
 from tests.builders import NOON, make_measurement, make_record
 from tests.db.reading.test_records import full_record
+from tests.db.server.pgbouncer import pooling
 
 _LIMIT_BYTES = 4_096
 WITHOUT_STATISTICS = """
@@ -243,3 +246,24 @@ def test_on_a_full_disk_nothing_is_left_of_the_file_and_what_was_there_before_st
     assert any(words in done.stderr for words in ("File too large", "ended by SIGXFSZ"))
     assert file.read_text() == "of yesterday"
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="no PgBouncer here (Debian: apt install pgbouncer)")
+def test_neither_is_done_by_way_of_a_pool_and_the_others_in_it_are_left_alone(store: Engine, tmp_path: Path) -> None:
+    ingest_record(store, make_record())
+    back_up(store, tmp_path / "before.dump")
+    with pooling(store.url, connections=2) as url:
+        told = url.update_query_dict({"prepare_threshold": "none"}).render_as_string(hide_password=False)
+        with open_store(told) as pooled:
+            with pytest.raises(
+                StoreError, match=r"PgBouncer stands before .*: name host and port of the server itself"
+            ):
+                back_up(pooled, tmp_path / "pooled.dump")
+            with pytest.raises(
+                StoreError, match=r"PgBouncer stands before .*: name host and port of the server itself"
+            ):
+                restore(pooled, tmp_path / "before.dump")
+
+            assert verify_store(pooled).run_count == 1
+    assert beside(store) == []
+    assert not (tmp_path / "pooled.dump").exists()
