@@ -23,10 +23,6 @@ def note_unreachable(engine: Engine, project: str) -> None:
         if project_id is None:
             return
         own_branch = session.scalar(select(default_branch(project)))
-        parent = CommitRow.parents[1]
-        commits = select(CommitRow.id, CommitRow.sha, CommitRow.committed_at, parent.label("first_parent"))
-        known = {row.id: row for row in session.execute(commits.where(CommitRow.project_id == project_id))}
-        first_parents = {row.sha: row.first_parent for row in known.values() if row.first_parent is not None}
         is_alone = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
         measured = (
             select(
@@ -41,6 +37,11 @@ def note_unreachable(engine: Engine, project: str) -> None:
             .group_by(RunRow.commit_id, RunRow.branch)
         )
         rows = session.execute(measured).all()
+        # after them: of a run that is stored in between there is no row, and each row's commit is there
+        parent = CommitRow.parents[1]
+        commits = select(CommitRow.id, CommitRow.sha, CommitRow.committed_at, parent.label("first_parent"))
+        known = {row.id: row for row in session.execute(commits.where(CommitRow.project_id == project_id))}
+        first_parents = {row.sha: row.first_parent for row in known.values() if row.first_parent is not None}
         by_branch: defaultdict[str | None, dict[str, Measured]] = defaultdict(dict)
         for row in rows:
             commit, branch = known[row.commit_id], row.branch or own_branch
