@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.orm import Session
 
 from ci.judge import judge_project
 from db.errors import StoreError
 from db.judged.judging import list_waiting, note_judgement
+from db.server.session import reading_session
 
 _LOOK_EVERY_S = 30.0
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("roofwatch.api")
 
 def judge_waiting(engine: Engine) -> list[str]:
     """Judge every project that waits; their names. One that cannot be judged does not hold the others."""
-    with Session(engine) as session:
+    with reading_session(engine) as session:
         waiting = list_waiting(session)
     judged = []
     for project, asked_at in waiting:

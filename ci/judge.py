@@ -59,7 +59,7 @@ from db.reading.news_values import JudgedRun
 from db.reading.profiled import read_profiled_runs
 from db.reading.time_columns import list_case_row_ids, read_time_columns
 from db.server.holding import judging_alone
-from db.server.session import open_again
+from db.server.session import open_again, reading_session
 from db.values import Regression, Series, SeriesKey
 
 _Share = TypeVar("_Share")
@@ -108,7 +108,7 @@ def judge_project(
     limits = thresholds or Thresholds()
     with judging_alone(engine, project):
         note_unreachable(engine, project)
-        with Session(engine) as session:
+        with reading_session(engine) as session:
             runs = list_judged_runs(session, project)
             row_ids = list_case_row_ids(session, project)
             before = read_judged_history(session, project)
@@ -171,7 +171,7 @@ def _gather(engine: Engine, project: str, nights: Counter[date]) -> Gathered:
     """What all standings tell."""
     gathered = Gathered(series_by_night=nights)
     shared: dict[Any, Any] = {}
-    with Session(engine) as session:
+    with reading_session(engine) as session:
         for (case_id, implementation), runner_classes, findings in read_told(session, project):
             gathered.findings += findings_from_json(findings, shared)
             for one in runner_classes:
@@ -237,7 +237,7 @@ def _move_part_on(engine: Engine, work: _Work, new_runs: Sequence[JudgedRun], ro
     nights: Counter[date] = Counter()
     restless: list[tuple[int, Subject]] = []
     runs = {run.number: run for run in new_runs}
-    with Session(engine) as session:
+    with reading_session(engine) as session:
         news = read_news(session, work.project, new_runs, row_ids, beside=BESIDE_TIME)
     ordered = sorted(news, key=lambda subject: (news[subject].row_id, subject))
     for start in range(0, len(ordered), _STATES_AT_ONCE):

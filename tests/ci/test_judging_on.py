@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from ci import judge
@@ -123,6 +123,19 @@ def test_histories_are_read_only_where_what_is_known_does_not_say_enough(
     ingest_record(settled, again, on_conflict=OnConflict.REPLACE)
     judge_project(settled, PROJECT, Thresholds(trend_relative_change=0.1))
     assert len(cases) == 3 * CASES + 2
+
+
+def test_judging_rolls_nothing_back_so_that_what_it_asks_stays_prepared(settled: Engine) -> None:
+    ended: list[str] = []
+    event.listen(settled, "rollback", lambda _: ended.append("rolled back"))
+    event.listen(settled, "commit", lambda _: ended.append("committed"))
+
+    ingest_record(settled, make_run(SETTLED))
+    ended.clear()
+    judge_project(settled, PROJECT)
+    judge_project(settled, PROJECT, is_whole=True)
+
+    assert set(ended) == {"committed"}
 
 
 def test_what_is_timed_otherwise_from_a_run_on_is_held_against_its_own_kind(settled: Engine) -> None:
