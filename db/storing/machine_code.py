@@ -42,7 +42,8 @@ _FACTS = {
     "code_hash": "text",
 }
 """All that is said of the code, by column."""
-_values_of = itemgetter(*_FACTS)
+_SORTED = sorted(_FACTS)
+_values_of = itemgetter(*_SORTED)
 _DOCUMENTS = frozenset(name for name, kind in _FACTS.items() if kind == "json")
 _STAGED = Target(
     "staged_static_fact",
@@ -96,7 +97,7 @@ def fact_ids(connection: Connection, record: RunRecord, case_ids: Mapping[str, i
     missing = [place for place, fact_id in enumerate(known) if fact_id is None]
     if missing:
         new = [(fingerprints[place], record.static_facts[place]) for place in missing]
-        rows = ((case_ids[facts.case_id], own, *_columns(facts).values()) for own, facts in new)
+        rows = ((case_ids[facts.case_id], own, *_row(facts)) for own, facts in new)
         stage_rows(connection, Load(_STAGED, rows))
         connection.execute(_STORE_NEW)
         known = _known(connection, keys)
@@ -115,11 +116,16 @@ def _known(connection: Connection, keys: Mapping[str, str]) -> list[int | None]:
     return list(connection.scalars(_KNOWN, keys).all())
 
 
-def _columns(facts: StaticFacts) -> dict[str, Any]:
+def _row(facts: StaticFacts) -> list[object]:
     """What is said of the code, by column."""
-    said: dict[str, Any] = dict(zip(_FACTS, _values_of(vars(facts)), strict=True))
+    said = _columns(facts) | {"occupancy_limits": list(facts.occupancy_limits)}
+    return [said[name] for name in _FACTS]
+
+
+def _columns(facts: StaticFacts) -> dict[str, Any]:
+    """The same by the names of columns, which are in order: what is hashed is sorted by them."""
+    said: dict[str, Any] = dict(zip(_SORTED, _values_of(facts.__dict__), strict=True))
     # as text: that keeps the order of the keys, which is told apart too
     for name in _DOCUMENTS:
         said[name] = as_json(said[name])
-    said["occupancy_limits"] = list(facts.occupancy_limits)
     return said
