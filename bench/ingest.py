@@ -57,11 +57,13 @@ _TARGETS = {"copy": f" (target {_COPY_TARGET})", "orm": f" (target {_ORM_TARGET:
 _STEPS = {
     (ingest, "ensure_partitions"): "partitions, lock",
     (ingest, "lock_run"): "partitions, lock",
+    (ingest, "identity_sha256"): "look up what runs share",
     (ingest, "find"): "look up what runs share",
     (ingest, "store_commit"): "look up what runs share",
     (ingest, "case_ids"): "look up what runs share",
     (ingest, "series_ids"): "look up what runs share",
     (ingest, "fact_ids"): "look up what runs share",
+    (ingest, "note_values"): "look up what runs share",
     (machine_code, "fingerprint"): "fingerprints of machine code",
     (measurements, "summarise"): "medians and quartiles",
     (content, "write"): "say the record once more",
