@@ -37,6 +37,8 @@ class Principal:
     """Whether what comes from here lands in quarantine, by project; None for all projects."""
     is_quarantined: bool = False
     """It does in each."""
+    counted_as: str | None = None
+    """Whose requests these are among; the actor's own if None."""
 
     def may_see(self, project: str) -> bool:
         return self.projects is None or project in self.projects
@@ -80,7 +82,7 @@ class Gatekeeper:
                 "this needs a token: Authorization: Bearer rw_…; make one: roofwatch token create", ""
             )
         principal = self._principal(credentials.credentials, address)
-        wait_s = self.limiter.take(principal.actor)
+        wait_s = self.limiter.take(principal.counted_as or principal.actor)
         if wait_s > 0:
             detail = "this token asks too often; wait as long as Retry-After says"
             raise ProblemError(429, "rate-limited", detail, {"Retry-After": str(math.ceil(wait_s))})
@@ -100,7 +102,13 @@ class Gatekeeper:
             workflow = self.workflows.check(text)
             if workflow is None:
                 raise self._refusal(address)
-            return Principal(workflow.actor, frozenset({Scope.INGEST}), workflow.quarantined_by_project)
+            return Principal(
+                workflow.actor,
+                frozenset({Scope.INGEST}),
+                workflow.quarantined_by_project,
+                # anybody who opens a pull request makes a ref
+                counted_as=f"workflow {workflow.repository}",
+            )
         wait_s = self.failures.wait_s(address)
         if wait_s > 0 and not self.failures.is_right(text):
             raise _too_many_failures(wait_s)

@@ -25,6 +25,7 @@ from api.limits import Limits
 from api.memory import Memory
 from api.oidc import GITHUB, Workflows
 from api.rate import RateLimiter
+from api.readiness import Readiness
 from api.room import Room
 from api.routes import artefacts, audit, comparison, health, projects, questions, records, regressions, runs, series
 from api.state import State
@@ -33,6 +34,7 @@ from db.access.allowance import Bucket, Taken, take
 from db.access.tokens import load_live_tokens
 from db.access.trust import list_trusted
 from db.access.values import TrustedRepository
+from db.server.migrate import ensure_current
 from db.server.room import is_full
 from db.server.session import connections_of
 
@@ -113,7 +115,12 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
     )
-    metrics = Metrics()
+    metrics, room = Metrics(), Room(engine)
+
+    def look() -> bool:
+        ensure_current(engine)
+        return not room.is_full()
+
     app.state.gatekeeper = Gatekeeper(
         engine=engine,
         limiter=RateLimiter(take_requests, max(1, limits.request_burst // _LOANS), now_s),
@@ -130,7 +137,8 @@ def create_app(
         uploads=Uploads(limits),
         ingests=asyncio.Semaphore(limits.ingests),
         memory=Memory(limits),
-        room=Room(engine),
+        readiness=Readiness(look),
+        room=room,
         wake_judge=(lambda: None) if judge is None else judge.wake,
     )
     problems.install(app)

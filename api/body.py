@@ -50,11 +50,11 @@ class Uploads:
         return b"".join(parts)
 
     @contextlib.asynccontextmanager
-    async def held(self, request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+    async def held(self, request: Request, most_bytes: int, *, way_out: str = _SHORTER) -> AsyncIterator[bytes]:
         """The body as `read` has it, which counts among those that are being read for as long as the `with` block:
         who waits for a turn holds it in memory too.
         """
-        body = await self.read(request, most_bytes)
+        body = await self.read(request, most_bytes, way_out=way_out)
         self._held_bytes += len(body)
         try:
             yield body

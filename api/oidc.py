@@ -42,6 +42,8 @@ class Workflow:
     """A run of a workflow that has proved who it is."""
 
     actor: str
+    repository: str
+    """Of which it is, whatever its ref: what it asks is counted by that."""
     quarantined_by_project: Mapping[str, bool]
     """The projects that it may send records of, and whether these land in quarantine."""
 
@@ -109,6 +111,7 @@ class Workflows:
         is_own_event = event in _EVENTS_OF_THE_REPOSITORY
         return Workflow(
             actor=f"workflow {repository}@{ref}",
+            repository=repository,
             quarantined_by_project={
                 one.project: not (is_own_event and any(fnmatch.fnmatchcase(ref, pattern) for pattern in one.refs))
                 for one in trusted

@@ -15,6 +15,7 @@ from api.body import Uploads
 from api.limits import Limits
 from api.memory import Memory
 from api.problems import unavailable
+from api.readiness import Readiness
 from api.room import Room
 from api.watch import Metrics
 from db.server.session import reading_session
@@ -31,6 +32,7 @@ class State:
     ingests: asyncio.Semaphore
     """Held while a record is unpacked and stored."""
     memory: Memory
+    readiness: Readiness
     room: Room
     wake_judge: Callable[[], None]
 

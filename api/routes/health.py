@@ -17,7 +17,6 @@ from api.documents import PROBLEMS, shown
 from api.problems import no_room, unavailable
 from api.state import state_of
 from db.errors import StoreError
-from db.server.migrate import ensure_current
 
 _RETRY_S = 10
 
@@ -38,16 +37,15 @@ async def healthz() -> Health:
     response_model=Health,
     responses={200: shown(examples.HEALTH), 503: PROBLEMS[503]},
 )
-def readyz(request: Request) -> Health:
+async def readyz(request: Request) -> Health:
     """Whether the database is there, has the schema of this version, and room. Needs no token, and says no more."""
     try:
-        ensure_current(state_of(request).engine)
-        is_full = state_of(request).room.is_full()
+        has_room = await state_of(request).readiness.has_room()
     except (StoreError, SQLAlchemyError) as error:
         _log.warning("not ready: %s", type(error).__name__)
         detail = "the database cannot be reached, or its schema is not that of this version; see the server's log"
         raise unavailable(detail, _RETRY_S) from None
-    if is_full:
+    if not has_room:
         raise no_room(503)
     return Health(status="ok")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
@@ -31,11 +32,13 @@ Name = Annotated[
 ]
 
 
-async def _document(request: Request) -> bytes:
+async def _document(request: Request) -> AsyncIterator[bytes]:
     """Read once it is known who asks, as `api.sent` has it."""
     check_is_json(request, "a question")
     state = state_of(request)
-    return await state.uploads.read(request, state.limits.question_bytes, way_out="ask about less at once")
+    # who waits to be answered holds it
+    async with state.uploads.held(request, state.limits.question_bytes, way_out="ask about less at once") as document:
+        yield document
 
 
 @router.post(
