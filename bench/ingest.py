@@ -71,6 +71,7 @@ _STEPS = {
     (said_measurements.Gathering, "give"): "gather samples",
     (ingest, "run_values"): "the row of the run",
     (ingest, "load_run"): "the row of the run",
+    (ingest, "complete_run"): "the row of the run",
     (ingest, "store_artefacts"): "the row of the run",
     (ingest, "store_record"): "rows, COPY of them",
     (ingest, "ingest_record"): "begin and commit",

@@ -31,7 +31,8 @@ def store_by_objects(engine: Engine, record: RunRecord, rows: Rows) -> None:
         for said in content.measurements():
             summaries = measurements.summaries(key, series_ids, said)
             assert summaries.row_count == load_samples(key, series_ids, said, said.pack()).row_count
-        assert run_values(record, content)["content_hash"] == rows[RunRow][0]["content_hash"]
+        assert run_values(record)["run_id"] == rows[RunRow][0]["run_id"]
+        assert content.hash == rows[RunRow][0]["content_hash"]
         for mapped, some in rows.items():
             session.add_all(make_objects(mapped, some))
             session.flush()

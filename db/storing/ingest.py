@@ -25,7 +25,7 @@ from db.storing.machine_code import fact_ids, load_compilations
 from db.storing.measurements import Measurements, load_samples
 from db.storing.result import IngestResult, OnConflict
 from db.storing.run_key import make_key, new_number
-from db.storing.run_row import load_ceilings, load_run, run_values, store_artefacts
+from db.storing.run_row import complete_run, load_ceilings, load_run, run_values, store_artefacts
 from db.storing.said_measurements import SaidMeasurements
 from db.storing.series_rows import FLAGS, note_values, series_ids
 from db.storing.shared_rows import in_utc, store_commit, store_environment, store_project
@@ -150,7 +150,18 @@ def store_record(
             if said.heads:
                 send(load_samples(key, series, said, packed.result()))
 
-        # what takes long is done while Postgres has something to store
+        values = run_values(record) | {
+            "project_id": project,
+            "commit_id": commit,
+            "environment_id": environment,
+            "case_version_ids": versions,
+            "series_ids": series,
+            "identity_sha256": identity,
+        }
+        # what takes long is done while Postgres has something to store; it packs the readings in the row of the run
+        send(load_run(key, values))
+        if record.ceilings:
+            send(load_ceilings(record))
         for load in part_loads(record, key, of_case):
             send(load)
         if record.static_facts:
@@ -172,21 +183,16 @@ def store_record(
                 send_samples(*packing.pop(0))
         for some in packing:
             send_samples(*some)
-        flags = flags_sha256(are_there)
-        values = run_values(record, content) | {
-            "project_id": project,
-            "commit_id": commit,
-            "environment_id": environment,
-            "case_version_ids": versions,
-            "series_ids": series,
-            "launch_counts": launch_counts,
-            "degraded_series_ids": degraded,
-            "identity_sha256": identity,
-            "flags_sha256": flags,
-        }
-        send(load_run(key, values))
-        if record.ceilings:
-            send(load_ceilings(record))
+    flags = flags_sha256(are_there)
+    complete_run(
+        connection,
+        key,
+        record,
+        content,
+        launch_counts=launch_counts,
+        degraded_series_ids=degraded,
+        flags_sha256=flags,
+    )
     store_artefacts(connection, record)
     # last, for it locks rows of others: whoever waits for these holds none that we still need
     if flags != found.flags_sha256:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, text
 
 from collector.device_state import Telemetry
 from collector.record import RunRecord
@@ -18,7 +18,7 @@ from db.storing.column_bytes import list_bytes
 from db.storing.content import Content
 from db.storing.run_key import RunKey
 from db.storing.saying import say
-from db.storing.shared_rows import in_utc
+from db.storing.shared_rows import as_json, in_utc
 from db.storing.staging import Load, Target
 from db.tables.artefacts import RunArtefactRow
 
@@ -56,6 +56,23 @@ _ROW = Target(
 """Lists are sent as the bytes that they are on the way: of thousands the driver would look at each."""
 _DOCUMENTS = ("unread_fields", "spent_ns", "outcome_counts", "as_sent")
 """Written as SQLAlchemy writes them where it changes a row."""
+_AT_THE_END: Mapping[str, Any] = {
+    "content_hash": "",
+    "unread_fields": {},
+    "launch_counts": (),
+    "degraded_series_ids": (),
+    "flags_sha256": None,
+}
+"""What is known only when all of the record was said, and stands for it until then; nobody sees it."""
+_COMPLETE = text(
+    """
+    UPDATE run SET content_hash = :content_hash, unread_fields = CAST(:unread_fields AS json),
+        launch_counts = ARRAY(SELECT json_array_elements_text(CAST(:launch_counts AS json))::bigint),
+        degraded_series_ids = ARRAY(SELECT json_array_elements_text(CAST(:degraded_series_ids AS json))::int),
+        flags_sha256 = :flags_sha256
+    WHERE number = :number
+    """
+)
 _LISTS = {"case_version_ids": "int4", "series_ids": "int4", "launch_counts": "int8", "degraded_series_ids": "int4"}
 _SAID_OF_CEILING = {
     "resource": "text",
@@ -69,11 +86,10 @@ _SAID_OF_CEILING = {
 _CEILINGS = Target("ceiling", {"run_id": "uuid", "position": "int4"} | _SAID_OF_CEILING)
 
 
-def run_values(record: RunRecord, content: Content) -> dict[str, Any]:
-    """Columns of the run that the record alone decides."""
+def run_values(record: RunRecord) -> dict[str, Any]:
+    """Columns of the run that the record alone decides, as far as they are known before all of it is said."""
     return {
         "run_id": record.run_id,
-        "content_hash": content.hash,
         "schema_version": record.schema_version,
         "harness_version": record.harness_version,
         "preset": record.preset,
@@ -83,7 +99,6 @@ def run_values(record: RunRecord, content: Content) -> dict[str, Any]:
         "pair_side": record.pairing and record.pairing.side.value,
         "started_at": in_utc(record.started_at),
         "finished_at": in_utc(record.finished_at),
-        "unread_fields": _without_columns(record) | content.unread_fields,
         "telemetry": None if record.telemetry is None else _document(record.telemetry),
         "spent_ns": record.spent_ns,
         "as_sent": describe_as_sent(record),
@@ -92,11 +107,34 @@ def run_values(record: RunRecord, content: Content) -> dict[str, Any]:
 
 
 def load_run(key: RunKey, values: Mapping[str, Any]) -> Load:
-    """The row of the run, of all its columns but those that Postgres fills."""
-    row = {**values, "number": key.number}
+    """The row of the run, without what `complete_run` adds to it."""
+    row = {**_AT_THE_END, **values, "number": key.number}
     row |= {name: json.dumps(row[name]) for name in _DOCUMENTS}
     row |= {name: list_bytes(kind, row[name]) for name, kind in _LISTS.items()}
     return Load(_ROW, [[row[name] for name in _ROW.columns]])
+
+
+def complete_run(
+    connection: Connection,
+    key: RunKey,
+    record: RunRecord,
+    content: Content,
+    *,
+    launch_counts: Sequence[int],
+    degraded_series_ids: Sequence[int],
+    flags_sha256: bytes,
+) -> None:
+    """Add to the row of the run what is known at the end."""
+    values = {
+        "number": key.number,
+        "content_hash": content.hash,
+        "unread_fields": json.dumps(_without_columns(record) | content.unread_fields),
+        "launch_counts": as_json(launch_counts),
+        "degraded_series_ids": as_json(degraded_series_ids),
+        "flags_sha256": flags_sha256,
+    }
+    found = connection.execute(_COMPLETE, values).rowcount
+    assert found == 1  # sent in this transaction
 
 
 def load_ceilings(record: RunRecord) -> Load:
