@@ -57,6 +57,7 @@ _TARGETS = {"copy": f" (target {_COPY_TARGET})", "orm": f" (target {_ORM_TARGET:
 _STEPS = {
     (ingest, "ensure_partitions"): "partitions, lock",
     (ingest, "lock_run"): "partitions, lock",
+    (ingest, "facts_sha256"): "look up what runs share",
     (ingest, "identity_sha256"): "look up what runs share",
     (ingest, "find"): "look up what runs share",
     (ingest, "store_commit"): "look up what runs share",

@@ -1,15 +1,20 @@
-"""What makes two runs alike: nearly every run has the cases and the series of one before it, in the same order, so that
-their ids need not be looked up one by one. Neither is ever removed but with its project.
+"""What makes two runs alike: nearly every run has the cases and the series of one before it, in the same order, and
+many have its machine code, so that their ids need not be looked up one by one. No such row is ever removed but with
+its project.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 import orjson
 
 from collector.record import RunRecord
+from collector.results import StaticFacts
+
+_of_code = itemgetter(*(name for name in StaticFacts.model_fields if name != "compile_ns"))
 
 
 def identity_sha256(record: RunRecord) -> bytes:
@@ -26,6 +31,15 @@ def identity_sha256(record: RunRecord) -> bytes:
         [one.cache for one in measurements],
     ]
     return hashlib.sha256(orjson.dumps(identities)).digest()
+
+
+def facts_sha256(record: RunRecord) -> bytes | None:
+    """Of all that is said of the machine code of a record's cases, but how long it took to compile; None where nothing
+    is. Two records of a project that have it in common have the same ids of that, in the same order.
+    """
+    if not record.static_facts:
+        return None
+    return hashlib.sha256(orjson.dumps([_of_code(vars(facts)) for facts in record.static_facts])).digest()
 
 
 def flags_sha256(are_there: Mapping[str, Sequence[bool]]) -> bytes:

@@ -25,6 +25,11 @@ _FIND = text(
             FROM unnest(alike.case_version_ids) WITH ORDINALITY listed (id, place)
             JOIN case_version version ON version.id = listed.id
             ORDER BY place
+        ),
+        ARRAY(
+            SELECT static_fact_id FROM compilation
+            WHERE run_number = compiled.number AND measured_on = compiled.measured_on
+            ORDER BY position
         )
     FROM (SELECT) AS one
     LEFT JOIN run ON run.run_id = :run_id
@@ -37,6 +42,13 @@ _FIND = text(
         ORDER BY run.project_id DESC, run.identity_sha256 DESC, run.number DESC
         LIMIT 1
     ) alike ON alike.project_id = project.id AND alike.identity_sha256 = :identity_sha256
+    LEFT JOIN LATERAL (
+        SELECT project_id, facts_sha256, number, measured_on FROM run
+        WHERE (run.project_id, run.facts_sha256, run.number) <= (project.id, :facts_sha256, {_LAST_NUMBER})
+            AND facts_sha256 IS NOT NULL
+        ORDER BY run.project_id DESC, run.facts_sha256 DESC, run.number DESC
+        LIMIT 1
+    ) compiled ON compiled.project_id = project.id AND compiled.facts_sha256 = :facts_sha256
     """
 )
 
@@ -63,6 +75,8 @@ class Found(NamedTuple):
     series_ids: list[int] | None
     flags_sha256: bytes | None
     case_ids: list[int]
+    fact_ids: list[int]
+    """Of the machine code of the newest run of the project that has the same; empty where there is none."""
 
     def knows_less_than(self, commit: Commit) -> bool:
         """Whether the store may learn something of the commit."""
@@ -70,7 +84,9 @@ class Found(NamedTuple):
         return place < commit.first_parent_count or parents < len(commit.parents)
 
 
-def find(connection: Connection, record: RunRecord, project: str, identity_sha256: bytes) -> Found:
+def find(
+    connection: Connection, record: RunRecord, project: str, identity_sha256: bytes, facts_sha256: bytes | None
+) -> Found:
     """Look, without waiting for anybody.
 
     Args:
@@ -78,6 +94,7 @@ def find(connection: Connection, record: RunRecord, project: str, identity_sha25
         record: Of which the store may know something.
         project: Where its run would be.
         identity_sha256: Of the record.
+        facts_sha256: The same of its machine code; None where nothing is said of any.
     """
     asked = {
         "run_id": record.run_id,
@@ -85,6 +102,7 @@ def find(connection: Connection, record: RunRecord, project: str, identity_sha25
         "fingerprint": environment_fingerprint(record.environment),
         "sha": record.commit.sha,
         "identity_sha256": identity_sha256,
+        "facts_sha256": facts_sha256 or b"",  # which none has
         "partitions": list(partitions_for(in_utc(record.started_at).date())),
     }
     return Found._make(connection.execute(_FIND, asked).one())

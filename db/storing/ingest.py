@@ -15,7 +15,7 @@ from collector.record import RunRecord
 from db.errors import ConflictError, FullDiskError, IngestError, StoreError
 from db.projects import quarantine_name
 from db.server.durable import COMMITS_TO_DISK
-from db.storing.alike import flags_sha256, identity_sha256
+from db.storing.alike import facts_sha256, flags_sha256, identity_sha256
 from db.storing.case_parts import part_loads
 from db.storing.case_rows import case_ids
 from db.storing.content import Content, name_run, refuse_nul
@@ -114,7 +114,8 @@ def store_record(
     lock_run(connection, record.run_id)
     name = quarantine_name(record.project) if is_quarantined else record.project
     identity = identity_sha256(record)
-    found = find(connection, record, name, identity)
+    code = facts_sha256(record)
+    found = find(connection, record, name, identity, code)
     stored_hash = found.content_hash
     was_new = stored_hash is None
     if stored_hash is not None:
@@ -141,7 +142,9 @@ def store_record(
         cases, versions = case_ids(connection, project, record)
         series = series_ids(connection, measurements.identities(versions), record.environment.runner_class)
     of_case = {case.case_id: case_id for case, case_id in zip(record.cases, cases, strict=True)}
-    facts = fact_ids(connection, record, of_case)
+    facts = found.fact_ids
+    if len(facts) != len(record.static_facts):
+        facts = fact_ids(connection, record, of_case)
     are_there: dict[str, list[bool]] = {flag: [] for flag in FLAGS}
     key = make_key(found.new_number or new_number(connection), record.started_at)
     with ThreadPoolExecutor(1) as beside, sending(connection) as send:
@@ -157,6 +160,7 @@ def store_record(
             "case_version_ids": versions,
             "series_ids": series,
             "identity_sha256": identity,
+            "facts_sha256": code,
         }
         # what takes long is done while Postgres has something to store; it packs the readings in the row of the run
         send(load_run(key, values))

@@ -50,6 +50,7 @@ _ROW = Target(
         "launch_counts": "bytea",
         "degraded_series_ids": "bytea",
         "identity_sha256": "bytea",
+        "facts_sha256": "bytea",
         "flags_sha256": "bytea",
     },
 )

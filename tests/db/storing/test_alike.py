@@ -15,10 +15,11 @@ from sqlalchemy.orm import Session
 from collector.measurement import CacheState, Timer
 from collector.part import Outcome
 from collector.record import RunRecord
+from collector.results import StaticFacts
 from db.keeping.aged_runs import read_summaries, store_summaries
 from db.keeping.archive import AgedRun
 from db.reading.records import load_record
-from db.storing.alike import identity_sha256
+from db.storing.alike import facts_sha256, identity_sha256
 from db.storing.ingest import ingest_record
 from db.tables.records import RunRow
 from tests.builders import make_case, make_environment, make_measurement, make_record, make_static_facts
@@ -70,9 +71,15 @@ def lists(store: Engine, record: RunRecord) -> tuple[list[int], list[int]]:
     return versions, series
 
 
+def facts_of(store: Engine, record: RunRecord) -> list[int]:
+    query = text("SELECT static_fact_id FROM compilation JOIN run ON number = run_number WHERE run_id = :run_id")
+    with store.connect() as connection:
+        return list(connection.scalars(text(f"{query} ORDER BY position"), {"run_id": record.run_id}))
+
+
 def looked_up(asked: list[str]) -> set[str]:
     """Tables of what runs share that were asked by themselves."""
-    tables = re.findall(r'(?:FROM|JOIN) ("case"|series)', " ".join(asked))
+    tables = re.findall(r'(?:FROM|JOIN) ("case"|series|static_fact)', " ".join(asked))
     return set(tables)
 
 
@@ -132,6 +139,60 @@ def test_what_hangs_on_cases_is_of_the_same_cases_in_an_alike_run(store: Engine)
 
     with Session(store) as session:
         assert [load_record(session, record.run_id) for record in records] == records
+
+
+def test_machine_code_that_a_run_had_is_not_looked_up_again(store: Engine) -> None:
+    facts = [make_static_facts(case_id, compile_ns={"ptx": 1}) for case_id in CASE_IDS]
+    slower = [make_static_facts(case_id, compile_ns={"ptx": 2}) for case_id in CASE_IDS]
+    records = [record_of(0, static_facts=facts), record_of(1, static_facts=slower)]
+
+    with statements(store) as asked_first:
+        ingest_record(store, records[0])
+    with statements(store) as asked_second:
+        ingest_record(store, records[1])
+
+    assert "static_fact" in looked_up(asked_first)
+    assert looked_up(asked_second) == set()
+    assert facts_of(store, records[0]) == facts_of(store, records[1])
+    with Session(store) as session:
+        assert [load_record(session, record.run_id) for record in records] == records
+
+
+CODE = {case_id: make_static_facts(case_id) for case_id in CASE_IDS}
+OTHER_CODE: dict[str, list[StaticFacts]] = {
+    "none": [],
+    "less": list(CODE.values())[:2],
+    "in another order": list(CODE.values())[::-1],
+    "of another case": [*list(CODE.values())[:-1], make_static_facts(CASE_IDS[0], function="other")],
+    "of more registers": [make_static_facts(case_id, registers=77) for case_id in CASE_IDS],
+    "configured otherwise": [make_static_facts(case_id, configuration={"num_warps": 16}) for case_id in CASE_IDS],
+}
+
+
+@pytest.mark.parametrize("what", OTHER_CODE)
+def test_machine_code_that_differs_is_looked_up_and_reads_back_equal(store: Engine, what: str) -> None:
+    first = record_of(0, static_facts=list(CODE.values()))
+    other, again = record_of(1, static_facts=OTHER_CODE[what]), record_of(2, static_facts=list(CODE.values()))
+    assert facts_sha256(first) != facts_sha256(other)
+
+    for record in (first, other, again):
+        ingest_record(store, record)
+
+    assert facts_of(store, first) == facts_of(store, again) != facts_of(store, other)
+    with Session(store) as session:
+        for record in (first, other, again):
+            assert load_record(session, record.run_id) == record
+
+
+def test_runs_of_two_projects_have_machine_code_of_their_own_cases(store: Engine) -> None:
+    records = [record_of(0, static_facts=list(CODE.values()), project=project) for project in ("one", "two")]
+    records.append(record_of(2, static_facts=list(CODE.values()), project="one", measurements=()))
+
+    for record in records:
+        ingest_record(store, record)
+
+    assert not set(facts_of(store, records[0])) & set(facts_of(store, records[1]))
+    assert facts_of(store, records[0]) == facts_of(store, records[2])
 
 
 def test_an_alike_run_notes_the_values_that_those_before_it_had_not(store: Engine) -> None:
