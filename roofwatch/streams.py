@@ -23,12 +23,16 @@ not, and 1, as click has it, would be a regression.
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Have them for a `with` block, at whose end all that was printed is out.
+    """Have them for a `with` block, at whose end all that was printed is out. Who has put another stream in the place
+    of standard output, to read what is printed, keeps it.
 
     Raises:
         OutputError: standard output cannot be written, whatever else failed.
         SystemExit: nobody reads it any more.
     """
+    if sys.stdout is not sys.__stdout__:
+        yield
+        return
     _take_closed()
     output = _Output()
     sys.stdout = _text_to(output, sys.stdout)
