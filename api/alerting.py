@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from ci.alerts.delivery import deliver_waiting
-from ci.alerts.looking import AlertPlan, raise_alerts
-from ci.alerts.sending import Sender
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.looking import AlertPlan, raise_alerts
+from roofwatch.ci.alerts.sending import Sender
 
 _DELIVER_EVERY_S = 60.0
 _LOOK_EVERY = timedelta(minutes=10)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 
-from api.examples import OTHER_RUN_ID, RUN_ID, SHA256
-from ci.pairs.noise_floor import NoiseFloor
-from db.access.values import Triage, TriageState
-from db.values import Regression
+from roofwatch.api.examples import OTHER_RUN_ID, RUN_ID, SHA256
+from roofwatch.ci.pairs.noise_floor import NoiseFloor
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.values import Regression
 
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 

@@ -14,29 +14,40 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from api import problems
-from api.access import Gatekeeper
-from api.alerting import Alerts, AlertThread
-from api.body import Uploads
-from api.documents import unfold_examples
-from api.failures import FailureLimiter
-from api.judging import JudgeThread
-from api.limits import Limits
-from api.memory import Memory
-from api.oidc import GITHUB, Workflows
-from api.rate import RateLimiter
-from api.readiness import Readiness
-from api.room import Room
-from api.routes import artefacts, audit, comparison, health, projects, questions, records, regressions, runs, series
-from api.state import State
-from api.watch import Metrics, Watch
-from db.access.allowance import Bucket, Taken, take
-from db.access.tokens import load_live_tokens
-from db.access.trust import list_trusted
-from db.access.values import TrustedRepository
-from db.server.migrate import ensure_current
-from db.server.room import is_full
-from db.server.session import connections_of
+from roofwatch.api import problems
+from roofwatch.api.access import Gatekeeper
+from roofwatch.api.alerting import Alerts, AlertThread
+from roofwatch.api.body import Uploads
+from roofwatch.api.documents import unfold_examples
+from roofwatch.api.failures import FailureLimiter
+from roofwatch.api.judging import JudgeThread
+from roofwatch.api.limits import Limits
+from roofwatch.api.memory import Memory
+from roofwatch.api.oidc import GITHUB, Workflows
+from roofwatch.api.rate import RateLimiter
+from roofwatch.api.readiness import Readiness
+from roofwatch.api.room import Room
+from roofwatch.api.routes import (
+    artefacts,
+    audit,
+    comparison,
+    health,
+    projects,
+    questions,
+    records,
+    regressions,
+    runs,
+    series,
+)
+from roofwatch.api.state import State
+from roofwatch.api.watch import Metrics, Watch
+from roofwatch.db.access.allowance import Bucket, Taken, take
+from roofwatch.db.access.tokens import load_live_tokens
+from roofwatch.db.access.trust import list_trusted
+from roofwatch.db.access.values import TrustedRepository
+from roofwatch.db.server.migrate import ensure_current
+from roofwatch.db.server.room import is_full
+from roofwatch.db.server.session import connections_of
 
 _LOANS = 20
 """A process takes such a part of a full bucket at a time."""

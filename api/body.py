@@ -11,8 +11,8 @@ from typing import IO
 import zstandard
 from fastapi import Request
 
-from api.limits import Limits
-from api.problems import ProblemError, unavailable
+from roofwatch.api.limits import Limits
+from roofwatch.api.problems import ProblemError, unavailable
 
 _CHUNK_BYTES = 2**20
 _PACKED_CHUNK_BYTES = 2**16

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 from fastapi import FastAPI
 
-from api import examples
-from api.problems import MEDIA_TYPE, Problem
+from roofwatch.api import examples
+from roofwatch.api.problems import MEDIA_TYPE, Problem
 
 _SAID = {
     400: "The request cannot be read.",

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from db.access.values import AuditEntry, Triage, TriageState
-from db.judged.judging import RunState
-from db.reading.run_values import CeilingValue, RunSummary
-from db.values import Cause, ChangePoint, CommitRef, Regression, RunSetting, SeriesKey, Suspect, Verdict
+from roofwatch.db.access.values import AuditEntry, Triage, TriageState
+from roofwatch.db.judged.judging import RunState
+from roofwatch.db.reading.run_values import CeilingValue, RunSummary
+from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RunSetting, SeriesKey, Suspect, Verdict
 
 RUN_ID = "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11"
 OTHER_RUN_ID = "3d6f0a52-8c1b-4b7e-9a57-6f1de0c9b2a4"

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from db.access.tokens import LiveTokens
+from roofwatch.db.access.tokens import LiveTokens
 
 _MOST_KNOWN = 10_000
 """Addresses: some megabytes. Who comes from more than these is not held up by this."""

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from api.limits import Limits
-from api.problems import unavailable
+from roofwatch.api.limits import Limits
+from roofwatch.api.problems import unavailable
 
 _RETRY_S = 5
 

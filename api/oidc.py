@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import jwt
 from jwt.exceptions import PyJWKClientConnectionError, PyJWTError
 
-from api.problems import unavailable
-from db.access.values import TrustedRepository
+from roofwatch.api.problems import unavailable
+from roofwatch.db.access.values import TrustedRepository
 
 GITHUB = "https://token.actions.githubusercontent.com"
 

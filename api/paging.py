@@ -11,7 +11,7 @@ import orjson
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from api.problems import ProblemError
+from roofwatch.api.problems import ProblemError
 
 T = TypeVar("T")
 

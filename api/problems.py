@@ -17,12 +17,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from collector.errors import RecordError
-from db.access.idempotency import ReusedKeyError
-from db.errors import AgedError, ConflictError, IngestError, NotStoredError, StoreError
-from db.judged.triage import StaleTriageError
-from db.quarantine import NotQuarantinedError
-from db.server.room import is_full
+from roofwatch.collector.errors import RecordError
+from roofwatch.db.access.idempotency import ReusedKeyError
+from roofwatch.db.errors import AgedError, ConflictError, IngestError, NotStoredError, StoreError
+from roofwatch.db.judged.triage import StaleTriageError
+from roofwatch.db.quarantine import NotQuarantinedError
+from roofwatch.db.server.room import is_full
 
 MEDIA_TYPE = "application/problem+json"
 _DATABASE_RETRY_S = 10

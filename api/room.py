@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from db.server.room import has_room
+from roofwatch.db.server.room import has_room
 
 
 class Room:

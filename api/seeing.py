@@ -6,13 +6,13 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from api.access import Principal
-from api.problems import ProblemError, not_found
-from api.state import State
-from db.judged.judging import RunState, read_run_state
-from db.projects import record_name
-from db.reading.concerned import projects_of_bisections, projects_of_runs
-from db.reading.question import Concerned
+from roofwatch.api.access import Principal
+from roofwatch.api.problems import ProblemError, not_found
+from roofwatch.api.state import State
+from roofwatch.db.judged.judging import RunState, read_run_state
+from roofwatch.db.projects import record_name
+from roofwatch.db.reading.concerned import projects_of_bisections, projects_of_runs
+from roofwatch.db.reading.question import Concerned
 
 
 def seen_run(state: State, principal: Principal, run_id: UUID) -> RunState:

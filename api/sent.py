@@ -12,10 +12,10 @@ from fastapi import Header, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from api.access import Principal
-from api.problems import ProblemError
-from api.state import state_of
-from db.access.idempotency import OnceOnly
+from roofwatch.api.access import Principal
+from roofwatch.api.problems import ProblemError
+from roofwatch.api.state import state_of
+from roofwatch.db.access.idempotency import OnceOnly
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from api.limits import Limits
+from roofwatch.api.limits import Limits
 
 _BACKLOG = 512
 _HEAD_BYTES = 64 * 2**10

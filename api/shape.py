@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from api.limits import Limits
-from api.problems import ProblemError
+from roofwatch.api.limits import Limits
+from roofwatch.api.problems import ProblemError
 
 _LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "ceilings", "artefacts")
 

@@ -11,14 +11,14 @@ from fastapi import Request
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from api.body import Uploads
-from api.limits import Limits
-from api.memory import Memory
-from api.problems import unavailable
-from api.readiness import Readiness
-from api.room import Room
-from api.watch import Metrics
-from db.server.session import reading_session
+from roofwatch.api.body import Uploads
+from roofwatch.api.limits import Limits
+from roofwatch.api.memory import Memory
+from roofwatch.api.problems import unavailable
+from roofwatch.api.readiness import Readiness
+from roofwatch.api.room import Room
+from roofwatch.api.watch import Metrics
+from roofwatch.db.server.session import reading_session
 
 _RETRY_S = 5
 

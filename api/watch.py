@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import of_two_lengths, unexpected
+from roofwatch.api.problems import of_two_lengths, unexpected
 
 _log = logging.getLogger("roofwatch.api")
 

@@ -39,10 +39,10 @@ from sqlalchemy import Engine, text
 from bench.made_up_evidence import fill_evidence
 from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
 from bench.streamlit_alone import VIEW
-from dashboard.frame import MAIN_FIGURE
-from dashboard.navigation import VIEWS
-from dashboard.view_links import view_link_html
-from db.server.session import open_store
+from roofwatch.dashboard.frame import MAIN_FIGURE
+from roofwatch.dashboard.navigation import VIEWS
+from roofwatch.dashboard.view_links import view_link_html
+from roofwatch.db.server.session import open_store
 
 LONG = Shape("long", run_count=50_000, series_count=4)
 """One series of it is what a trend has to stay fluid with."""
@@ -74,12 +74,12 @@ _LEAVE = """(main, link) => {
 }"""
 """When a link was clicked on, in ms since the page was asked for."""
 _SERVER = (
-    "import sys; from dashboard.serve import serve\n"
+    "import sys; from roofwatch.dashboard.serve import serve\n"
     "sys.exit(serve(port=None, database_url=sys.argv[1], data_dir=None,"
     " on_ready=lambda address: print(address, flush=True)))"
 )
 _ALONE = (
-    "import sys; from pathlib import Path; from dashboard.server_process import run\n"
+    "import sys; from pathlib import Path; from roofwatch.dashboard.server_process import run\n"
     "run('127.0.0.1', int(sys.argv[1]), Path(sys.argv[2]))"
 )
 _ALONE_SCRIPT = Path(__file__).with_name("streamlit_alone.py")

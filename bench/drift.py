@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
-from ci.detect import find_change_points
-from ci.series.drift import find_drift
-from ci.thresholds import Thresholds
+from roofwatch.ci.detect import find_change_points
+from roofwatch.ci.series.drift import find_drift
+from roofwatch.ci.thresholds import Thresholds
 
 _QUIET_WEEKS, _WEEKS, _RATE = 8, 18, 0.005
 _PLANTED = ((7, 0.01), (3, 0.01), (14, 0.02), (7, 0.02))

@@ -17,12 +17,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ci.group import group_findings
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.history import gather, judge_history
-from ci.trends.trend_finding import TrendFinding, Window
-from db.values import Series, SeriesKey
+from roofwatch.ci.group import group_findings
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.history import gather, judge_history
+from roofwatch.ci.trends.trend_finding import TrendFinding, Window
+from roofwatch.db.values import Series, SeriesKey
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.planted import Score, plant, score
 from tests.ci.values import make_point

@@ -24,17 +24,17 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, insert, inspect, select, text
 from sqlalchemy.orm import Session
 
-from ci.judge import judge_project
-from db.server.session import open_store
-from db.tables.partitions import ensure_partitions
-from db.tables.records import (
+from roofwatch.ci.judge import judge_project
+from roofwatch.db.server.session import open_store
+from roofwatch.db.tables.partitions import ensure_partitions
+from roofwatch.db.tables.records import (
     CommitRow,
     EnvironmentRow,
     MeasurementRow,
     ProjectRow,
     RunRow,
 )
-from db.values import Regression
+from roofwatch.db.values import Regression
 
 _PROJECT = "scale"
 _STARTED_AT = datetime(2025, 1, 1, tzinfo=UTC)

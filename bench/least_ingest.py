@@ -11,9 +11,9 @@ from itertools import chain
 import numpy as np
 import orjson
 
-from collector.record import RunRecord
-from db.storing.samples import pack
-from db.storing.saying import write
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.storing.samples import pack
+from roofwatch.db.storing.saying import write
 
 
 def least_processor_s(record: RunRecord, repeats: int = 5) -> float:

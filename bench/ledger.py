@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from collector.artefact import Artefact
-from collector.record import RunRecord
-from db.artefacts import list_artefacts, read_artefact
-from db.errors import StoreError
-from db.queries import load_record
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.artefacts import list_artefacts, read_artefact
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import load_record
+from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
 
 
 @dataclass

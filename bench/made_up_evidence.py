@@ -9,10 +9,10 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape
-from db.judged.judgements import replace_regressions
-from db.queries import list_commits, list_series_keys
-from db.storing.samples import SampleSet, pack_one
-from db.values import Cause, ChangePoint, Regression, Suspect, Verdict
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.queries import list_commits, list_series_keys
+from roofwatch.db.storing.samples import SampleSet, pack_one
+from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
 
 _SAMPLED_RUNS = 4
 _BLOCKS, _SAMPLES_OF_A_BLOCK = 5, 20

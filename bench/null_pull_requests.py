@@ -17,9 +17,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.compare import compare, control_false_discoveries
-from ci.thresholds import Thresholds
-from db.values import Verdict
+from roofwatch.ci.compare import compare, control_false_discoveries
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.db.values import Verdict
 
 _LIMITS = Thresholds()
 _NOISE = 0.01

@@ -22,14 +22,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
-from collector.nursery import Nursery
-from collector.record import RunRecord
-from collector.run import Progress, collect_run
-from collector.run_plan import RunPlan
-from collector.sampling import EFFORTS, Preset, SamplingPlan
-from collector.spent_time import Activity
-from collector.targets import DEFAULT_TARGETS
 from roofwatch.arguments import suite_at
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.run import Progress, collect_run
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import EFFORTS, Preset, SamplingPlan
+from roofwatch.collector.spent_time import Activity
+from roofwatch.collector.targets import DEFAULT_TARGETS
 
 _KERNEL = (Activity.WARM_UP, Activity.TIMING)
 _BLOCKS = (*_KERNEL, Activity.OVERHEAD)
@@ -74,7 +74,7 @@ def measured(
 
 def one_case_each(kernels: Sequence[str]) -> tuple[str, ...]:
     """The first small case of each kernel that matches a pattern, as a pattern of its own."""
-    from kernels.registry import suite
+    from roofwatch.kernels.registry import suite
 
     asked = [spec for spec in suite() if any(fnmatchcase(spec.name, pattern) for pattern in kernels)]
     firsts = [next((case for case in spec.cases if "small" in case.tags), spec.cases[0]) for spec in asked]

@@ -31,10 +31,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from bench.service import Service
-from collector.keeping.sending import HttpSender
-from collector.keeping.spool import Acknowledged, Unavailable
-from collector.record import RunRecord
-from db.queries import (
+from roofwatch.collector.keeping.sending import HttpSender
+from roofwatch.collector.keeping.spool import Acknowledged, Unavailable
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.queries import (
     list_fleet_runs,
     list_runner_standings,
     list_series_keys,
@@ -43,8 +43,8 @@ from db.queries import (
     read_facets,
     read_trend,
 )
-from db.reading.trend import TrendQuestion
-from db.tables.records import RunRow
+from roofwatch.db.reading.trend import TrendQuestion
+from roofwatch.db.tables.records import RunRow
 
 _PROJECTS = 5
 _SENT_TWICE = 0.1

@@ -19,9 +19,9 @@ from typing import Self
 
 from sqlalchemy import Engine
 
-from db.access.values import Scope
-from db.server import embedded, migrate
-from db.server.session import make_engine
+from roofwatch.db.access.values import Scope
+from roofwatch.db.server import embedded, migrate
+from roofwatch.db.server.session import make_engine
 from roofwatch.store.access import create_project_token
 
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli import main; main()")

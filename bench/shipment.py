@@ -11,9 +11,9 @@ from sqlalchemy import Engine
 
 from bench.ledger import stored_as
 from bench.service import Service
-from collector.errors import RecordError
-from collector.keeping.spool import Spool
-from collector.record import RunRecord
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.spool import Spool
+from roofwatch.collector.record import RunRecord
 
 
 class Push:

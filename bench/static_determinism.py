@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 import time
 
-from collector.machine_code.static_lane import compile_suite
-from collector.results import StaticFacts
-from collector.run_plan import RunPlan
-from collector.suite_source import SuiteSource
+from roofwatch.collector.machine_code.static_lane import compile_suite
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_source import SuiteSource
 
 
 def facts_by_key(kernels: tuple[str, ...], worker_count: int) -> dict[tuple[str, ...], StaticFacts]:

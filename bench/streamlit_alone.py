@@ -7,9 +7,9 @@ from __future__ import annotations
 import plotly.graph_objects as go
 import streamlit as st
 
-from dashboard.figure import show_figure
-from dashboard.frame import MAIN_FIGURE
-from dashboard.navigation import VIEWS
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.frame import MAIN_FIGURE
+from roofwatch.dashboard.navigation import VIEWS
 
 VIEW = "trends"
 """Whose address it has, since a page gets its head start by that."""

@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ci.compare import Comparison, compare, control_false_discoveries
-from ci.pairs.clock import block_pairs
-from ci.pairs.looks import error_rate_at
-from ci.reason import Reason
-from ci.side_result import Key, Side
-from ci.thresholds import Thresholds
-from collector.measurement import Measurement
-from collector.metrics import metric
-from collector.record import RunRecord
-from db.values import Verdict
+from roofwatch.ci.compare import Comparison, compare, control_false_discoveries
+from roofwatch.ci.pairs.clock import block_pairs
+from roofwatch.ci.pairs.looks import error_rate_at
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.side_result import Key, Side
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.values import Verdict
 
 _MEMORY = "peak_allocated_bytes"
 _LEAST_BYTES = 512

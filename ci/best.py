@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ci.compare import Comparison, compare
-from ci.thresholds import Thresholds
-from collector.measurement import Measurement
-from db.values import Verdict
+from roofwatch.ci.compare import Comparison, compare
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.measurement import Measurement
+from roofwatch.db.values import Verdict
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ numbers lie symmetrically around the true log ratio; Student's t is valid for th
 unequal the blocks' noise, from two blocks up (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks
 up the extreme blocks are trimmed (Tukey and McLaughlin 1963), so that one spoilt block costs little; ours gives up one
 more degree of freedom than theirs, which keeps the coverage where eight blocks fall short of it. Blocks may be added
-until the verdict is clear: `ci.pairs.looks` spends the 5 % that the interval may miss over the looks.
+until the verdict is clear: `roofwatch.ci.pairs.looks` spends the 5 % that the interval may miss over the looks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.pairs.looks import ERROR_RATE, FIRST_LOOK_BLOCKS, error_rate_at, looks_after
-from ci.reason import Reason
-from ci.series.student import critical_t, two_sided_p
-from db.values import Verdict
+from roofwatch.ci.pairs.looks import ERROR_RATE, FIRST_LOOK_BLOCKS, error_rate_at, looks_after
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.series.student import critical_t, two_sided_p
+from roofwatch.db.values import Verdict
 
 MIN_BLOCKS = 3
 """Fewer blocks decide nothing."""
@@ -112,7 +112,7 @@ def compare(
         head_ns: In the same form.
         threshold: Practical threshold as a fraction: smaller changes are not worth telling.
         error_rate: How often the interval may miss the truth; that of the look which so many blocks are at
-            (`ci.pairs.looks`) if left out.
+            (`roofwatch.ci.pairs.looks`) if left out.
 
     Returns:
         `regressed` or `improved` only if the whole interval lies beyond the threshold, `unchanged` only if it lies
@@ -160,7 +160,7 @@ def detectable_change(block_deviation: float, block_count: int, *, threshold: fl
 
     Args:
         block_deviation: As a comparison says it.
-        block_count: On each side, 3 or more; looked at as `ci.pairs.looks` plans it.
+        block_count: On each side, 3 or more; looked at as `roofwatch.ci.pairs.looks` plans it.
         threshold: Practical threshold as a fraction.
     """
     error, degrees = block_deviation * math.sqrt(2 / block_count), _degrees(block_count)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collector.results import Counters
+from roofwatch.collector.results import Counters
 
 _SHARE = "_share"
 _LEAST_SHARE = 0.01

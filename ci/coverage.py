@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 
-from collector.part import Outcome
+from roofwatch.collector.part import Outcome
 
 
 class Gap(StrEnum):

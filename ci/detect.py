@@ -3,10 +3,11 @@
 Method (docs/analysis.md has the arguments and the simulated error rates):
 
 1. Logarithms, so that a factor is a factor at every level; the plain scale where a value is 0 or below.
-2. Levels and noise are learnt together (`ci.series.levels`): optimal partitioning (Jackson et al. 2005) under a bounded
+2. Levels and noise are learnt together (`roofwatch.ci.series.levels`): optimal partitioning (Jackson et al. 2005)
+under a bounded
    cost (Fearnhead and Rigaill 2019) which, other than theirs, is learnt from the series: its shape, how its outliers
    follow each other, its autocorrelation, its drift. Spells that are no longer than its bursts are taken out
-   (`ci.series.bursts`).
+   (`roofwatch.ci.series.bursts`).
 3. Steps smaller than `min_relative_change` go, the smallest first, and boundaries move to where they cost least.
 """
 
@@ -20,10 +21,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.series.certainty import Certainty
-from ci.series.levels import Fit, fit_levels, penalty
-from ci.series.noise import MAD_TO_DEVIATION, Values, bins_of, median
-from ci.series.segmentation import MAX_BOUNDARIES
+from roofwatch.ci.series.certainty import Certainty
+from roofwatch.ci.series.levels import Fit, fit_levels, penalty
+from roofwatch.ci.series.noise import MAD_TO_DEVIATION, Values, bins_of, median
+from roofwatch.ci.series.segmentation import MAX_BOUNDARIES
 
 MIN_SEGMENT = 3
 """Values in the shortest level: one or two values that differ are outliers until a third agrees."""
@@ -37,7 +38,7 @@ _TIE_BREAK = 0.01
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """One step of a series, by position; `ci.trends.history` says which commit that is."""
+    """One step of a series, by position; `roofwatch.ci.trends.history` says which commit that is."""
 
     index: int
     """Position of the first value of the new level in the series as given."""

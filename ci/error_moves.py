@@ -12,11 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci.error_floor import error_floor
-from ci.reason import Reason
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Accuracy
+from roofwatch.ci.error_floor import error_floor
+from roofwatch.ci.reason import Reason
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ci.compare import Comparison
-from ci.pairs.clock import MIN_CLOCK_MOVE
-from ci.trends.clock_step import GONE
-from ci.trends.counter_evidence import CountedStep
-from ci.trends.launch_evidence import LaunchedStep
-from ci.trends.runner_evidence import RunnerEvidence, RunnerMove
-from ci.trends.suspects import Odds, weigh
-from db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
+from roofwatch.ci.compare import Comparison
+from roofwatch.ci.pairs.clock import MIN_CLOCK_MOVE
+from roofwatch.ci.trends.clock_step import GONE
+from roofwatch.ci.trends.counter_evidence import CountedStep
+from roofwatch.ci.trends.launch_evidence import LaunchedStep
+from roofwatch.ci.trends.runner_evidence import RunnerEvidence, RunnerMove
+from roofwatch.ci.trends.suspects import Odds, weigh
+from roofwatch.db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
 
 NEAR_RUNS = 8
 """Runs on either side that are looked at: a level's own, and near enough to share what else went on."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ci.pull_request import PullRequestJudgement
-from db.values import Verdict
+from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.db.values import Verdict
 
 
 def exit_code(judgement: PullRequestJudgement) -> int:

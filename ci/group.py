@@ -1,7 +1,8 @@
 """Many findings to few regressions: what a person is told once for each cause. Pure.
 
-1. Moves of the whole suite are events of the environment (`ci.trends.events`).
-2. The rest of each kernel and direction is split by where it lies (`ci.trends.sites`): each series places a change
+1. Moves of the whole suite are events of the environment (`roofwatch.ci.trends.events`).
+2. The rest of each kernel and direction is split by where it lies (`roofwatch.ci.trends.sites`): each series places a
+change
    point of one cause a little otherwise, so windows are compared, not commits.
 3. Sites of several kernels become one regression where a common cause is likelier than a coincidence: a place that is
    narrow for how often anything happens, and times that moved by one factor; or one and the same change of the
@@ -17,14 +18,14 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ci.thresholds import Thresholds
-from ci.trends.events import OF_THE_ENVIRONMENT, take_events
-from ci.trends.family import Population
-from ci.trends.regression import place_of, regression_of, told, worst_first
-from ci.trends.sites import Site, find_sites
-from ci.trends.suspects import cause_of, combine
-from ci.trends.trend_finding import ALL_KERNELS, Status, TrendFinding
-from db.values import Cause, Regression, SeriesKey, Verdict
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.events import OF_THE_ENVIRONMENT, take_events
+from roofwatch.ci.trends.family import Population
+from roofwatch.ci.trends.regression import place_of, regression_of, told, worst_first
+from roofwatch.ci.trends.sites import Site, find_sites
+from roofwatch.ci.trends.suspects import cause_of, combine
+from roofwatch.ci.trends.trend_finding import ALL_KERNELS, Status, TrendFinding
+from roofwatch.db.values import Cause, Regression, SeriesKey, Verdict
 
 __all__ = ["ALL_KERNELS", "group_findings", "kernel_of"]
 

@@ -1,6 +1,7 @@
 """Judge a project: read from the store what is new, find what changed, and keep there what was found.
 
-Every case and implementation has a standing (`ci.trends.standing`), and most of a new run moves standings on without a
+Every case and implementation has a standing (`roofwatch.ci.trends.standing`), and most of a new run moves standings on
+without a
 look at any history. What the standings cannot say is read again, a few hundred series at a time, by as many processes
 as are asked for: first the times and errors alone, as bare columns, and only what moved, failed or was compiled
 otherwise with all that explains it. So the memory it takes grows neither with the history nor with the number of
@@ -21,22 +22,22 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.beside_time import BESIDE_TIME
-from ci.trends.counter_evidence import CounterEvidence
-from ci.trends.history import Gathered, put_together
-from ci.trends.launch_evidence import LaunchEvidence
-from ci.trends.method import method_of
-from ci.trends.nights import Nights
-from ci.trends.runner_evidence import Calibrations
-from ci.trends.standing import Standing, advanced
-from ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
-from ci.trends.whole_look import WholeLook, look_at_columns, look_at_series
-from ci.trends.witnesses import Witnesses
-from db.judged.judgements import replace_regressions
-from db.judged.reachability import note_unreachable
-from db.judged.standings import (
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.beside_time import BESIDE_TIME
+from roofwatch.ci.trends.counter_evidence import CounterEvidence
+from roofwatch.ci.trends.history import Gathered, put_together
+from roofwatch.ci.trends.launch_evidence import LaunchEvidence
+from roofwatch.ci.trends.method import method_of
+from roofwatch.ci.trends.nights import Nights
+from roofwatch.ci.trends.runner_evidence import Calibrations
+from roofwatch.ci.trends.standing import Standing, advanced
+from roofwatch.ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
+from roofwatch.ci.trends.whole_look import WholeLook, look_at_columns, look_at_series
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.reachability import note_unreachable
+from roofwatch.db.judged.standings import (
     JudgedHistory,
     KeptStanding,
     Subject,
@@ -49,18 +50,18 @@ from db.judged.standings import (
     write_standings,
     write_states,
 )
-from db.queries import list_pairs, read_series
-from db.reading.codes import list_failed_checks, read_codes
-from db.reading.columns import ErrorColumns, TimeColumns
-from db.reading.counted import read_counted_runs
-from db.reading.error_columns import read_error_columns
-from db.reading.news import list_judged_runs, read_news
-from db.reading.news_values import JudgedRun
-from db.reading.profiled import read_profiled_runs
-from db.reading.time_columns import list_case_row_ids, read_time_columns
-from db.server.holding import judging_alone
-from db.server.session import open_again, reading_session
-from db.values import Regression, Series, SeriesKey
+from roofwatch.db.queries import list_pairs, read_series
+from roofwatch.db.reading.codes import list_failed_checks, read_codes
+from roofwatch.db.reading.columns import ErrorColumns, TimeColumns
+from roofwatch.db.reading.counted import read_counted_runs
+from roofwatch.db.reading.error_columns import read_error_columns
+from roofwatch.db.reading.news import list_judged_runs, read_news
+from roofwatch.db.reading.news_values import JudgedRun
+from roofwatch.db.reading.profiled import read_profiled_runs
+from roofwatch.db.reading.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.server.holding import judging_alone
+from roofwatch.db.server.session import open_again, reading_session
+from roofwatch.db.values import Regression, Series, SeriesKey
 
 _Share = TypeVar("_Share")
 

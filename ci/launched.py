@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ci.library_kernels import Library, library_of
-from ci.remark import Remark
-from collector.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.ci.library_kernels import Library, library_of
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.case_profile import CaseProfile, ProfiledActivity
 
 _OPERATOR = re.compile(r"\w+::\w+")
 """Torch's own operators; what torch.compile calls its regions and graphs is numbered, and another in every run."""

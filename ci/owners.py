@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ci.alerts.rules import OwnersOfKernels, matches
-from ci.codeowners import CodeOwners
+from roofwatch.ci.alerts.rules import OwnersOfKernels, matches
+from roofwatch.ci.codeowners import CodeOwners
 
 
 @dataclass(frozen=True)

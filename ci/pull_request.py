@@ -7,36 +7,36 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ci.autotune import Flip, find_flips
-from ci.beside_moves import BesideMove, find_beside_moves
-from ci.compare import Comparison, compare, control_false_discoveries, detectable_change
-from ci.counters import CounterMove, rank_moves
-from ci.diagnosis.limit_moves import LimitMove, limit_moves
-from ci.error_moves import ErrorMove, find_error_moves
-from ci.launched import LaunchMove, find_launch_moves, may_explain
-from ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
-from ci.pairs.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
-from ci.pairs.looks import error_rate_at
-from ci.pairs.noise_floor import FloorUsed, NoiseFloor
-from ci.reason import Reason
-from ci.remark import Remark
-from ci.side_result import Key, Side, SideResult
-from ci.static.baseline import Baseline, hold
-from ci.static.comparison import (
+from roofwatch.ci.autotune import Flip, find_flips
+from roofwatch.ci.beside_moves import BesideMove, find_beside_moves
+from roofwatch.ci.compare import Comparison, compare, control_false_discoveries, detectable_change
+from roofwatch.ci.counters import CounterMove, rank_moves
+from roofwatch.ci.diagnosis.limit_moves import LimitMove, limit_moves
+from roofwatch.ci.error_moves import ErrorMove, find_error_moves
+from roofwatch.ci.launched import LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.pairs.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
+from roofwatch.ci.pairs.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
+from roofwatch.ci.pairs.looks import error_rate_at
+from roofwatch.ci.pairs.noise_floor import FloorUsed, NoiseFloor
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.remark import Remark
+from roofwatch.ci.side_result import Key, Side, SideResult
+from roofwatch.ci.static.baseline import Baseline, hold
+from roofwatch.ci.static.comparison import (
     StaticComparison,
     StaticJudgement,
     compare_static,
     is_same_machine_code,
     toolchain_of,
 )
-from ci.thresholds import Thresholds
-from collector.machine import Environment
-from collector.measurement import Measurement
-from collector.part import Outcome
-from collector.record import Commit, RunRecord
-from collector.skipped_kernel import SkippedKernel
-from collector.source_line import SourceLine
-from db.values import Verdict
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import Commit, RunRecord
+from roofwatch.collector.skipped_kernel import SkippedKernel
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.db.values import Verdict
 
 _MAX_DIAGNOSED = 10
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})

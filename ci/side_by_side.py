@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ci.autotune import find_flips
-from ci.counters import CounterMove, rank_moves
-from ci.launched import LaunchMove, find_launch_moves
-from ci.pairs.comparable import Difference, differences_of, refuse_times, refuse_whole
-from ci.remark import Remark
-from ci.static.comparison import StaticJudgement, compare_static, toolchain_of
-from collector.case_profile import CaseProfile
-from collector.measurement import Measurement
-from collector.record import RunRecord
-from collector.results import Counters, StaticFacts
+from roofwatch.ci.autotune import find_flips
+from roofwatch.ci.counters import CounterMove, rank_moves
+from roofwatch.ci.launched import LaunchMove, find_launch_moves
+from roofwatch.ci.pairs.comparable import Difference, differences_of, refuse_times, refuse_whole
+from roofwatch.ci.remark import Remark
+from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Counters, StaticFacts
 
 _Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.measurement import Measurement
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Accuracy
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy
 
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 Key = tuple[str, str]

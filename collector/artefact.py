@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from collector.part import Count, Part
+from roofwatch.collector.part import Count, Part
 
 MAX_ARTEFACT_BYTES = 256 * 2**20
 """Of one file: the store and the server take no larger one."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.errors import ToolchainError
-from collector.machine_code.binary import Resources, amd_resources, nvidia_resources
+from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.machine_code.binary import Resources, amd_resources, nvidia_resources
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from collector.checking.evaluation import (
+from roofwatch.collector.checking.evaluation import (
     IncorrectResultError,
     differentiable,
     differentiated_names,
@@ -15,9 +15,9 @@ from collector.checking.evaluation import (
     outputs_by_name,
     upstream_gradients,
 )
-from collector.errors import SuiteError
-from collector.failures import failure_of
-from collector.part import Outcome
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.failures import failure_of
+from roofwatch.collector.part import Outcome
 from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec, UnsupportedError
 
 _MOST_SHAPES = 100_000

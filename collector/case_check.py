@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.protocol import CheckAccuracy, Reply
-from collector.results import Accuracy
-from collector.selection import Subject
-from collector.time_out import check_limit, explained
+from roofwatch.collector.protocol import CheckAccuracy, Reply
+from roofwatch.collector.results import Accuracy
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.time_out import check_limit, explained
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from collector.part import Count, Name, Part
+from roofwatch.collector.part import Count, Name, Part
 
 MOST_ROWS = 32
 """Of a profile, the longest in all first; what the others took is told."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from collector.part import Count, Name, Part
+from roofwatch.collector.part import Count, Name, Part
 
 
 class CaseRecord(Part):

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
 
-from collector.autotune import merged
-from collector.case_record import CaseRecord
-from collector.keeping.journal_lines import TimedStep
-from collector.machine import Ceiling, Environment
-from collector.measurement import Autotuning, Block, CacheState, Measurement, MemoryUse, Timer
-from collector.part import Outcome
-from collector.protocol import Failure, TimedBlock
-from collector.results import Accuracy
-from collector.roofline import INVALID_ABOVE, position
-from collector.selection import Subject
+from roofwatch.collector.autotune import merged
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.keeping.journal_lines import TimedStep
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.measurement import Autotuning, Block, CacheState, Measurement, MemoryUse, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure, TimedBlock
+from roofwatch.collector.results import Accuracy
+from roofwatch.collector.roofline import INVALID_ABOVE, position
+from roofwatch.collector.selection import Subject
 
 
 @dataclass

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 import pynvml
 import torch
 
-from collector.cache_copy import ITEM_BYTES, copy_in_rounds, whole_blocks
-from collector.datasheets import datasheet_ceilings
-from collector.errors import TimerError
-from collector.machine import Ceiling
-from collector.measurement import CacheState, Timer
-from collector.roofline import HOLDERS, TF32
-from collector.sampling import SamplingPlan
-from collector.timers.caches import last_level_cache_bytes
-from collector.timers.method import TimingMethod, default_method, possible_methods
-from collector.timing import sample_launches
+from roofwatch.collector.cache_copy import ITEM_BYTES, copy_in_rounds, whole_blocks
+from roofwatch.collector.datasheets import datasheet_ceilings
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.roofline import HOLDERS, TF32
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.timers.caches import last_level_cache_bytes
+from roofwatch.collector.timers.method import TimingMethod, default_method, possible_methods
+from roofwatch.collector.timing import sample_launches
 
 _CPU_WORKING_SET_BYTES = 128 * 2**20
 _GPU_WORKING_SET_BYTES = 4 * 2**30

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from collector.device_state import DeviceState
-from collector.machine import Ceiling
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.machine import Ceiling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from collector.errors import CollectorError
+from roofwatch.collector.errors import CollectorError
 
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from collector.part import Count, Message, Name, Part
+from roofwatch.collector.part import Count, Message, Name, Part
 
 _Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from collector.device.nvml import DeviceFacts, NvmlDevice, NvmlError
-from collector.machine import Environment
+from roofwatch.collector.device.nvml import DeviceFacts, NvmlDevice, NvmlError
+from roofwatch.collector.machine import Environment
 
 _KNOB_PREFIXES = ("TRITON_", "TORCHINDUCTOR_", "PTXAS_", "OMP_", "MKL_", "CUDA_LAUNCH_BLOCKING", "CUBLAS_")
 _NOT_KNOBS = ("_DIR", "_PATH", "_HOME")

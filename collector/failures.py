@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from collector.checking.evaluation import IncorrectResultError
-from collector.errors import ToolchainError
-from collector.part import Outcome
-from collector.protocol import Failure
-from collector.timers.cuda_graph import FailedCaptureError
+from roofwatch.collector.checking.evaluation import IncorrectResultError
+from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure
+from roofwatch.collector.timers.cuda_graph import FailedCaptureError
 
 _MAX_MESSAGE = 2_000
 

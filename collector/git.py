@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from collector.errors import GitError
-from collector.record import Commit
+from roofwatch.collector.errors import GitError
+from roofwatch.collector.record import Commit
 
 _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 

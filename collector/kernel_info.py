@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.case_record import CaseRecord
-from collector.errors import SuiteError
-from collector.protocol import CaseKind, CheckableCase, ImplementationInfo, KernelInfo
-from collector.source_lines import source_lines
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.protocol import CaseKind, CheckableCase, ImplementationInfo, KernelInfo
+from roofwatch.collector.source_lines import source_lines
 from roofwatch.spec import Case, KernelSpec
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collector.errors import CollectorError
-from collector.protocol import Failure
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.protocol import Failure
 
 
 def machine_error(what: str, failure: Failure | None, device: str) -> CollectorError:

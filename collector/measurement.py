@@ -9,10 +9,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from collector.case_record import CaseRecord
-from collector.device_state import DeviceState
-from collector.metrics import METRICS
-from collector.part import Count, Integer, Message, Name, Outcome, Part, PositiveNs
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.metrics import METRICS
+from roofwatch.collector.part import Count, Integer, Message, Name, Outcome, Part, PositiveNs
 
 
 class Timer(StrEnum):

@@ -18,14 +18,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from collector.errors import CollectorError
-from collector.protocol import Mode
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.protocol import Mode
+from roofwatch.install import INSTALL_ROOT
 
-_INSTALL_ROOT = Path(__file__).resolve().parent.parent
 _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
 _MAX_ANSWER_BYTES = 2**16
@@ -35,7 +34,7 @@ _BOOT = """
 import sys
 root = sys.argv[1]
 sys.path.insert(0, root)
-from collector.nursery_main import main
+from roofwatch.collector.nursery_main import main
 sys.path.remove(root)
 sys.path.append(root)
 main(int(sys.argv[2]))
@@ -125,7 +124,7 @@ class _Server:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _BOOT, str(_INSTALL_ROOT), str(theirs.fileno())],
+                    [sys.executable, "-P", "-c", _BOOT, str(INSTALL_ROOT), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,

@@ -11,7 +11,7 @@ import random
 import socket
 from typing import NoReturn
 
-from collector.worker_main import main as run_worker
+from roofwatch.collector.worker_main import main as run_worker
 
 _MAX_QUESTION_BYTES = 2**16
 _PADDING_PAGES = 256

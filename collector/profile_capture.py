@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch.autograd.profiler import profile
 
-from collector.case_profile import CaseProfile
-from collector.profiles.case_rows import profile_of_calls
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.profiles.case_rows import profile_of_calls
 
 PROFILED_CALLS = 3
 """Enough to see what differs from call to call, few enough for a call of thousands of kernels."""

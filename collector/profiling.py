@@ -21,12 +21,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.captured_kernels import CapturedKernel, captured_kernels
-from collector.errors import CollectorError
-from collector.keeping.redaction import Kind, Redaction
-from collector.keeping.whole_file import reason_of, write_whole
-from collector.profiles.redacted import redact_trace
-from collector.profiles.source import ProfileError
+from roofwatch.collector.captured_kernels import CapturedKernel, captured_kernels
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.keeping.redaction import Kind, Redaction
+from roofwatch.collector.keeping.whole_file import reason_of, write_whole
+from roofwatch.collector.profiles.redacted import redact_trace
+from roofwatch.collector.profiles.source import ProfileError
 
 KERNELS_FILE = "kernels.jsonl"
 _HOOK = Path(__file__).parent / "injection"

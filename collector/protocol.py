@@ -8,18 +8,18 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from collector.case_profile import CaseProfile
-from collector.case_record import CaseRecord
-from collector.checking.check_report import CheckReport, Layout
-from collector.machine import Ceiling, Environment
-from collector.machine_code.sources import Sources
-from collector.measurement import Autotuning, Block, CacheState, MemoryUse, Timer
-from collector.part import Outcome
-from collector.results import Accuracy, StaticFacts
-from collector.sampling import SamplingPlan
-from collector.source_line import SourceLine
-from collector.suite_source import SuiteSource
-from collector.timers.method import ChosenMethod, TimingMethod
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.checking.check_report import CheckReport, Layout
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.machine_code.sources import Sources
+from roofwatch.collector.measurement import Autotuning, Block, CacheState, MemoryUse, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import Accuracy, StaticFacts
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.timers.method import ChosenMethod, TimingMethod
 
 
 class Mode(StrEnum):

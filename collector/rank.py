@@ -11,7 +11,7 @@ import os
 import torch
 from torch import distributed
 
-from collector.protocol import RankPlace
+from roofwatch.collector.protocol import RankPlace
 from roofwatch.spec import UnsupportedError
 
 

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from collector.checking.check_report import CheckReport
-from collector.part import Outcome
-from collector.protocol import Failure, Job, RankPlace, Reply
-from collector.results import Accuracy
-from collector.worker import Worker, has_spoilt
+from roofwatch.collector.checking.check_report import CheckReport
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure, Job, RankPlace, Reply
+from roofwatch.collector.results import Accuracy
+from roofwatch.collector.worker import Worker, has_spoilt
 
 _GRACE_S = 2.0
 """What the others may still take when one has failed: they may have failed too, or wait for it in vain."""

@@ -18,20 +18,20 @@ from uuid import UUID
 import orjson
 from pydantic import AwareDatetime, Field, ValidationError, model_validator
 
-from collector.artefact import Artefact
-from collector.case_profile import CaseProfile
-from collector.case_record import CaseRecord
-from collector.device_state import Telemetry
-from collector.errors import RecordError
-from collector.keeping.compressed import SUFFIX, TooLargeError, compress, read_document
-from collector.keeping.whole_file import make_folder, reason_of, write_whole
-from collector.machine import Ceiling, Environment
-from collector.measurement import Measurement
-from collector.part import Count, Name, Part, Sha
-from collector.results import Accuracy, Counters, StaticFacts
-from collector.skipped_kernel import SkippedKernel
-from collector.source_line import SourceLine
-from collector.unread_fields import find_unread, unread_depth
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.device_state import Telemetry
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.compressed import SUFFIX, TooLargeError, compress, read_document
+from roofwatch.collector.keeping.whole_file import make_folder, reason_of, write_whole
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.part import Count, Name, Part, Sha
+from roofwatch.collector.results import Accuracy, Counters, StaticFacts
+from roofwatch.collector.skipped_kernel import SkippedKernel
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.collector.unread_fields import find_unread, unread_depth
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.5"

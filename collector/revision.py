@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.errors import GitError, SuiteError
-from collector.git import checked_out, find_repository, project_of, read_commit
-from collector.machine_code.signature import SIGNATURE_SUFFIX
-from collector.record import Commit
-from collector.suite_source import SuiteSource
+from roofwatch.collector.errors import GitError, SuiteError
+from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit
+from roofwatch.collector.machine_code.signature import SIGNATURE_SUFFIX
+from roofwatch.collector.record import Commit
+from roofwatch.collector.suite_source import SuiteSource
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from collector.part import Outcome
-from collector.protocol import Failure, Job, Reply
-from collector.worker import Worker, has_spoilt
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure, Job, Reply
+from roofwatch.collector.worker import Worker, has_spoilt
 
 
 class Task(Protocol):

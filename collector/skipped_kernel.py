@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from collector.part import Name, Part
+from roofwatch.collector.part import Name, Part
 
 
 class SkipReason(StrEnum):

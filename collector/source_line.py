@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from collector.part import Name, Part
+from roofwatch.collector.part import Name, Part
 
 MAX_LINE = 10_000_000
 

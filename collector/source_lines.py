@@ -15,8 +15,9 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from collector.source_line import SourceLine
-from collector.suite_source import SuiteSource
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.install import INSTALL_ROOT
 
 _MAX_FUNCTIONS = 16
 """Of one implementation; more would tell nobody where to look."""
@@ -31,8 +32,8 @@ def repository_of(source: SuiteSource) -> Path | None:
     """The root that files of a suite are named from; None where it is in no repository."""
     if source.import_roots:
         return source.import_roots[-1]
-    own = Path(__file__).resolve().parents[1]
-    return own if source.path is None and (own / ".git").exists() else None
+    is_checkout = source.path is None and (INSTALL_ROOT / ".git").exists()
+    return INSTALL_ROOT if is_checkout else None
 
 
 def source_lines(

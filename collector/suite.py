@@ -11,9 +11,9 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from collector.errors import SuiteError
-from collector.machine_code.signature import SIGNATURE_SUFFIX
-from collector.suite_source import SuiteSource
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.machine_code.signature import SIGNATURE_SUFFIX
+from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
 
 BENCHMARK_PATTERN = "bench_*.py"
@@ -30,7 +30,7 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     elif source.path.suffix == SIGNATURE_SUFFIX:
-        from collector.machine_code.signed_suite import (
+        from roofwatch.collector.machine_code.signed_suite import (
             signed_specs,  # brings torch along, which who lists files has no need of
         )
 
@@ -58,20 +58,35 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
 def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
     """The suite that comes with roofwatch, as it is in one of the roots if there are any."""
     try:
-        specs: list[KernelSpec] = list(importlib.import_module("kernels.registry").suite())
+        if roots:
+            _load_kernels_from(roots[0] / "kernels")
+        specs: list[KernelSpec] = list(importlib.import_module("roofwatch.kernels.registry").suite())
     except Exception as error:
         raise SuiteError(f"roofwatch's own suite: {type(error).__name__}: {error}") from error
     # a module that is missing in the root may be found where roofwatch is installed, which is another commit
     strangers = [
         name
         for name, module in sys.modules.items()
-        if name.split(".")[0] == "kernels"
+        if f"{name}.".startswith("roofwatch.kernels.")
         and roots
         and not any(Path(str(module.__file__)).is_relative_to(root) for root in roots)
     ]
     if strangers:
         raise SuiteError(f"roofwatch's own suite: {min(strangers)} is missing in {roots[0]}")
     return specs
+
+
+def _load_kernels_from(folder: Path) -> None:
+    """Make `roofwatch.kernels` the one of another checkout; everything else of roofwatch stays as installed."""
+    name = "roofwatch.kernels"
+    module_spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if module_spec is None or module_spec.loader is None or not folder.is_dir():
+        raise ImportError(f"{folder} is missing")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[name] = module
+    module_spec.loader.exec_module(module)
 
 
 def benchmark_files(path: Path) -> list[Path]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.git import find_repository, run_git
-from collector.machine_code.sources import digest_of_file
-from collector.machine_code.static_store import digest_of
-from collector.suite_source import SuiteSource
+from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.machine_code.sources import digest_of_file
+from roofwatch.collector.machine_code.static_store import digest_of
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.install import PACKAGE_DIR
 
 _CODE = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hip", ".hpp", ".py", ".so"})
-_OWN_SUITE = Path(__file__).resolve().parent.parent / "kernels"
+_OWN_SUITE = (PACKAGE_DIR / "kernels").resolve()
 
 
 def digest_of_suite(source: SuiteSource) -> str:

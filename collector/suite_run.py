@@ -8,23 +8,24 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from collector.case_check import CaseCheck, accuracy_of
-from collector.case_profile import CaseProfile
-from collector.case_record import CaseRecord
-from collector.case_timing import CaseTiming, under_the_roof
-from collector.device.device_beside import DeviceBeside
-from collector.device.device_watch import DeviceWatch
-from collector.errors import JournalError
-from collector.keeping.journal import SuiteLog
-from collector.keeping.journal_lines import CompiledCase, changed_fields
-from collector.keeping.redacted_record import redact_record
-from collector.keeping.redaction import Redaction
-from collector.machine import Ceiling, Environment
-from collector.machine_code.static_compiler import StaticCompiler
-from collector.machine_error import machine_error
-from collector.measurement import Block, Measurement
-from collector.part import Outcome
-from collector.protocol import (
+from roofwatch import __version__
+from roofwatch.collector.case_check import CaseCheck, accuracy_of
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.case_timing import CaseTiming, under_the_roof
+from roofwatch.collector.device.device_beside import DeviceBeside
+from roofwatch.collector.device.device_watch import DeviceWatch
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.keeping.journal import SuiteLog
+from roofwatch.collector.keeping.journal_lines import CompiledCase, changed_fields
+from roofwatch.collector.keeping.redacted_record import redact_record
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.machine_code.static_compiler import StaticCompiler
+from roofwatch.collector.machine_error import machine_error
+from roofwatch.collector.measurement import Block, Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import (
     DescribeEnvironment,
     ImplementationInfo,
     MeasureCeilings,
@@ -33,17 +34,16 @@ from collector.protocol import (
     SuiteInfo,
     TimeBlock,
 )
-from collector.record import Commit, Pairing, RunRecord, utc_now
-from collector.results import Accuracy, StaticFacts
-from collector.run_plan import RunPlan
-from collector.selection import Selection, Subject
-from collector.spent_time import Activity, SpentTime
-from collector.suite_source import SuiteSource
-from collector.time_out import explained
-from collector.timers.method import ChosenMethod
-from collector.timing_choice import choose_timing
-from collector.workers import Workers
-from roofwatch import __version__
+from roofwatch.collector.record import Commit, Pairing, RunRecord, utc_now
+from roofwatch.collector.results import Accuracy, StaticFacts
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.selection import Selection, Subject
+from roofwatch.collector.spent_time import Activity, SpentTime
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.time_out import explained
+from roofwatch.collector.timers.method import ChosenMethod
+from roofwatch.collector.timing_choice import choose_timing
+from roofwatch.collector.workers import Workers
 
 HARNESS_VERSION = __version__
 

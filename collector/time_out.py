@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collector.part import Outcome
-from collector.protocol import Failure
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure
 
 
 def explained(failure: Failure | None, limit: str) -> Failure | None:

@@ -19,18 +19,18 @@ from typing import Literal
 
 import torch
 
-from collector.garbage import garbage_left_alone
-from collector.measurement import Block, CacheState, Timer
-from collector.record import utc_now
-from collector.sampling import SamplingPlan
-from collector.timers.caches import cache_preparation, last_level_cache_bytes
-from collector.timers.cpu import CpuStopwatch
-from collector.timers.cuda_events import EventStopwatch
-from collector.timers.cuda_graph import GraphStopwatch
-from collector.timers.cupti import CuptiStopwatch
-from collector.timers.method import TimingMethod, default_method
-from collector.timers.rotation import Copies, Rotation, copy_count
-from collector.timers.stopwatch import Alone, Launch, Ranks, Sample, Stopwatch
+from roofwatch.collector.garbage import garbage_left_alone
+from roofwatch.collector.measurement import Block, CacheState, Timer
+from roofwatch.collector.record import utc_now
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.timers.caches import cache_preparation, last_level_cache_bytes
+from roofwatch.collector.timers.cpu import CpuStopwatch
+from roofwatch.collector.timers.cuda_events import EventStopwatch
+from roofwatch.collector.timers.cuda_graph import GraphStopwatch
+from roofwatch.collector.timers.cupti import CuptiStopwatch
+from roofwatch.collector.timers.method import TimingMethod, default_method
+from roofwatch.collector.timers.rotation import Copies, Rotation, copy_count
+from roofwatch.collector.timers.stopwatch import Alone, Launch, Ranks, Sample, Stopwatch
 
 _FIRST_CHECK = 10
 _LEAST_WARMUP_LAUNCHES = 3

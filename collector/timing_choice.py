@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from collector.case_timing import CaseTiming
-from collector.errors import TimerError
-from collector.machine_error import machine_error
-from collector.protocol import ChooseTiming
-from collector.run_plan import RunPlan
-from collector.timers.method import ChosenMethod
-from collector.workers import Workers
+from roofwatch.collector.case_timing import CaseTiming
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.machine_error import machine_error
+from roofwatch.collector.protocol import ChooseTiming
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.timers.method import ChosenMethod
+from roofwatch.collector.workers import Workers
 
 
 def choose_timing(

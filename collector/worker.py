@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from collector.errors import CollectorError, SuiteError
-from collector.keeping.redacted_reply import redact_reply
-from collector.keeping.redaction import Redaction
-from collector.nursery import Nursery, read_tail
-from collector.part import Outcome
-from collector.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
-from collector.suite_source import SuiteSource
+from roofwatch.collector.errors import CollectorError, SuiteError
+from roofwatch.collector.keeping.redacted_reply import redact_reply
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.nursery import Nursery, read_tail
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
+from roofwatch.collector.suite_source import SuiteSource
 
 _START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 5.0

@@ -21,24 +21,24 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, TypeAdapter
 
-from collector.autotune import AutotuneRecorder
-from collector.case_call import another_call, compiled, prepare_call
-from collector.ceilings import measure_ceilings
-from collector.checking.accuracy import Baselines, check_accuracy
-from collector.checking.check import Checker
-from collector.checking.evaluation import References
-from collector.device_choice import choose_device
-from collector.environment import collect_environment, device_uuid
-from collector.errors import CollectorError, SuiteError, TimerError
-from collector.failures import failure_of
-from collector.host_memory import keep_freed_memory, limit_memory
-from collector.kernel_info import checkable_cases, describe_kernel
-from collector.machine_code.static import compile_case
-from collector.machine_code.watched_suite import WatchedSuite
-from collector.measurement import Autotuning
-from collector.part import Outcome
-from collector.profile_capture import profile_calls
-from collector.protocol import (
+from roofwatch.collector.autotune import AutotuneRecorder
+from roofwatch.collector.case_call import another_call, compiled, prepare_call
+from roofwatch.collector.ceilings import measure_ceilings
+from roofwatch.collector.checking.accuracy import Baselines, check_accuracy
+from roofwatch.collector.checking.check import Checker
+from roofwatch.collector.checking.evaluation import References
+from roofwatch.collector.device_choice import choose_device
+from roofwatch.collector.environment import collect_environment, device_uuid
+from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
+from roofwatch.collector.failures import failure_of
+from roofwatch.collector.host_memory import keep_freed_memory, limit_memory
+from roofwatch.collector.kernel_info import checkable_cases, describe_kernel
+from roofwatch.collector.machine_code.static import compile_case
+from roofwatch.collector.machine_code.watched_suite import WatchedSuite
+from roofwatch.collector.measurement import Autotuning
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.profile_capture import profile_calls
+from roofwatch.collector.protocol import (
     CheckAccuracy,
     ChooseTiming,
     CompileStatic,
@@ -58,13 +58,13 @@ from collector.protocol import (
     TimingChoice,
     WorkerSettings,
 )
-from collector.rank import Rank
-from collector.source_lines import repository_of
-from collector.suite import load_suite
-from collector.timers.choice import choose_method
-from collector.timers.memory import measure_memory, memory_floor
-from collector.timers.rotation import Copies
-from collector.timing import sample_launches, timing_stream
+from roofwatch.collector.rank import Rank
+from roofwatch.collector.source_lines import repository_of
+from roofwatch.collector.suite import load_suite
+from roofwatch.collector.timers.choice import choose_method
+from roofwatch.collector.timers.memory import measure_memory, memory_floor
+from roofwatch.collector.timers.rotation import Copies
+from roofwatch.collector.timing import sample_launches, timing_stream
 from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
 
 
@@ -168,7 +168,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
         if settings.mode is Mode.INTERPRETER:
             # its interpreter needs NumPy, which a machine that only measures may lack
-            from collector.checking.interpreter import round_as_a_gpu_does
+            from roofwatch.collector.checking.interpreter import round_as_a_gpu_does
 
             round_as_a_gpu_does()
         if settings.thread_count is not None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from collector.case_check import CaseCheck
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.protocol import Job, Mode, RankPlace, Reply, SuiteInfo, TimeBlock
-from collector.rank_group import RankGroup
-from collector.selection import Subject
-from collector.side_by_side import done_side_by_side
-from collector.suite_source import SuiteSource
-from collector.worker import Worker
+from roofwatch.collector.case_check import CaseCheck
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Job, Mode, RankPlace, Reply, SuiteInfo, TimeBlock
+from roofwatch.collector.rank_group import RankGroup
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.side_by_side import done_side_by_side
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.worker import Worker
 
 _MAY_BE_ITS_NEIGHBOURS = frozenset({Outcome.OUT_OF_MEMORY, Outcome.CRASHED})
 """A process that the system kills for want of memory has crashed too."""

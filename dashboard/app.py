@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard.errors import UnreadServerError
-from dashboard.logo import ICON, WORDMARK
-from dashboard.navigation import VIEWS
-from dashboard.wording import code_span
-from db.errors import AgedError, StoreError
+from roofwatch.dashboard.errors import UnreadServerError
+from roofwatch.dashboard.logo import ICON, WORDMARK
+from roofwatch.dashboard.navigation import VIEWS
+from roofwatch.dashboard.wording import code_span
+from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.settings import SettingsError
 
 # Tables want the width that Streamlit leaves empty around a page. Its captions are paler than people with weak eyes can

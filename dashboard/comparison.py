@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ci.pairs.comparable import Timing, refuse_medians
-from collector.part import Outcome
-from dashboard.wording import natural_order
-from db.reading.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
-from db.values import ChangePoint, CommitRef, Regression, RegressionState
+from roofwatch.ci.pairs.comparable import Timing, refuse_medians
+from roofwatch.collector.part import Outcome
+from roofwatch.dashboard.wording import natural_order
+from roofwatch.db.reading.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState
 
 _ANY_RUNNER = ""
 """The runner class of compiled code, which does not depend on the runner."""

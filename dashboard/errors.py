@@ -1,6 +1,6 @@
 """What goes wrong when the dashboard is served, or reads through a server."""
 
-from db.errors import StoreError
+from roofwatch.db.errors import StoreError
 
 
 class DashboardError(Exception):

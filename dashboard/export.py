@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pandas as pd
 
-from ci.report.markdown import code, table
+from roofwatch.ci.report.markdown import code, table
 
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

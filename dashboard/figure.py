@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.elements.plotly_chart import PlotlyState
 
-from dashboard.charts.page_style import for_page
+from roofwatch.dashboard.charts.page_style import for_page
 
 
 def show_figure(figure: go.Figure, *, key: str) -> None:

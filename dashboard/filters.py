@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dashboard.tag_groups import by_group
-from db.reading.facet_values import CaseFacet, Facets
-from db.values import Regression, SeriesKey
+from roofwatch.dashboard.tag_groups import by_group
+from roofwatch.db.reading.facet_values import CaseFacet, Facets
+from roofwatch.db.values import Regression, SeriesKey
 
 PARAMETERS: Mapping[str, str] = {
     "branch": "Branch",

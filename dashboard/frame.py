@@ -10,15 +10,15 @@ from datetime import tzinfo
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard import data
-from dashboard.access.sign_in import show_sign_in
-from dashboard.filters import PARAMETERS, Filters, options_of
-from dashboard.permalink import Permalink
-from dashboard.reader import reader_zone
-from dashboard.source_links import SourceLinks
-from dashboard.wording import code_span
-from dashboard.zone import zone_title
-from db.reading.facet_values import Facets
+from roofwatch.dashboard import data
+from roofwatch.dashboard.access.sign_in import show_sign_in
+from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
+from roofwatch.dashboard.permalink import Permalink
+from roofwatch.dashboard.reader import reader_zone
+from roofwatch.dashboard.source_links import SourceLinks
+from roofwatch.dashboard.wording import code_span
+from roofwatch.dashboard.zone import zone_title
+from roofwatch.db.reading.facet_values import Facets
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"

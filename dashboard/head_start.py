@@ -15,8 +15,8 @@ from pathlib import Path
 
 import orjson
 
-from dashboard.figure_script import IMPORTED
-from dashboard.view_links import SCRIPT
+from roofwatch.dashboard.figure_script import IMPORTED
+from roofwatch.dashboard.view_links import SCRIPT
 
 _EVERYWHERE = ("Html", "Selectbox")
 _DRAWN_BY = {

@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urljoin
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard.wording import code_span, shortened
+from roofwatch.dashboard.wording import code_span, shortened
 
 T = TypeVar("T")
 _OPEN, _FOLDED = "open", "folded"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs
 
 if TYPE_CHECKING:  # a server that starts answers before it has imported what reads
-    from dashboard.filters import Filters
+    from roofwatch.dashboard.filters import Filters
 
 _MOST_AT_ONCE = 2
 """A machine has something else to do: pages that are asked for meanwhile are read by their views alone."""
@@ -74,10 +74,10 @@ def read_ahead(view: str, asked: Mapping[str, Sequence[str]]) -> None:
         view: By its name in the menu.
         asked: The parameters of the address, each with its values.
     """
-    from dashboard import data
-    from dashboard.errors import UnreadServerError
-    from dashboard.filters import PARAMETERS, Filters, options_of
-    from db.errors import StoreError
+    from roofwatch.dashboard import data
+    from roofwatch.dashboard.errors import UnreadServerError
+    from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
+    from roofwatch.db.errors import StoreError
     from roofwatch.settings import SettingsError
 
     # the view says what is amiss
@@ -90,5 +90,5 @@ def read_ahead(view: str, asked: Mapping[str, Sequence[str]]) -> None:
         owners = data.owners_of(facets)
         options = options_of(facets, owners)
         chosen = {name: [value for value in asked.get(name, ()) if value in options[name]] for name in PARAMETERS}
-        module: _ReadingView = importlib.import_module(f"dashboard.views.{view}")
+        module: _ReadingView = importlib.import_module(f"roofwatch.dashboard.views.{view}")
         module.read_ahead(project, Filters(facets, chosen, owners), one_of_each)

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from dashboard.access.provider import sign_in_secrets
-from dashboard.errors import DashboardError
-from dashboard.server_process import NO_SERVER, PARENT_VARIABLE, SERVER_VARIABLE
+from roofwatch.dashboard.access.provider import sign_in_secrets
+from roofwatch.dashboard.errors import DashboardError
+from roofwatch.dashboard.server_process import NO_SERVER, PARENT_VARIABLE, SERVER_VARIABLE
+from roofwatch.install import INSTALL_ROOT
 from roofwatch.settings import load_settings
 
-_ROOT = Path(__file__).parent.parent
 _START_TIMEOUT_S = 120.0
 _ANSWERING_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 60.0
@@ -110,10 +110,10 @@ def _what_is_read(data_dir: Path | None, database_url: str | None, server_url: s
 def _start(address: str, port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     environment[PARENT_VARIABLE] = str(os.getpid())
     # ours first: the folder that we were started in may have a `db` or `dashboard` of its own
-    search_path = [str(_ROOT), environment.get("PYTHONPATH", "")]
+    search_path = [str(INSTALL_ROOT), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(part for part in search_path if part)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "dashboard.server_process", address, str(port)],
+        [sys.executable, "-P", "-m", "roofwatch.dashboard.server_process", address, str(port)],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 
-from dashboard.reading_ahead import THREAD_NAME, ReadingAhead
+from roofwatch.dashboard.reading_ahead import THREAD_NAME, ReadingAhead
 
 PARENT_VARIABLE = "ROOFWATCH_DASHBOARD_PARENT"
 SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
@@ -69,9 +69,9 @@ def let_go_when_asked_to_end() -> None:
     def end(number: int, _frame: FrameType | None) -> None:
         for each in _ENDING:
             signal.signal(each, signal.SIG_IGN)
-        if "db.server.embedded" in sys.modules:  # else none was opened
-            from db.errors import StoreError
-            from db.server.embedded import close_all
+        if "roofwatch.db.server.embedded" in sys.modules:  # else none was opened
+            from roofwatch.db.errors import StoreError
+            from roofwatch.db.server.embedded import close_all
 
             try:
                 close_all()
@@ -109,11 +109,11 @@ def _learn_views() -> None:
     """
     import plotly.graph_objects as go
 
-    from dashboard.navigation import VIEWS
-    from dashboard.reading_ahead import read_ahead
+    from roofwatch.dashboard.navigation import VIEWS
+    from roofwatch.dashboard.reading_ahead import read_ahead
 
     for view in VIEWS:
-        importlib.import_module(f"dashboard.views.{view}")
+        importlib.import_module(f"roofwatch.dashboard.views.{view}")
     go.Figure([go.Scatter(y=[0.0]), go.Bar(y=[0.0])]).update_layout(xaxis={"title": "x"}, legend={"x": 0})
     read_ahead(next(iter(VIEWS)), {})
     # Streamlit has all that is in memory looked through for garbage after every run of a page, and no thread sends
@@ -131,11 +131,11 @@ def run(address: str, port: int, script: Path = _SCRIPT) -> None:
     from starlette.responses import HTMLResponse, Response
     from starlette.routing import Route
 
-    from dashboard.access.provider import sign_in_secrets
-    from dashboard.access.sign_in_return import ReturnAfterSignIn
-    from dashboard.figure_script import slim_scripts
-    from dashboard.head_start import first_page
-    from dashboard.navigation import VIEWS
+    from roofwatch.dashboard.access.provider import sign_in_secrets
+    from roofwatch.dashboard.access.sign_in_return import ReturnAfterSignIn
+    from roofwatch.dashboard.figure_script import slim_scripts
+    from roofwatch.dashboard.head_start import first_page
+    from roofwatch.dashboard.navigation import VIEWS
     from roofwatch.settings import load_settings
 
     settings = load_settings()

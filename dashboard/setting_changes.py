@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from db.values import CommitRef, RunSetting, Series, SeriesPoint
+from roofwatch.db.values import CommitRef, RunSetting, Series, SeriesPoint
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from enum import StrEnum
 
-from dashboard.wording import choice_text
-from dashboard.zone import written
-from db.reading.facet_values import Facets
-from db.reading.fleet_values import FleetRun
+from roofwatch.dashboard.wording import choice_text
+from roofwatch.dashboard.zone import written
+from roofwatch.db.reading.facet_values import Facets
+from roofwatch.db.reading.fleet_values import FleetRun
 
 
 class By(StrEnum):

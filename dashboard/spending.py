@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
-from db.values import CommitRef
+from roofwatch.db.reading.fleet_values import CaseCost, FleetRun, KernelCost
+from roofwatch.db.values import CommitRef
 
 NS_PER_HOUR = 3_600e9
 UNCOUNTED = "not counted"

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dashboard.wording import natural_order, worst_change_point
-from db.access.values import Triage, TriageState
-from db.values import Regression, RegressionState, Verdict
+from roofwatch.dashboard.wording import natural_order, worst_change_point
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.values import Regression, RegressionState, Verdict
 
 _OPEN_STATES = {TriageState.NEW, TriageState.ACKNOWLEDGED}
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ci.trends.movement import Movement
-from collector.metrics import Layer
-from collector.part import Outcome
-from db.access.values import TriageState
-from db.values import ChangePoint, CommitRef, Regression, Verdict
+from roofwatch.ci.trends.movement import Movement
+from roofwatch.collector.metrics import Layer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, Verdict
 
 
 @dataclass(frozen=True)

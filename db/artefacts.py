@@ -14,10 +14,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from collector.record import RunRecord
-from db.errors import IngestError, StoreError
-from db.server.durable import COMMITS_TO_DISK
-from db.tables.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import IngestError, StoreError
+from roofwatch.db.server.durable import COMMITS_TO_DISK
+from roofwatch.db.tables.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3

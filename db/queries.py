@@ -1,19 +1,19 @@
 """All questions that one may ask the store: each takes a Session and gives values."""
 
-from db.access.audit import list_entries
-from db.artefacts import list_artefacts, read_artefact
-from db.bisections.store import list_bisections, read_bisection, read_newest_bisection
-from db.judged.judgements import list_regressions, list_triaged
-from db.judged.triage import read_triage
-from db.reading.case_history import read_case_history
-from db.reading.coverage import list_runner_standings
-from db.reading.facets import read_facets
-from db.reading.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
-from db.reading.pairs import list_newest_calibrations, list_pairs
-from db.reading.records import load_record
-from db.reading.runs import list_commits, list_projects, list_runs, run_detail
-from db.reading.series import list_series_keys, read_series
-from db.reading.trend import list_window_ends, read_trend
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.artefacts import list_artefacts, read_artefact
+from roofwatch.db.bisections.store import list_bisections, read_bisection, read_newest_bisection
+from roofwatch.db.judged.judgements import list_regressions, list_triaged
+from roofwatch.db.judged.triage import read_triage
+from roofwatch.db.reading.case_history import read_case_history
+from roofwatch.db.reading.coverage import list_runner_standings
+from roofwatch.db.reading.facets import read_facets
+from roofwatch.db.reading.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
+from roofwatch.db.reading.pairs import list_newest_calibrations, list_pairs
+from roofwatch.db.reading.records import load_record
+from roofwatch.db.reading.runs import list_commits, list_projects, list_runs, run_detail
+from roofwatch.db.reading.series import list_series_keys, read_series
+from roofwatch.db.reading.trend import list_window_ends, read_trend
 
 __all__ = [
     "list_artefacts",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from collector.metrics import Metric, metric
-from collector.part import Outcome
+from roofwatch.collector.metrics import Metric, metric
+from roofwatch.collector.part import Outcome
 
 
 class Cause(StrEnum):

@@ -4,7 +4,7 @@ refused here is read wrongly later.
 
 import torch
 
-from kernels.errors import KernelError
+from roofwatch.kernels.errors import KernelError
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

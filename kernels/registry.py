@@ -2,8 +2,8 @@
 
 from importlib import import_module
 
-from kernels.errors import KernelError
 from roofwatch import KernelSpec
+from roofwatch.kernels.errors import KernelError
 
 _ROOMS = {
     "reduction": ("softmax", "cross_entropy"),

@@ -1,6 +1,7 @@
 """The shapes that published models give to kernels: what one GPU sees in prefill and decode, alone and as one of eight.
 
-The functions derive from published dimensions (`kernels.models`) what a kernel works on, each as a `Workload`: lengths,
+The functions derive from published dimensions (`roofwatch.kernels.models`) what a kernel works on, each as a
+`Workload`: lengths,
 and the words that a user selects it by: the model, its scale, the phase and the tensor-parallel degree.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernels.models import (
+from roofwatch import Case, cases
+from roofwatch.kernels.models import (
     DENSE_MODELS,
     DIFFUSION_TRANSFORMERS,
     LANGUAGE_MODELS,
@@ -19,7 +21,6 @@ from kernels.models import (
     DiffusionConfig,
     ModelConfig,
 )
-from roofwatch import Case, cases
 
 PREFILL_TOKENS = 8192
 """Tokens that one prefill step works on: a batch of prompts, chunked."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from ci.alerts.rules import AlertRules
-from db.alerts.values import Alert, AlertState, Delivery, Firing
+from roofwatch.ci.alerts.rules import AlertRules
+from roofwatch.db.alerts.values import Alert, AlertState, Delivery, Firing
 from roofwatch.terminal import printable
 
 

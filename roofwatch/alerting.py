@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from api.alerting import Alerts
-from ci.alerts.channels import Secrets, open_channel
-from ci.alerts.looking import AlertPlan
-from ci.alerts.rules import AlertRules
-from ci.alerts.sending import Sender
-from ci.alerts.text import Notice
-from ci.errors import AlertError
-from db.alerts.values import AlertEvent, Message, Severity
+from roofwatch.api.alerting import Alerts
+from roofwatch.ci.alerts.channels import Secrets, open_channel
+from roofwatch.ci.alerts.looking import AlertPlan
+from roofwatch.ci.alerts.rules import AlertRules
+from roofwatch.ci.alerts.sending import Sender
+from roofwatch.ci.alerts.text import Notice
+from roofwatch.ci.errors import AlertError
+from roofwatch.db.alerts.values import AlertEvent, Message, Severity
 from roofwatch.ownership import api_url, read_codeowners, read_rules, text_of
 from roofwatch.settings import Settings
 

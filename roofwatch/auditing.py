@@ -14,14 +14,18 @@ from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from ci.static.comparison import StaticJudgement
-from ci.static.toolchain import Build, Upgrade
-from collector.errors import CollectorError, ToolchainError
-from collector.machine_code.virtual_environment import VirtualEnvironment, environment_with_triton, refuse_other_triton
-from collector.part import Outcome
-from collector.results import StaticFacts
-from collector.run import OnProgress, Progress
-from collector.run_plan import RunPlan
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.toolchain import Build, Upgrade
+from roofwatch.collector.errors import CollectorError, ToolchainError
+from roofwatch.collector.machine_code.virtual_environment import (
+    VirtualEnvironment,
+    environment_with_triton,
+    refuse_other_triton,
+)
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.terminal import printable, write_text
 
 MARKER = "<!-- The rest is written by roofwatch static audit. -->"

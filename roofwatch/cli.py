@@ -6,7 +6,6 @@ Exit status: 0 fine, 1 a regression, 2 could not tell or could not do it.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -66,8 +65,6 @@ def main() -> None:
 
     debug = "--debug" in sys.argv[1:]
     stop_on_sigterm()
-    # A user's PYTHONPATH may hold packages named like ours; this process runs none of the user's code.
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     try:
         with standard_streams():
             app()

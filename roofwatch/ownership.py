@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ci.alerts.rules import AlertRules, parse_rules
-from ci.codeowners import PLACES, CodeOwners, parse_codeowners
-from ci.errors import AlertError, GitHubError
-from ci.owners import Ownership
+from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.codeowners import PLACES, CodeOwners, parse_codeowners
+from roofwatch.ci.errors import AlertError, GitHubError
+from roofwatch.ci.owners import Ownership
 from roofwatch.settings import Settings
 
 _GITHUB = "https://api.github.com"
@@ -55,7 +55,7 @@ def read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
         named = str(place)
     elif rules.codeowners_repository is not None:
         # it takes a client of GitHub, which few need
-        from ci.github.issues import GitHubIssues
+        from roofwatch.ci.github.issues import GitHubIssues
 
         named = rules.codeowners_repository
         try:

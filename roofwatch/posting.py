@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ci.errors import GitHubError
-from ci.github import check_run
-from ci.github.acceptance import accepted_check, findings_of, found_line, with_acceptance
-from ci.github.check_run import CheckRun
-from ci.github.commanding import CommandRepository, standing_acceptance
-from ci.github.event import TOKEN_VARIABLE, Job, Surroundings, job_of
-from ci.github.posting import Done, Repository, post_check_run, post_comment, pull_request_of
-from ci.github.sticky_comment import body_of, without_marker
-from ci.pairs.noise_floor import NoiseFloor, NoiseFloorError
-from ci.pull_request import PullRequestJudgement, judge_pull_request
-from ci.report.comment import is_silent, to_markdown
-from ci.static.baseline import Baseline, BaselineError
-from collector.errors import RecordError
-from collector.record import RunRecord, Side
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github import check_run
+from roofwatch.ci.github.acceptance import accepted_check, findings_of, found_line, with_acceptance
+from roofwatch.ci.github.check_run import CheckRun
+from roofwatch.ci.github.commanding import CommandRepository, standing_acceptance
+from roofwatch.ci.github.event import TOKEN_VARIABLE, Job, Surroundings, job_of
+from roofwatch.ci.github.posting import Done, Repository, post_check_run, post_comment, pull_request_of
+from roofwatch.ci.github.sticky_comment import body_of, without_marker
+from roofwatch.ci.pairs.noise_floor import NoiseFloor, NoiseFloorError
+from roofwatch.ci.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.comment import is_silent, to_markdown
+from roofwatch.ci.static.baseline import Baseline, BaselineError
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.record import RunRecord, Side
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
 
 if TYPE_CHECKING:  # a dry run needs no client
-    from ci.github.client import GitHubRepository
+    from roofwatch.ci.github.client import GitHubRepository
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SUMMARY_BYTES = 1_000_000
@@ -102,7 +102,7 @@ def repository_of(job: Job | Surroundings, variables: Mapping[str, str]) -> GitH
     Raises:
         GitHubError: there is no token.
     """
-    from ci.github.client import GitHubRepository
+    from roofwatch.ci.github.client import GitHubRepository
 
     token = variables.get(TOKEN_VARIABLE, "").strip()
     if not token:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from collector.errors import RecordError
-from collector.part import Outcome
-from collector.record import RunRecord
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
 
 RECORD_SUFFIX = ".json.gz"
 """Of a record whose place was not chosen."""

@@ -9,21 +9,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ci.reason import Reason
-from ci.static.baseline import Accepted, Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
-from ci.static.comparison import StaticComparison, StaticJudgement, compare_static, place_of
-from collector.errors import SuiteError
-from collector.git import find_repository
-from collector.machine_code.signature import SIGNATURE_SUFFIX
-from collector.machine_code.static_lane import compile_suite
-from collector.part import Outcome
-from collector.record import Commit
-from collector.results import StaticFacts
-from collector.revision import own_suite_at_revision, suite_at_revision
-from collector.run import OnProgress, Progress
-from collector.run_plan import RunPlan
-from db.values import Verdict
 from roofwatch.arguments import suite_source
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.baseline import (
+    Accepted,
+    Baseline,
+    BaselineError,
+    Held,
+    hold,
+    judge_alone,
+    parse_baseline,
+    to_toml,
+)
+from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, place_of
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.git import find_repository
+from roofwatch.collector.machine_code.signature import SIGNATURE_SUFFIX
+from roofwatch.collector.machine_code.static_lane import compile_suite
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import Commit
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.revision import own_suite_at_revision, suite_at_revision
+from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.db.values import Verdict
 from roofwatch.terminal import write_text
 
 BASELINE_NAME = "roofwatch-static.toml"

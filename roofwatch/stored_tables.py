@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from ci.detect import NoiseFloor
-from collector.metrics import METRICS
-from db.access.values import Triage, TriageState
-from db.reading.run_values import RunSummary
-from db.values import Series
 from roofwatch import tables
+from roofwatch.ci.detect import NoiseFloor
+from roofwatch.collector.metrics import METRICS
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.db.values import Series
 from roofwatch.store.source import TriagedRegression
 from roofwatch.terminal import printable
 

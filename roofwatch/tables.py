@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from collector.machine_code.instructions import widths
-from collector.measurement import measured_values
-from collector.metrics import format_bytes, format_ns, metric
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import StaticFacts
-from collector.targets import DEFAULT_TARGETS
-from db.values import Verdict
+from roofwatch.collector.machine_code.instructions import widths
+from roofwatch.collector.measurement import measured_values
+from roofwatch.collector.metrics import format_bytes, format_ns, metric
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.db.values import Verdict
 from roofwatch.measuring.listing import targets
 from roofwatch.terminal import printable
 
 if TYPE_CHECKING:
-    from ci.compare import Comparison
-    from ci.pairs.noise_floor import FloorUsed, NoiseFloor
-    from ci.pull_request import PullRequestJudgement
-    from ci.side_result import SideResult
-    from ci.static.comparison import StaticJudgement
-    from collector.checking.check_report import CheckReport, TensorReport
-    from collector.protocol import KernelInfo
-    from db.server.status import StoreStatus
-    from db.values import Regression
+    from roofwatch.ci.compare import Comparison
+    from roofwatch.ci.pairs.noise_floor import FloorUsed, NoiseFloor
+    from roofwatch.ci.pull_request import PullRequestJudgement
+    from roofwatch.ci.side_result import SideResult
+    from roofwatch.ci.static.comparison import StaticJudgement
+    from roofwatch.collector.checking.check_report import CheckReport, TensorReport
+    from roofwatch.collector.protocol import KernelInfo
+    from roofwatch.db.server.status import StoreStatus
+    from roofwatch.db.values import Regression
     from roofwatch.store.downloading import OfferedArtefact
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}

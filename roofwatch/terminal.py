@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from collector.run import OnProgress, Progress
+    from roofwatch.collector.run import OnProgress, Progress
 
 _EXPECTED_ERRORS = {
     # by name, so that saying "no such file" does not load SQLAlchemy
@@ -185,7 +185,8 @@ def one_line(text: str) -> str:
 
 
 def _inert(text: str) -> str:
-    """Text of others without the control characters that could drive a terminal. As `ci.visible_text` has it, which
+    """Text of others without the control characters that could drive a terminal. As `roofwatch.ci.visible_text` has
+    it, which
     cannot be had before it is known that `ci` is ours.
     """
     return "".join(character if character.isprintable() else "�" for character in text)

@@ -12,18 +12,18 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from collector.artefact import Artefact
-from collector.case_profile import CaseProfile, ProfiledActivity
-from collector.case_record import CaseRecord
-from collector.machine import Ceiling, Environment
-from collector.measurement import Block, CacheState, Measurement, Timer
-from collector.part import Outcome
-from collector.record import Commit, Pairing, RunRecord, Side
-from collector.results import Accuracy, StaticFacts, TensorError
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.measurement import Block, CacheState, Measurement, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import Commit, Pairing, RunRecord, Side
+from roofwatch.collector.results import Accuracy, StaticFacts, TensorError
 
 # A machine that only measures has no store: whoever asks for one of its values brings what that takes.
 if TYPE_CHECKING:
-    from db.values import ChangePoint, CommitRef, Regression, SeriesKey
+    from roofwatch.db.values import ChangePoint, CommitRef, Regression, SeriesKey
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CASE_ID = "rms_norm/n_rows=64,n_cols=128/float32/fwd"
@@ -272,7 +272,7 @@ def make_pair_of_records(
 
 def make_commit_ref(number: int = 0) -> CommitRef:
     """The numbered commit as queries hand it out."""
-    from db.values import CommitRef
+    from roofwatch.db.values import CommitRef
 
     commit = make_commit(number)
     return CommitRef(
@@ -286,7 +286,7 @@ def make_commit_ref(number: int = 0) -> CommitRef:
 
 def make_series_key(metric: str = "median_ns", **fields: Any) -> SeriesKey:
     """A series of the default measurement."""
-    from db.values import SeriesKey
+    from roofwatch.db.values import SeriesKey
 
     defaults: dict[str, Any] = {
         "project": PROJECT,
@@ -300,7 +300,7 @@ def make_series_key(metric: str = "median_ns", **fields: Any) -> SeriesKey:
 
 def make_change_point(number: int = 1, **fields: Any) -> ChangePoint:
     """The default measurement became 20 % slower at the numbered commit."""
-    from db.values import ChangePoint, Verdict
+    from roofwatch.db.values import ChangePoint, Verdict
 
     defaults: dict[str, Any] = {
         "series": make_series_key(),
@@ -316,7 +316,7 @@ def make_change_point(number: int = 1, **fields: Any) -> ChangePoint:
 
 def make_regression(number: int = 1, **fields: Any) -> Regression:
     """One change point at the numbered commit, grouped."""
-    from db.values import Cause, Regression, RegressionState, Verdict
+    from roofwatch.db.values import Cause, Regression, RegressionState, Verdict
 
     defaults: dict[str, Any] = {
         "project": PROJECT,

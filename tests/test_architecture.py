@@ -28,23 +28,44 @@ SPEC_PARTS = {f"roofwatch.spec.{file.stem}" for file in (ROOT / "roofwatch" / "s
 SPEC = {"roofwatch", "roofwatch.spec"} | SPEC_PARTS
 PUBLIC = SPEC | {"roofwatch.cuda"}
 RECORD_PARTS = {
-    *("collector.record", "collector.case_profile", "collector.case_record", "collector.device_state"),
-    "collector.machine",
-    *("collector.measurement", "collector.part", "collector.results", "collector.artefact"),
-    *("collector.skipped_kernel", "collector.source_line"),
+    *(
+        "roofwatch.collector.record",
+        "roofwatch.collector.case_profile",
+        "roofwatch.collector.case_record",
+        "roofwatch.collector.device_state",
+    ),
+    "roofwatch.collector.machine",
+    *(
+        "roofwatch.collector.measurement",
+        "roofwatch.collector.part",
+        "roofwatch.collector.results",
+        "roofwatch.collector.artefact",
+    ),
+    *("roofwatch.collector.skipped_kernel", "roofwatch.collector.source_line"),
 }
-RECORD = RECORD_PARTS | {"collector.metrics", "collector.errors"}
-ROOFS = {"collector.roofline", "collector.datasheets"}
+RECORD = RECORD_PARTS | {"roofwatch.collector.metrics", "roofwatch.collector.errors"}
+ROOFS = {"roofwatch.collector.roofline", "roofwatch.collector.datasheets"}
 """Pure: the ceilings of a device, measured and published, and where a case stands under them."""
 CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", "typer"}
 """What pyproject.toml's `dependencies` are imported as."""
-ALERTING = {"ci.alerts.looking", "ci.alerts.delivery"}
+ALERTING = {"roofwatch.ci.alerts.looking", "roofwatch.ci.alerts.delivery"}
 """Alerts' edge to the database."""
-ALERT_CHANNELS = {"ci.alerts.channels", "ci.alerts.mail", "ci.alerts.webhook", "ci.github.issues"}
+ALERT_CHANNELS = {
+    "roofwatch.ci.alerts.channels",
+    "roofwatch.ci.alerts.mail",
+    "roofwatch.ci.alerts.webhook",
+    "roofwatch.ci.github.issues",
+}
 """Their edge to whoever is told."""
-EDGES = ALERTING | ALERT_CHANNELS | {"ci.judge", "ci.github.client", "ci.github.requests"}
+EDGES = ALERTING | ALERT_CHANNELS | {"roofwatch.ci.judge", "roofwatch.ci.github.client", "roofwatch.ci.github.requests"}
 """Of judgement: to the database, and to GitHub."""
-VERDICTS = {"ci.compare", "ci.detect", "ci.gate", "ci.trends.screen", "ci.trends.time_steps"}
+VERDICTS = {
+    "roofwatch.ci.compare",
+    "roofwatch.ci.detect",
+    "roofwatch.ci.gate",
+    "roofwatch.ci.trends.screen",
+    "roofwatch.ci.trends.time_steps",
+}
 """What makes verdicts of measurements: the dashboard shows those that were made, and gathers by other pure modules."""
 OF_AN_EXTRA = {"cupti", "ncu_report", "ray"}
 """Imported where it is used, and asked for there if it is absent."""
@@ -199,16 +220,16 @@ def test_judgement_sees_of_the_collector_the_record_the_metrics_and_the_roofs_an
         seen = {found for found in ours_in(module) if not found.startswith("ci")}
         if module not in EDGES:
             assert seen <= RECORD | ROOFS | {
-                "db.values",
-                "db.reading.columns",
-                "db.reading.counted_values",
-                "db.reading.run_values",
-                "db.reading.news_values",
-                "db.reading.profiled_values",
-                "db.access.values",
-                "db.alerts.values",
-                "db.bisections.values",
-                "db.errors",
+                "roofwatch.db.values",
+                "roofwatch.db.reading.columns",
+                "roofwatch.db.reading.counted_values",
+                "roofwatch.db.reading.run_values",
+                "roofwatch.db.reading.news_values",
+                "roofwatch.db.reading.profiled_values",
+                "roofwatch.db.access.values",
+                "roofwatch.db.alerts.values",
+                "roofwatch.db.bisections.values",
+                "roofwatch.db.errors",
             }, module
 
 
@@ -221,10 +242,10 @@ def test_judgement_is_pure_but_for_its_edge(module: str) -> None:
 
 
 def test_what_tells_github_knows_nothing_of_the_database() -> None:
-    own = {"ci.github.client", "ci.github.requests"}
+    own = {"roofwatch.ci.github.client", "roofwatch.ci.github.requests"}
     for module in own:
         assert ours_in(module) - own <= {name for name in in_package("ci") if name not in EDGES} | RECORD_PARTS
-    assert not reached_from("ci.github.client")[1] & {"sqlalchemy", "psycopg", "alembic"}
+    assert not reached_from("roofwatch.ci.github.client")[1] & {"sqlalchemy", "psycopg", "alembic"}
 
 
 @pytest.mark.parametrize("module", sorted(ALERT_CHANNELS))
@@ -235,21 +256,21 @@ def test_what_tells_people_knows_nothing_of_the_database(module: str) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        *(name for name in in_package("dashboard") if name.startswith("dashboard.charts.")),
+        *(name for name in in_package("dashboard") if name.startswith("roofwatch.dashboard.charts.")),
         *(
-            "dashboard.comparison",
-            "dashboard.filters",
-            "dashboard.access.rights",
-            "dashboard.triaged",
-            "dashboard.wording",
+            "roofwatch.dashboard.comparison",
+            "roofwatch.dashboard.filters",
+            "roofwatch.dashboard.access.rights",
+            "roofwatch.dashboard.triaged",
+            "roofwatch.dashboard.wording",
         ),
         *(
-            "dashboard.tables.kernel",
-            "dashboard.tables.run",
-            "dashboard.tables.code",
-            "dashboard.source_links",
-            "dashboard.spending",
-            "dashboard.profile_trace",
+            "roofwatch.dashboard.tables.kernel",
+            "roofwatch.dashboard.tables.run",
+            "roofwatch.dashboard.tables.code",
+            "roofwatch.dashboard.source_links",
+            "roofwatch.dashboard.spending",
+            "roofwatch.dashboard.profile_trace",
         ),
     ],
 )
@@ -261,7 +282,7 @@ def test_the_api_sees_of_the_collector_the_record_and_the_errors_and_only_the_co
     seen = {found for module in in_package("api") for found in ours_in(module) if found.startswith("collector")}
     users = {module for module in modules() if any(found.split(".")[0] == "api" for found in ours_in(module))}
 
-    assert seen == {"collector.record", "collector.errors"}
+    assert seen == {"roofwatch.collector.record", "roofwatch.collector.errors"}
     assert {user.split(".")[0] for user in users} == {"api", "roofwatch"}
 
 
@@ -272,7 +293,7 @@ def test_the_dashboard_reads_the_database_in_one_place() -> None:
         if {found.module.split(".")[0] for found in imports_of(module)} & {"sqlalchemy", "psycopg"}
     }
 
-    assert readers == {"dashboard.data"}
+    assert readers == {"roofwatch.dashboard.data"}
 
 
 def test_the_dashboard_computes_no_verdict() -> None:
@@ -282,28 +303,32 @@ def test_the_dashboard_computes_no_verdict() -> None:
 
 
 MAIN_PROCESS = [
-    "collector.run",
-    "collector.checking.check_run",
-    "collector.machine_code.static_lane",
-    "collector.machine_code.virtual_environment",
-    "collector.profiles.recognise",
-    "collector.profiles.time_spent",
-    "collector.profiling",
-    "collector.keeping.redacted_file",
-    "collector.machine_code.occupancy",
-    "collector.machine_code.instructions",
-    "collector.worker",
-    "collector.fleet.spread",
-    "collector.git",
-    "collector.roofline",
-    "collector.keeping.journal_header",
-    "collector.keeping.sending",
-    "collector.ncu.counting",
+    "roofwatch.collector.run",
+    "roofwatch.collector.checking.check_run",
+    "roofwatch.collector.machine_code.static_lane",
+    "roofwatch.collector.machine_code.virtual_environment",
+    "roofwatch.collector.profiles.recognise",
+    "roofwatch.collector.profiles.time_spent",
+    "roofwatch.collector.profiling",
+    "roofwatch.collector.keeping.redacted_file",
+    "roofwatch.collector.machine_code.occupancy",
+    "roofwatch.collector.machine_code.instructions",
+    "roofwatch.collector.worker",
+    "roofwatch.collector.fleet.spread",
+    "roofwatch.collector.git",
+    "roofwatch.collector.roofline",
+    "roofwatch.collector.keeping.journal_header",
+    "roofwatch.collector.keeping.sending",
+    "roofwatch.collector.ncu.counting",
 ]
-WORKER_PROCESS = "collector.nursery_main"
-IN_ANY_PROGRAM = {"collector.injection", "collector.injection.roofwatch_recorder", "collector.injection.sitecustomize"}
+WORKER_PROCESS = "roofwatch.collector.nursery_main"
+IN_ANY_PROGRAM = {
+    "roofwatch.collector.injection",
+    "roofwatch.collector.injection.roofwatch_recorder",
+    "roofwatch.collector.injection.sitecustomize",
+}
 """Loaded by file into whatever `roofwatch profile` runs."""
-USER_PROCESSES = ["collector.ncu.target", "collector.machine_code.capture_main"]
+USER_PROCESSES = ["roofwatch.collector.ncu.target", "roofwatch.collector.machine_code.capture_main"]
 """What runs beside a user's own program."""
 
 
@@ -315,7 +340,7 @@ def test_the_process_that_plans_a_run_never_loads_what_a_kernel_could_break(modu
 def test_every_module_of_the_collector_is_in_one_of_its_two_processes() -> None:
     main = set().union(*(reached_from(module)[0] for module in MAIN_PROCESS))
     others = set().union(*(reached_from(module)[0] for module in [WORKER_PROCESS, *USER_PROCESSES]))
-    in_functions = {"collector.machine_code.signed_suite", "collector.checking.interpreter"}
+    in_functions = {"roofwatch.collector.machine_code.signed_suite", "roofwatch.collector.checking.interpreter"}
 
     assert set(in_package("collector")) <= main | others | in_functions | IN_ANY_PROGRAM
 

@@ -10,16 +10,16 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from api import examples
-from api.access import Principal, Reader, Sender
-from api.answers import HeldArtefact
-from api.caching import headers_of, not_modified, respond
-from api.documents import ARTEFACT_BODY, NOT_MODIFIED, PROBLEMS, shown
-from api.paging import Cursor, Limit, Page, decode, page_of
-from api.problems import ProblemError, not_found
-from api.seeing import seen_run
-from api.state import State, state_of
-from db.artefacts import StoredArtefact, list_artefacts, read_artefact, store_artefact
+from roofwatch.api import examples
+from roofwatch.api.access import Principal, Reader, Sender
+from roofwatch.api.answers import HeldArtefact
+from roofwatch.api.caching import headers_of, not_modified, respond
+from roofwatch.api.documents import ARTEFACT_BODY, NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.problems import ProblemError, not_found
+from roofwatch.api.seeing import seen_run
+from roofwatch.api.state import State, state_of
+from roofwatch.db.artefacts import StoredArtefact, list_artefacts, read_artefact, store_artefact
 
 router = APIRouter(tags=["artefacts"])
 

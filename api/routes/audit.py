@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api import examples
-from api.access import Administrator
-from api.answers import Project, Word
-from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS, shown
-from api.paging import Cursor, Limit, Page, decode, page_of
-from api.state import state_of
-from db.access.audit import list_entries
-from db.access.values import AuditEntry
+from roofwatch.api import examples
+from roofwatch.api.access import Administrator
+from roofwatch.api.answers import Project, Word
+from roofwatch.api.caching import respond
+from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.state import state_of
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.access.values import AuditEntry
 
 router = APIRouter(tags=["audit"])
 

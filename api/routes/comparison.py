@@ -12,19 +12,19 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from api import examples
-from api.access import Reader
-from api.answers import ComparedRuns, Comparison, Project, Word
-from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS, shown
-from api.problems import ProblemError
-from api.state import state_of
-from ci.gate import exit_code
-from ci.pairs.calibrations import stored_floor
-from ci.pull_request import judge_pull_request
-from ci.report.comment import to_markdown
-from db.queries import list_newest_calibrations, load_record
-from db.reading.sides import SIDE_PATTERN, NoSideError, find_sides
+from roofwatch.api import examples
+from roofwatch.api.access import Reader
+from roofwatch.api.answers import ComparedRuns, Comparison, Project, Word
+from roofwatch.api.caching import respond
+from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.problems import ProblemError
+from roofwatch.api.state import state_of
+from roofwatch.ci.gate import exit_code
+from roofwatch.ci.pairs.calibrations import stored_floor
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.report.comment import to_markdown
+from roofwatch.db.queries import list_newest_calibrations, load_record
+from roofwatch.db.reading.sides import SIDE_PATTERN, NoSideError, find_sides
 
 router = APIRouter(tags=["comparison"])
 

@@ -10,13 +10,13 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy.exc import SQLAlchemyError
 
-from api import examples
-from api.access import Reader
-from api.answers import Health
-from api.documents import PROBLEMS, shown
-from api.problems import no_room, unavailable
-from api.state import state_of
-from db.errors import StoreError
+from roofwatch.api import examples
+from roofwatch.api.access import Reader
+from roofwatch.api.answers import Health
+from roofwatch.api.documents import PROBLEMS, shown
+from roofwatch.api.problems import no_room, unavailable
+from roofwatch.api.state import state_of
+from roofwatch.db.errors import StoreError
 
 _RETRY_S = 10
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api import examples
-from api.access import Reader
-from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS, shown
-from api.paging import Cursor, Limit, Page, decode, page_of
-from api.state import state_of
-from db.queries import list_projects
+from roofwatch.api import examples
+from roofwatch.api.access import Reader
+from roofwatch.api.caching import respond
+from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.state import state_of
+from roofwatch.db.queries import list_projects
 
 router = APIRouter(tags=["projects"])
 

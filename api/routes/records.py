@@ -9,18 +9,18 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from api.access import Principal, Sender
-from api.answers import Stored
-from api.body import unpack
-from api.documents import PROBLEMS, RECORD_BODY
-from api.problems import ProblemError
-from api.sent import check_is_json
-from api.shape import parse_bounded, weigh
-from api.state import State, state_of
-from collector.record import RunRecord
-from db.artefacts import list_artefacts
-from db.judged.judging import ask_for_judgement, read_run_state
-from db.storing.ingest import ingest_record
+from roofwatch.api.access import Principal, Sender
+from roofwatch.api.answers import Stored
+from roofwatch.api.body import unpack
+from roofwatch.api.documents import PROBLEMS, RECORD_BODY
+from roofwatch.api.problems import ProblemError
+from roofwatch.api.sent import check_is_json
+from roofwatch.api.shape import parse_bounded, weigh
+from roofwatch.api.state import State, state_of
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.artefacts import list_artefacts
+from roofwatch.db.judged.judging import ask_for_judgement, read_run_state
+from roofwatch.db.storing.ingest import ingest_record
 
 router = APIRouter(tags=["records"])
 

@@ -8,19 +8,19 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from api import examples
-from api.access import Reader, Triager
-from api.answers import Decision, Project, TriagedRegression
-from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS, shown
-from api.paging import Cursor, Limit, Page, decode, page_of
-from api.problems import not_found
-from api.sent import IdempotencyKey, body_of, once_only, sent
-from api.state import state_of
-from db.access.values import Triage, TriageState
-from db.judged.triage import set_triage
-from db.queries import list_triaged
-from db.values import Regression, RegressionState
+from roofwatch.api import examples
+from roofwatch.api.access import Reader, Triager
+from roofwatch.api.answers import Decision, Project, TriagedRegression
+from roofwatch.api.caching import respond
+from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.problems import not_found
+from roofwatch.api.sent import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.state import state_of
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.judged.triage import set_triage
+from roofwatch.db.queries import list_triaged
+from roofwatch.db.values import Regression, RegressionState
 
 router = APIRouter(tags=["regressions"])
 

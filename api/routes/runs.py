@@ -10,19 +10,19 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter
 
-from api import examples
-from api.access import Administrator, Reader
-from api.answers import Project, Release
-from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS, shown
-from api.paging import Cursor, Limit, Page, decode, page_of
-from api.seeing import no_run, seen_run
-from api.sent import IdempotencyKey, body_of, once_only, sent
-from api.state import state_of
-from db.judged.judging import RunState, ask_for_judgement
-from db.quarantine import release_run
-from db.queries import list_runs, load_record, run_detail
-from db.reading.run_values import RunDetail, RunSummary
+from roofwatch.api import examples
+from roofwatch.api.access import Administrator, Reader
+from roofwatch.api.answers import Project, Release
+from roofwatch.api.caching import respond
+from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.seeing import no_run, seen_run
+from roofwatch.api.sent import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.state import state_of
+from roofwatch.db.judged.judging import RunState, ask_for_judgement
+from roofwatch.db.quarantine import release_run
+from roofwatch.db.queries import list_runs, load_record, run_detail
+from roofwatch.db.reading.run_values import RunDetail, RunSummary
 
 router = APIRouter(tags=["runs"])
 

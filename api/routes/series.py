@@ -10,17 +10,17 @@ from fastapi.responses import Response
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
-from api import examples
-from api.access import Reader
-from api.answers import Project, Word
-from api.caching import respond
-from api.documents import NOT_MODIFIED, PROBLEMS, shown
-from api.paging import Cursor, Limit, Page, decode, page_of
-from api.problems import ProblemError
-from api.state import state_of
-from db.queries import read_series
-from db.reading.series import count_series_runs, list_series_page
-from db.values import Series, SeriesKey
+from roofwatch.api import examples
+from roofwatch.api.access import Reader
+from roofwatch.api.answers import Project, Word
+from roofwatch.api.caching import respond
+from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.problems import ProblemError
+from roofwatch.api.state import state_of
+from roofwatch.db.queries import read_series
+from roofwatch.db.reading.series import count_series_runs, list_series_page
+from roofwatch.db.values import Series, SeriesKey
 
 router = APIRouter(tags=["series"])
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ci.alerts.rules import RegressionRule, SilenceRule
-from ci.alerts.silence import rhythm_of
-from ci.dashboard_links import dashboard_link
-from ci.owners import Ownership
-from ci.trends.trend_finding import is_outcome
-from collector.metrics import Layer
-from db.access.values import Triage, TriageState
-from db.alerts.values import Fact, Firing, Link, Message
-from db.values import ChangePoint, Regression, RegressionState, Verdict
+from roofwatch.ci.alerts.rules import RegressionRule, SilenceRule
+from roofwatch.ci.alerts.silence import rhythm_of
+from roofwatch.ci.dashboard_links import dashboard_link
+from roofwatch.ci.owners import Ownership
+from roofwatch.ci.trends.trend_finding import is_outcome
+from roofwatch.collector.metrics import Layer
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.alerts.values import Fact, Firing, Link, Message
+from roofwatch.db.values import ChangePoint, Regression, RegressionState, Verdict
 
 _TAKEN_UP = frozenset({TriageState.NEW, TriageState.ACKNOWLEDGED})
 _SUSPECTS = 3

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import apprise
 
-from ci.alerts.issue import tell
-from ci.alerts.mail import EmailSender
-from ci.alerts.rules import AddressedChannel, Channel
-from ci.alerts.sending import Address, Sender, SendError
-from ci.alerts.text import Notice, to_text, to_title
-from ci.alerts.webhook import WebhookSender
-from ci.errors import AlertError, GitHubError
-from ci.github.issues import GitHubIssues
-from db.alerts.values import AlertEvent
+from roofwatch.ci.alerts.issue import tell
+from roofwatch.ci.alerts.mail import EmailSender
+from roofwatch.ci.alerts.rules import AddressedChannel, Channel
+from roofwatch.ci.alerts.sending import Address, Sender, SendError
+from roofwatch.ci.alerts.text import Notice, to_text, to_title
+from roofwatch.ci.alerts.webhook import WebhookSender
+from roofwatch.ci.errors import AlertError, GitHubError
+from roofwatch.ci.github.issues import GitHubIssues
+from roofwatch.db.alerts.values import AlertEvent
 
 _KINDS = {
     AlertEvent.FIRED: apprise.NotifyType.FAILURE,

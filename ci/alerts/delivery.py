@@ -1,7 +1,8 @@
 """Send what waits in the outbox: claim, send, mark.
 
 A process may die at any of these steps. Before the claim is committed, nothing has happened. After it, whether the
-message arrived is not known, so it is sent again with the same key (`ci.alerts.sending` has what becomes of that by
+message arrived is not known, so it is sent again with the same key (`roofwatch.ci.alerts.sending` has what becomes of
+that by
 kind of channel). A mark is committed before the next message is claimed.
 """
 
@@ -14,11 +15,11 @@ from datetime import datetime
 
 from sqlalchemy import Engine
 
-from ci.alerts.retry import MAX_ATTEMPTS, next_attempt_at
-from ci.alerts.sending import Sender, SendError
-from ci.alerts.text import notice_of
-from db.alerts.outbox import Claim, claim_next
-from db.alerts.values import Delivery, DeliveryState
+from roofwatch.ci.alerts.retry import MAX_ATTEMPTS, next_attempt_at
+from roofwatch.ci.alerts.sending import Sender, SendError
+from roofwatch.ci.alerts.text import notice_of
+from roofwatch.db.alerts.outbox import Claim, claim_next
+from roofwatch.db.alerts.values import Delivery, DeliveryState
 
 _log = logging.getLogger("roofwatch.alerts")
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ci.alerts.text import Notice, to_markdown, to_title
-from ci.errors import GitHubError
-from ci.github.posting import UncertainError
-from ci.github.sticky_comment import Comment
-from db.alerts.values import AlertEvent
+from roofwatch.ci.alerts.text import Notice, to_markdown, to_title
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.posting import UncertainError
+from roofwatch.ci.github.sticky_comment import Comment
+from roofwatch.db.alerts.values import AlertEvent
 
 _ROUNDS = 4
 

@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ci.alerts.causes import Surroundings
-from ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, LimitRule, UtilisationRule
-from collector.metrics import metric
-from collector.part import Outcome
-from db.alerts.values import CaseError, Fact, Firing, Message
-from db.reading.run_values import MeasuredCase
+from roofwatch.ci.alerts.causes import Surroundings
+from roofwatch.ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, LimitRule, UtilisationRule
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.part import Outcome
+from roofwatch.db.alerts.values import CaseError, Fact, Firing, Message
+from roofwatch.db.reading.run_values import MeasuredCase
 
 _NAMED_CASES = 5
 

@@ -1,6 +1,7 @@
 """Look at the projects of a store, and have their alerts go on: what fires now, what is told of it.
 
-What is told is written into the outbox in the transaction that changes the alert, and sent by `ci.alerts.delivery`.
+What is told is written into the outbox in the transaction that changes the alert, and sent by
+`roofwatch.ci.alerts.delivery`.
 """
 
 from __future__ import annotations
@@ -12,22 +13,28 @@ from datetime import datetime
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from ci.alerts.causes import Surroundings, regression_firings, silence_firings, why_not
-from ci.alerts.levels import RunLevels, level_firings, runs_needed
-from ci.alerts.rules import AlertRules, RegressionRule, SilenceRule
-from ci.alerts.steps import next_steps
-from ci.bisection.request import range_of, series_to_bisect
-from ci.codeowners import CodeOwners
-from ci.owners import Ownership
-from db.access.values import Triage
-from db.alerts.standing import lock_alerts, write_steps
-from db.alerts.values import AlertEvent, AlertStep, Firing
-from db.bisections.store import request_bisection
-from db.judged.triage import read_triage
-from db.queries import list_projects, list_regressions, read_series
-from db.reading.measured_cases import list_cases_of_run
-from db.reading.runner_history import RunnerRun, list_case_errors, read_runner_history, read_source_files, read_tags
-from db.values import Regression
+from roofwatch.ci.alerts.causes import Surroundings, regression_firings, silence_firings, why_not
+from roofwatch.ci.alerts.levels import RunLevels, level_firings, runs_needed
+from roofwatch.ci.alerts.rules import AlertRules, RegressionRule, SilenceRule
+from roofwatch.ci.alerts.steps import next_steps
+from roofwatch.ci.bisection.request import range_of, series_to_bisect
+from roofwatch.ci.codeowners import CodeOwners
+from roofwatch.ci.owners import Ownership
+from roofwatch.db.access.values import Triage
+from roofwatch.db.alerts.standing import lock_alerts, write_steps
+from roofwatch.db.alerts.values import AlertEvent, AlertStep, Firing
+from roofwatch.db.bisections.store import request_bisection
+from roofwatch.db.judged.triage import read_triage
+from roofwatch.db.queries import list_projects, list_regressions, read_series
+from roofwatch.db.reading.measured_cases import list_cases_of_run
+from roofwatch.db.reading.runner_history import (
+    RunnerRun,
+    list_case_errors,
+    read_runner_history,
+    read_source_files,
+    read_tags,
+)
+from roofwatch.db.values import Regression
 
 _History = Mapping[str, Sequence[RunnerRun]]
 

@@ -10,9 +10,9 @@ from email.policy import SMTP
 from email.utils import parseaddr
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-from ci.alerts.sending import Address, SendError
-from ci.alerts.text import Notice, to_html, to_text, to_title
-from ci.errors import AlertError
+from roofwatch.ci.alerts.sending import Address, SendError
+from roofwatch.ci.alerts.text import Notice, to_html, to_text, to_title
+from roofwatch.ci.errors import AlertError
 
 _TIMEOUT_S = 30.0
 _log = logging.getLogger("roofwatch.alerts")

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from ci.errors import AlertError
-from db.alerts.values import Severity
+from roofwatch.ci.errors import AlertError
+from roofwatch.db.alerts.values import Severity
 
 _NAME = r"^[\w][\w. -]{0,59}$"
 Name = Annotated[str, StringConstraints(pattern=_NAME)]

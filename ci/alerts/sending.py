@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
-from ci.alerts.text import Notice
-from ci.errors import AlertError
+from roofwatch.ci.alerts.text import Notice
+from roofwatch.ci.errors import AlertError
 
 _HIDDEN = 4
 """Shorter parts of an address are words such as `to`, which hiding would only make errors unreadable."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from ci.alerts.rules import AlertRules, Rule
-from db.alerts.values import Alert, AlertEvent, AlertState, AlertStep, Fact, Firing, Telling
+from roofwatch.ci.alerts.rules import AlertRules, Rule
+from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, AlertStep, Fact, Firing, Telling
 
 _GONE = "the rule says so no longer"
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ci.report.markdown import code, plain
-from ci.visible_text import on_one_line
-from db.alerts.values import AlertEvent, Delivery, Message, Severity
+from roofwatch.ci.report.markdown import code, plain
+from roofwatch.ci.visible_text import on_one_line
+from roofwatch.db.alerts.values import AlertEvent, Delivery, Message, Severity
 
 _MAX_TITLE = 150
 """With a project of 80 and our own words it fits into the 256 characters of an issue's title."""

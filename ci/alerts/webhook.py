@@ -9,9 +9,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from ci.alerts.sending import Address, SendError
-from ci.alerts.text import Notice, to_document
-from ci.errors import AlertError
+from roofwatch.ci.alerts.sending import Address, SendError
+from roofwatch.ci.alerts.text import Notice, to_document
+from roofwatch.ci.errors import AlertError
 
 _TIMEOUT_S = 30.0
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})

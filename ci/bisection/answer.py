@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci.compare import MIN_BLOCKS, Comparison, compare
+from roofwatch.ci.compare import MIN_BLOCKS, Comparison, compare
 
 _BETWEEN_ERROR_RATE = 0.001
 """Of one commit's interval: of dozens that are on one of two levels, rarely one is told to be between."""
@@ -22,7 +22,7 @@ class Level:
 
 
 def compare_pairs(log_ratios: Sequence[float], *, threshold: float, error_rate: float | None = None) -> Comparison:
-    """What pairs say of a change, as `ci.compare` does; of the good end the time counts as 1 ns.
+    """What pairs say of a change, as `roofwatch.ci.compare` does; of the good end the time counts as 1 ns.
 
     Args:
         log_ratios: ln(commit / good) of each pair.

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ci.pairs.clock import block_pairs
-from collector.measurement import Measurement
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Accuracy
+from roofwatch.ci.pairs.clock import block_pairs
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy
 
 
 @dataclass(frozen=True)

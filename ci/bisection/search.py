@@ -1,6 +1,7 @@
 """Which commit to measure next against the good end, and when one may be named. Pure.
 
-Method: a search by probabilities (`ci.bisection.posterior`). The commit is measured next that halves what is still
+Method: a search by probabilities (`roofwatch.ci.bisection.posterior`). The commit is measured next that halves what is
+still
 possible best, as often as it takes to leave little doubt about it; it may be come back to. One is named when what is
 left for all others is below the error rate, and when it and the commit before were measured themselves. That the
 probability is Bayes' makes the stop valid however often one looks: averaged over where changes are, and as far as the
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ci.bisection.posterior import Floats, change_probabilities
+from roofwatch.ci.bisection.posterior import Floats, change_probabilities
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ci.diagnosis import code_rules, counter_rules, doubt_rules, launch_rules, limit_rules
-from ci.diagnosis.evidence import Evidence
-from ci.diagnosis.finding import Diagnosis, Finding, Limit, Missing, ranked, share_in_words
-from ci.diagnosis.limits import GAP_SHARE, binding_limit, gap_share, misses_cache
-from ci.remark import Remark
-from collector.metrics import format_ns
+from roofwatch.ci.diagnosis import code_rules, counter_rules, doubt_rules, launch_rules, limit_rules
+from roofwatch.ci.diagnosis.evidence import Evidence
+from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Limit, Missing, ranked, share_in_words
+from roofwatch.ci.diagnosis.limits import GAP_SHARE, binding_limit, gap_share, misses_cache
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.metrics import format_ns
 
 Rule = Callable[[Evidence, Limit], Iterator[Finding]]
 

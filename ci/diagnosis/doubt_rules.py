@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ci.diagnosis.evidence import Evidence
-from ci.diagnosis.finding import Finding, Limit, Weight
-from ci.remark import Remark
-from collector.metrics import metric
-from collector.part import Outcome
+from roofwatch.ci.diagnosis.evidence import Evidence
+from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.part import Outcome
 
 ABOVE_THE_ROOF = 1.1
 """A ceiling that was measured a moment earlier repeats to a few per cent; a tenth is told."""

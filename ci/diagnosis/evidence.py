@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from ci.static.facts import code_facts
-from collector.case_record import CaseRecord
-from collector.datasheets import PublishedCeiling, beside_datasheet
-from collector.device_state import DeviceState
-from collector.machine import Ceiling, Environment
-from collector.measurement import CacheState, Measurement
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Counters, StaticFacts
-from collector.roofline import LevelPosition, Roof, level_positions, roof_of
+from roofwatch.ci.static.facts import code_facts
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.datasheets import PublishedCeiling, beside_datasheet
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.measurement import CacheState, Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Counters, StaticFacts
+from roofwatch.collector.roofline import LevelPosition, Roof, level_positions, roof_of
 
 _Result = TypeVar("_Result", Measurement, StaticFacts, Counters)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from ci.remark import Remark
+from roofwatch.ci.remark import Remark
 
 
 class Limit(StrEnum):

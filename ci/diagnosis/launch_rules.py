@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ci.diagnosis.evidence import Evidence
-from ci.diagnosis.finding import Finding, Limit, Weight, at_least_one
-from ci.diagnosis.limits import (
+from roofwatch.ci.diagnosis.evidence import Evidence
+from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight, at_least_one
+from roofwatch.ci.diagnosis.limits import (
     FIXED_SHARE,
     GAP_SHARE,
     fixed_ns,
@@ -18,9 +18,9 @@ from ci.diagnosis.limits import (
     one_launch_ns,
     reachable_ns,
 )
-from ci.remark import Remark
-from collector.measurement import is_host_bound
-from collector.metrics import format_ns
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.measurement import is_host_bound
+from roofwatch.collector.metrics import format_ns
 
 SMALL_KERNEL_NS = 10_000.0
 """Kernels shorter than this are small: starting each costs a fifth of its time and more."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ci.diagnosis.diagnose import diagnose
-from ci.diagnosis.evidence import RecordEvidence
-from ci.diagnosis.finding import Finding, Limit, Weight
-from ci.remark import Remark
-from collector.record import RunRecord
+from roofwatch.ci.diagnosis.diagnose import diagnose
+from roofwatch.ci.diagnosis.evidence import RecordEvidence
+from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.record import RunRecord
 
 _MAX_FINDINGS = 3
 _TELLING = frozenset({Weight.BINDING, Weight.CAUSE})

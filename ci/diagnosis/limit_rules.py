@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ci.diagnosis.counter_rules import EXCESS_TRAFFIC
-from ci.diagnosis.evidence import Evidence, Timing
-from ci.diagnosis.finding import Finding, Limit, Weight, at_least_one, share_in_words
-from ci.diagnosis.limits import FAR, NEAR, misses_cache, reachable_ns
-from ci.remark import Remark
-from collector.machine import Ceiling
-from collector.metrics import format_bytes, format_ns, metric
-from collector.roofline import LevelPosition, binding_level
+from roofwatch.ci.diagnosis.counter_rules import EXCESS_TRAFFIC
+from roofwatch.ci.diagnosis.evidence import Evidence, Timing
+from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight, at_least_one, share_in_words
+from roofwatch.ci.diagnosis.limits import FAR, NEAR, misses_cache, reachable_ns
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.metrics import format_bytes, format_ns, metric
+from roofwatch.collector.roofline import LevelPosition, binding_level
 
 FASTER_BY = 1.05
 """Another implementation that is faster by less says nothing: two runs of one differ by as much."""

@@ -7,10 +7,10 @@ far from all of them; Gray, Getting Started with CUDA Graphs (NVIDIA developer b
 
 from __future__ import annotations
 
-from ci.diagnosis.evidence import Evidence, Timing
-from ci.diagnosis.finding import Limit
-from collector.measurement import is_host_bound
-from collector.roofline import binding_level
+from roofwatch.ci.diagnosis.evidence import Evidence, Timing
+from roofwatch.ci.diagnosis.finding import Limit
+from roofwatch.collector.measurement import is_host_bound
+from roofwatch.collector.roofline import binding_level
 
 NEAR = 0.8
 """From here on a roof is taken to bind, and what is left below it is little. Nsight Compute's own rule speaks of a

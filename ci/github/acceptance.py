@@ -15,12 +15,12 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from ci.github.check_run import CheckRun, Conclusion
-from ci.github.comment_command import CommandError, Verb, WrittenComment, parse_command
-from ci.pull_request import PullRequestJudgement
-from ci.report.markdown import code
-from ci.report.sections import worst_first
-from db.values import Verdict
+from roofwatch.ci.github.check_run import CheckRun, Conclusion
+from roofwatch.ci.github.comment_command import CommandError, Verb, WrittenComment, parse_command
+from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.report.markdown import code
+from roofwatch.ci.report.sections import worst_first
+from roofwatch.db.values import Verdict
 
 _HEADER_LINES = 6
 _MAX_PERMILLE = 10**9

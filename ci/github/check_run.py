@@ -11,13 +11,13 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ci.github.annotations import Annotation, annotations_of
-from ci.pull_request import CaseJudgement, PullRequestJudgement
-from ci.report.comment import next_step, tally
-from ci.report.markdown import code
-from ci.report.sections import REASON_WORDS
-from ci.static.comparison import StaticJudgement
-from db.values import Verdict
+from roofwatch.ci.github.annotations import Annotation, annotations_of
+from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.comment import next_step, tally
+from roofwatch.ci.report.markdown import code
+from roofwatch.ci.report.sections import REASON_WORDS
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.db.values import Verdict
 
 MAX_SUMMARY_BYTES = 65_000
 """GitHub takes 65,535 characters."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ci.github.annotations import Annotation
-from ci.github.check_run import CheckRun
-from ci.github.comment_command import WrittenComment
-from ci.github.event import Branch
-from ci.github.posting import Ends, FoundCheckRun
-from ci.github.requests import PAGE_LENGTH, VERSION, Answer, Clock, GitHubRequests, document_of, listed_in
-from ci.github.sticky_comment import Comment
+from roofwatch.ci.github.annotations import Annotation
+from roofwatch.ci.github.check_run import CheckRun
+from roofwatch.ci.github.comment_command import WrittenComment
+from roofwatch.ci.github.event import Branch
+from roofwatch.ci.github.posting import Ends, FoundCheckRun
+from roofwatch.ci.github.requests import PAGE_LENGTH, VERSION, Answer, Clock, GitHubRequests, document_of, listed_in
+from roofwatch.ci.github.sticky_comment import Comment
 
 _TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _WRITERS = frozenset({"admin", "write"})

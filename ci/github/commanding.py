@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ci.github.acceptance import (
+from roofwatch.ci.github.acceptance import (
     Acceptance,
     AcceptanceMark,
     Findings,
@@ -20,12 +20,20 @@ from ci.github.acceptance import (
     read_mark,
     with_acceptance,
 )
-from ci.github.check_run import BEGUN, CheckRun, Conclusion
-from ci.github.comment_command import Asked, Command, CommandError, Verb, WrittenComment, parse_command
-from ci.github.event import RunOrder
-from ci.github.posting import Ends, FoundCheckRun, Repository, UncertainError, post_check_run, post_comment, run_of
-from ci.github.sticky_comment import Comment, answer_to, find_ours
-from ci.report.markdown import code
+from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion
+from roofwatch.ci.github.comment_command import Asked, Command, CommandError, Verb, WrittenComment, parse_command
+from roofwatch.ci.github.event import RunOrder
+from roofwatch.ci.github.posting import (
+    Ends,
+    FoundCheckRun,
+    Repository,
+    UncertainError,
+    post_check_run,
+    post_comment,
+    run_of,
+)
+from roofwatch.ci.github.sticky_comment import Comment, answer_to, find_ours
+from roofwatch.ci.report.markdown import code
 
 BISECT_WORKFLOW = "bisect.yml"
 AGREED, PUZZLED, REFUSED = "+1", "confused", "-1"

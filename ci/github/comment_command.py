@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ci.errors import GitHubError
-from ci.github.event import Surroundings, surroundings_of
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.event import Surroundings, surroundings_of
 
 PREFIX = "/roofwatch"
 USAGE = f"`{PREFIX} accept <reason>`, `{PREFIX} rerun` or `{PREFIX} bisect [<case> <implementation>]`"
@@ -88,7 +88,7 @@ def asked_in(variables: Mapping[str, str], event: Mapping[str, Any]) -> Asked | 
     """The comment that started a job; None if it is not a new one on a pull request.
 
     Args:
-        variables: Of the environment, as for `ci.github.event.job_of`.
+        variables: Of the environment, as for `roofwatch.ci.github.event.job_of`.
         event: The document at `GITHUB_EVENT_PATH`.
 
     Raises:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from ci.alerts.issue import Issue
-from ci.codeowners import PLACES
-from ci.errors import GitHubError
-from ci.github.client import GitHubRepository, is_trusted
-from ci.github.requests import PAGE_LENGTH, VERSION, Answer, Clock, GitHubRequests, document_of, listed_in
-from ci.github.sticky_comment import Comment
+from roofwatch.ci.alerts.issue import Issue
+from roofwatch.ci.codeowners import PLACES
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.client import GitHubRepository, is_trusted
+from roofwatch.ci.github.requests import PAGE_LENGTH, VERSION, Answer, Clock, GitHubRequests, document_of, listed_in
+from roofwatch.ci.github.sticky_comment import Comment
 
 _GONE = frozenset({404, 410})
 
 
 class GitHubIssues:
-    """One repository, seen with one token; as `ci.github.client.GitHubRepository`, which it asks for comments."""
+    """One repository, seen with one token; as `roofwatch.ci.github.client.GitHubRepository`, which it asks for
+    comments.
+    """
 
     def __init__(self, api_url: str, repository: str, token: str, *, clock: Clock | None = None) -> None:
         self._requests = GitHubRequests(api_url, repository, token, clock=clock)

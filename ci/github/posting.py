@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
-from ci.errors import GitHubError
-from ci.github.check_run import CheckRun
-from ci.github.event import Branch, RunOrder
-from ci.github.sticky_comment import Comment, make_plan
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.check_run import CheckRun
+from roofwatch.ci.github.event import Branch, RunOrder
+from roofwatch.ci.github.sticky_comment import Comment, make_plan
 
 _MAX_ROUNDS = 6
 _EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
@@ -89,7 +89,7 @@ def post_comment(repository: Repository, number: int, body: str, *, is_silent: b
     Args:
         repository: Where.
         number: Of the pull request.
-        body: Of `ci.github.sticky_comment.body_of`.
+        body: Of `roofwatch.ci.github.sticky_comment.body_of`.
         is_silent: Correct an earlier comment, but post none.
 
     Raises:

@@ -1,6 +1,7 @@
 """Requests to GitHub's interface, through githubkit: how they are made, repeated and refused.
 
-Every request is made as `ci.github.retry` says. One that could have been carried out although it broke is repeated here
+Every request is made as `roofwatch.ci.github.retry` says. One that could have been carried out although it broke is
+repeated here
 only if carrying it out twice does no harm; else the caller looks first. The token is in no message.
 """
 
@@ -18,10 +19,10 @@ from githubkit.exception import RequestError, RequestFailed
 from githubkit.response import Response
 from githubkit.versions import RestVersionSwitcher
 
-from ci.errors import GitHubError
-from ci.github.event import TOKEN_VARIABLE
-from ci.github.posting import UncertainError
-from ci.github.retry import MAX_WAIT_S, Failure
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.event import TOKEN_VARIABLE
+from roofwatch.ci.github.posting import UncertainError
+from roofwatch.ci.github.retry import MAX_WAIT_S, Failure
 
 Answer = Response[Any, Any]
 

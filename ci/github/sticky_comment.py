@@ -15,8 +15,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci.github.event import RunOrder
-from ci.report.comment import COMMENT_MARKER
+from roofwatch.ci.github.event import RunOrder
+from roofwatch.ci.report.comment import COMMENT_MARKER
 
 _ORDER = re.compile(r"<!-- roofwatch:run (\d{1,18})\.(\d{1,9}) -->")
 _NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
@@ -57,7 +57,7 @@ def marker_of(name: str) -> str:
 
 
 def body_of(comment: str, name: str, order: RunOrder, *hidden: str) -> str:
-    """A comment as `ci.report.comment` writes it, marked with its report and its run.
+    """A comment as `roofwatch.ci.report.comment` writes it, marked with its report and its run.
 
     Args:
         comment: Markdown, below its marker.
@@ -82,7 +82,7 @@ def find_ours(comments: Sequence[Comment], name: str) -> Comment | None:
 
 
 def without_marker(comment: str) -> str:
-    """A comment as `ci.report.comment` writes it, for where nobody looks for it again."""
+    """A comment as `roofwatch.ci.report.comment` writes it, for where nobody looks for it again."""
     return comment.removeprefix(COMMENT_MARKER).lstrip("\n")
 
 

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci.compare import compare
-from ci.pairs.noise_floor import CaseNoise, NoiseFloor, case_noise
-from ci.thresholds import Thresholds
-from db.values import Pair
+from roofwatch.ci.compare import compare
+from roofwatch.ci.pairs.noise_floor import CaseNoise, NoiseFloor, case_noise
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.db.values import Pair
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci.compare import MIN_BLOCKS, Comparison, compare
-from ci.remark import Remark
-from collector.measurement import Block, Measurement
-from db.values import Verdict
+from roofwatch.ci.compare import MIN_BLOCKS, Comparison, compare
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.measurement import Block, Measurement
+from roofwatch.db.values import Verdict
 
 MIN_CLOCK_MOVE = 0.01
 """A clock that moved by less is at the same step: steps are 15 MHz, of some 1,500."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ci.remark import Remark
-from collector.machine import Environment
-from collector.record import RunRecord, Side
+from roofwatch.ci.remark import Remark
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.record import RunRecord, Side
 
 _TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
 

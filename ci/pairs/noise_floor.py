@@ -15,11 +15,11 @@ from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from ci.compare import Comparison, detectable_change
-from ci.pairs.looks import FIRST_LOOK_BLOCKS
-from collector.measurement import Measurement
-from collector.record import RunRecord
-from db.values import Verdict, timing_of
+from roofwatch.ci.compare import Comparison, detectable_change
+from roofwatch.ci.pairs.looks import FIRST_LOOK_BLOCKS
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.values import Verdict, timing_of
 
 SCHEMA_VERSION = "1.1"
 FLOOR_FACTOR = 3.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ci import detect
-from ci.compare import Comparison, compare
-from ci.thresholds import Thresholds
-from ci.trends.trend_finding import Status
-from db.values import CommitRef, Pair, SeriesKey, Verdict
+from roofwatch.ci import detect
+from roofwatch.ci.compare import Comparison, compare
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.trend_finding import Status
+from roofwatch.db.values import CommitRef, Pair, SeriesKey, Verdict
 
 
 class PairEvidence:

@@ -22,12 +22,12 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.compare import Comparison, critical, judge_interval, read_samples
-from ci.pairs.looks import ERROR_RATE
-from ci.reason import Reason
-from ci.series.scores import adaptive_scores
-from ci.series.student import two_sided_p
-from db.values import Verdict
+from roofwatch.ci.compare import Comparison, critical, judge_interval, read_samples
+from roofwatch.ci.pairs.looks import ERROR_RATE
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.series.scores import adaptive_scores
+from roofwatch.ci.series.student import two_sided_p
+from roofwatch.db.values import Verdict
 
 MIN_TIMINGS = 8
 """Fewer on a side decide nothing."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ci.beside_moves import BesideMove
-from ci.pull_request import PullRequestJudgement
-from ci.report.markdown import Section, code
-from collector.metrics import metric
-from db.values import Verdict
+from roofwatch.ci.beside_moves import BesideMove
+from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.report.markdown import Section, code
+from roofwatch.collector.metrics import metric
+from roofwatch.db.values import Verdict
 
 
 def beside_section(judgement: PullRequestJudgement) -> Section:

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ci.pairs.noise_floor import FLOOR_FACTOR
-from ci.pull_request import PullRequestJudgement
-from ci.reason import Reason
-from ci.report.markdown import Section, code, folded, table, table_row
-from ci.report.sections import background, changes, count_of
-from db.values import Verdict
+from roofwatch.ci.pairs.noise_floor import FLOOR_FACTOR
+from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.report.markdown import Section, code, folded, table, table_row
+from roofwatch.ci.report.sections import background, changes, count_of
+from roofwatch.db.values import Verdict
 
 COMMENT_MARKER = "<!-- roofwatch:report -->"
 """First line of every comment: how the one to update is found again."""

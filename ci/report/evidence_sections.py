@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 
-from ci.counters import CounterMove
-from ci.pull_request import PullRequestJudgement
-from ci.report.markdown import Section, code
-from collector.metrics import format_bytes, format_ns
-from collector.skipped_kernel import SkipReason
-from db.values import Verdict
+from roofwatch.ci.counters import CounterMove
+from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.report.markdown import Section, code
+from roofwatch.collector.metrics import format_bytes, format_ns
+from roofwatch.collector.skipped_kernel import SkipReason
+from roofwatch.db.values import Verdict
 
 _MAX_MOVES_OF_A_KERNEL = 6
 _MAX_LAUNCH_MOVES = 30

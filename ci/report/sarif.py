@@ -12,14 +12,14 @@ import string
 from collections.abc import Iterator
 from typing import Any
 
-from ci.github.annotations import SourcePlaces
-from ci.pull_request import CaseJudgement, PullRequestJudgement
-from ci.reason import Reason
-from ci.report.sections import REASON_WORDS
-from ci.static.comparison import StaticJudgement
-from ci.visible_text import on_one_line
-from collector.source_line import SourceLine
-from db.values import Verdict
+from roofwatch.ci.github.annotations import SourcePlaces
+from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.report.sections import REASON_WORDS
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.visible_text import on_one_line
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.db.values import Verdict
 
 SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _FINGERPRINT = "roofwatch/v1"

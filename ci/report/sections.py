@@ -6,24 +6,24 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from ci.compare import Comparison
-from ci.error_moves import ErrorMove
-from ci.pairs.noise_floor import FLOOR_FACTOR
-from ci.pull_request import CaseJudgement, PullRequestJudgement
-from ci.reason import Reason
-from ci.report.beside_section import beside_section
-from ci.report.evidence_sections import (
+from roofwatch.ci.compare import Comparison
+from roofwatch.ci.error_moves import ErrorMove
+from roofwatch.ci.pairs.noise_floor import FLOOR_FACTOR
+from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.report.beside_section import beside_section
+from roofwatch.ci.report.evidence_sections import (
     counter_section,
     flip_section,
     launch_section,
     limit_section,
     skipped_section,
 )
-from ci.report.markdown import Section, code
-from ci.report.static_sections import static_changes, static_evidence
-from ci.side_result import SideResult
-from collector.metrics import metric
-from db.values import Verdict
+from roofwatch.ci.report.markdown import Section, code
+from roofwatch.ci.report.static_sections import static_changes, static_evidence
+from roofwatch.ci.side_result import SideResult
+from roofwatch.collector.metrics import metric
+from roofwatch.db.values import Verdict
 
 _VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 

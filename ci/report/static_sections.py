@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ci.pull_request import PullRequestJudgement
-from ci.reason import Reason
-from ci.report.markdown import Section, code
-from ci.static.comparison import StaticJudgement
-from ci.static.facts import FACTS, fact_values
-from collector.metrics import metric
-from collector.results import StaticFacts
-from db.values import Cause, Verdict
+from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.report.markdown import Section, code
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.facts import FACTS, fact_values
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Cause, Verdict
 
 _VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 _WHAT = {

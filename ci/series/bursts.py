@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ci.series.noise import LEVEL_FOR_SURE, OUTLIER, Flags, Values
+from roofwatch.ci.series.noise import LEVEL_FOR_SURE, OUTLIER, Flags, Values
 
 _ALPHA = 0.01
 """Share of series in which a burst may pass for a level that comes and goes."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ci.series.noise import MAD_TO_DEVIATION, Values, median
+from roofwatch.ci.series.noise import MAD_TO_DEVIATION, Values, median
 
 _LARGEST_ERROR = 1e30
 """So that its square is a number: what is known no better than this is not known at all."""

@@ -18,10 +18,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.detect import ChangePoint
-from ci.series.drift import Drift
-from ci.series.noise import MAD_TO_DEVIATION, OUTLIER, median
-from ci.series.student import two_sided_p
+from roofwatch.ci.detect import ChangePoint
+from roofwatch.ci.series.drift import Drift
+from roofwatch.ci.series.noise import MAD_TO_DEVIATION, OUTLIER, median
+from roofwatch.ci.series.student import two_sided_p
 
 _CAUTION = 2.0
 """Standard errors that the dependence of neighbours is taken above what it measures: as it is in 39 of 40 series."""
@@ -37,7 +37,7 @@ def chances_of_steps(values: Sequence[float] | NDArray[np.float64], steps: Seque
 
     Args:
         values: All of the series, above 0, without gaps.
-        steps: As `ci.detect.find_change_points` gives them for these values.
+        steps: As `roofwatch.ci.detect.find_change_points` gives them for these values.
 
     Returns:
         A p-value of each, valid wherever in the series it was found.
@@ -62,7 +62,7 @@ def chance_of_drift(
 
     Args:
         values: All of the series, above 0, without gaps.
-        times: When each was measured, as `ci.series.drift.find_drift` was told.
+        times: When each was measured, as `roofwatch.ci.series.drift.find_drift` was told.
         drift: As it was found in these values.
 
     Returns:

@@ -2,7 +2,8 @@
 
 A drift is a level that stands until some value and rises or falls by a constant factor per value from there on, to the
 end or until another value, from which on it stands again. It is told if it explains the series better than no change
-and better than steps, by the same penalised likelihood that steps are told by (`ci.series.levels`); what autocorrelated
+and better than steps, by the same penalised likelihood that steps are told by (`roofwatch.ci.series.levels`); what
+autocorrelated
 noise wanders by itself is allowed for.
 """
 
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.detect import ChangePoint
-from ci.series.levels import fit_levels, penalty
-from ci.series.noise import (
+from roofwatch.ci.detect import ChangePoint
+from roofwatch.ci.series.levels import fit_levels, penalty
+from roofwatch.ci.series.noise import (
     OUTLIER,
     Noise,
     Values,
@@ -25,7 +26,7 @@ from ci.series.noise import (
     estimate_noise,
     stickiness_of_differences,
 )
-from ci.series.segmentation import winsorised
+from roofwatch.ci.series.segmentation import winsorised
 
 Places = NDArray[np.intp]
 
@@ -143,7 +144,7 @@ def find_ratchets(
     """Name each regression that was fixed in part: the level stayed worse than it had been before, to the end.
 
     Args:
-        steps: Of one series in order, as `ci.detect.find_change_points` returns them.
+        steps: Of one series in order, as `roofwatch.ci.detect.find_change_points` returns them.
         min_relative_change: What is left of a regression counts from here on.
         larger_is_worse: Which way is better, from the table of metrics.
     """

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ci.series.noise import OUTLIER, Noise, Values, bins_of
+from roofwatch.ci.series.noise import OUTLIER, Noise, Values, bins_of
 
 CAUTION = 1.645
 """Standard errors that the dependence of neighbours is taken above nothing, until the series shows that there is more:

@@ -1,7 +1,8 @@
 """What a series has shown before its newest values: how its level drifts, and its noise. Pure; online.
 
 Nothing of it is in a state: it is learnt from the values that a state holds when it is asked for. That is seldom, as
-most new values lie so near to their level that the noise does not matter (`ci.series.online`), and most levels stand so
+most new values lie so near to their level that the noise does not matter (`roofwatch.ci.series.online`), and most
+levels stand so
 plainly still that the width of their noise says so.
 """
 
@@ -14,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ci.series.certainty import Certainty, known_errors
-from ci.series.level_line import MIN_FOR_SLOPE, fit_slope, is_drifting, may_drift, residuals_of
-from ci.series.noise import (
+from roofwatch.ci.series.certainty import Certainty, known_errors
+from roofwatch.ci.series.level_line import MIN_FOR_SLOPE, fit_slope, is_drifting, may_drift, residuals_of
+from roofwatch.ci.series.noise import (
     MIN_FOR_SHAPE,
     OUTLIER,
     Noise,

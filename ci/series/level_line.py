@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from ci.series.gains import CAUTION
-from ci.series.noise import LAGS, MAD_TO_DEVIATION, OUTLIER, Noise, Values, median
+from roofwatch.ci.series.gains import CAUTION
+from roofwatch.ci.series.noise import LAGS, MAD_TO_DEVIATION, OUTLIER, Noise, Values, median
 
 MIN_FOR_SLOPE = 60
 """Values that a drift takes: in fewer, neighbours that depend on each other wander like one, and how much they do is
-not known (`ci.series.noise.MIN_FOR_AUTOCORRELATION`).
+not known (`roofwatch.ci.series.noise.MIN_FOR_AUTOCORRELATION`).
 """
 _SLOPE_ERRORS = 3.0
 """Standard errors a drift must have to be believed, themselves at their upper end: chance shows it in fewer than one of

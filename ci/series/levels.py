@@ -15,8 +15,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.series.bursts import Bursts, find_burst
-from ci.series.noise import (
+from roofwatch.ci.series.bursts import Bursts, find_burst
+from roofwatch.ci.series.noise import (
     MIN_FOR_SHAPE,
     OUTLIER,
     Flags,
@@ -29,8 +29,8 @@ from ci.series.noise import (
     stickiness_of_differences,
     tick_of,
 )
-from ci.series.segmentation import Segmentation, Segmenter
-from ci.series.slope import slope_beside_steps
+from roofwatch.ci.series.segmentation import Segmentation, Segmenter
+from roofwatch.ci.series.slope import slope_beside_steps
 
 _PENALTY = 8.0
 """Of a step, beside 2 ln(n): noise that was learnt from the same values, and the choice among shapes of it."""

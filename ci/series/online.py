@@ -1,10 +1,12 @@
 """Judge a series value by value: small state in, small state out. Pure; online.
 
-Each new value is weighed in the currency of `ci.detect`: what the last few values cost at the level the series had,
+Each new value is weighed in the currency of `roofwatch.ci.detect`: what the last few values cost at the level the
+series had,
 less what they cost at the best new level. The noise that sets the costs is learnt from what the series did before
-(`ci.series.noise`), and a spell no longer than its bursts is none of its levels (`ci.series.bursts`). Nothing is
+(`roofwatch.ci.series.noise`), and a spell no longer than its bursts is none of its levels
+(`roofwatch.ci.series.bursts`). Nothing is
 computed over the whole series, and a state holds at most 256 values. One that is less certain than most weighs less,
-as offline (`ci.series.certainty`).
+as offline (`roofwatch.ci.series.certainty`).
 
 Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976; Lai 1995), here under a
 learnt, bounded density in place of the normal one.
@@ -20,14 +22,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from ci.series.bursts import Bursts
-from ci.series.certainty import Certainty, joined_errors, kept_errors, known_errors
-from ci.series.gains import CAUTION, gains_of_a_new_level, most_inflation
-from ci.series.learnt import Held, Learnt, learnt_from, level_of, rest_of
-from ci.series.level_line import line_ahead
-from ci.series.levels import fit_levels
-from ci.series.noise import OUTLIER, Values, median
-from ci.series.online_state import Alarm, OnlineState
+from roofwatch.ci.series.bursts import Bursts
+from roofwatch.ci.series.certainty import Certainty, joined_errors, kept_errors, known_errors
+from roofwatch.ci.series.gains import CAUTION, gains_of_a_new_level, most_inflation
+from roofwatch.ci.series.learnt import Held, Learnt, learnt_from, level_of, rest_of
+from roofwatch.ci.series.level_line import line_ahead
+from roofwatch.ci.series.levels import fit_levels
+from roofwatch.ci.series.noise import OUTLIER, Values, median
+from roofwatch.ci.series.online_state import Alarm, OnlineState
 
 _MAX_VALUES = 128
 """Of a level that are remembered."""
@@ -127,7 +129,8 @@ def update(state: OnlineState, value: float, relative_error: float = math.nan) -
         state: As the value before left it, or as `start` gave it.
         value: What is not finite is a gap: it keeps its position and says nothing. So does what is 0 or below in a
             series whose first values were above.
-        relative_error: Standard error of the value as a fraction of it, as `ci.detect.find_change_points` takes them;
+        relative_error: Standard error of the value as a fraction of it, as `roofwatch.ci.detect.find_change_points`
+        takes them;
             0 and what is not finite is not known.
 
     Returns:

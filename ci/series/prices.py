@@ -13,7 +13,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.series.noise import HALF, OUTLIER, PER_DEVIATION, Flags, Noise, Values
+from roofwatch.ci.series.noise import HALF, OUTLIER, PER_DEVIATION, Flags, Noise, Values
 
 _NO_STICKINESS = -0.5
 """Outliers in succession that are so little cheaper than apart are not worth telling apart."""
@@ -139,7 +139,9 @@ class Prices:
         self._blocks = self._added_up(self._node if self._pair is None else self._costs())
 
     def _look_up(self, costs: Values, widths: Values) -> None:
-        """Put costs in the place of distances in widths of a bin, as `ci.series.noise.bins_of` rounds these."""
+        """Put costs in the place of distances in widths of a bin, as `roofwatch.ci.series.noise.bins_of` rounds
+        these.
+        """
         rounded, bins = self._rounded[: len(widths)], self._bins[: len(widths)]
         widths += HALF + 0.5
         # what is far out finds an end of the table, be it too far out for a whole number; both ends cost the same

@@ -1,6 +1,7 @@
 """Where the levels of a series begin, by least total cost over all ways to cut it. Pure.
 
-Optimal partitioning (Jackson et al. 2005) under any table of costs (`ci.series.noise`), over levels taken from the
+Optimal partitioning (Jackson et al. 2005) under any table of costs (`roofwatch.ci.series.noise`), over levels taken
+from the
 series itself and boundaries taken from a scan of it. Without autocorrelation the cost of a segment is a sum over its
 values, so it is added up once per block between two possible boundaries, and the recursion runs over those blocks
 alone: 36 steps of a few vector operations, whatever the length of the series.
@@ -16,8 +17,8 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.series.noise import Flags, Noise, Values, median
-from ci.series.prices import Prices
+from roofwatch.ci.series.noise import Flags, Noise, Values, median
+from roofwatch.ci.series.prices import Prices
 
 MAX_BOUNDARIES = 36
 """About; ten times as many as there are steps to be found in a few hundred values."""

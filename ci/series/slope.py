@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.series.noise import Values
+from roofwatch.ci.series.noise import Values
 
 _MAX_STEPS = 12
 """Beside a line; a series that takes more is told by the levels alone."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from array import array
 
-from ci.series.online_state import OnlineState
+from roofwatch.ci.series.online_state import OnlineState
 
 _VERSION = 2
 _HEAD = struct.Struct("<BdIdHHHHH")

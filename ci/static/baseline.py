@@ -15,13 +15,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ci.reason import Reason
-from ci.remark import Remark
-from ci.static.comparison import Place, StaticJudgement, place_of
-from ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
-from collector.part import Outcome
-from collector.results import StaticFacts
-from db.values import Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.remark import Remark
+from roofwatch.ci.static.comparison import Place, StaticJudgement, place_of
+from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Verdict
 
 VERSION = 1
 _KEPT_FACTS = ("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count")

@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ci.reason import Reason
-from ci.remark import Remark
-from ci.static.facts import code_facts, fact_values, judge_code, moved_facts
-from ci.static.words import explain
-from collector.machine import Environment
-from collector.part import Outcome
-from collector.results import StaticFacts
-from db.values import Cause, Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.remark import Remark
+from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
+from roofwatch.ci.static.words import explain
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Cause, Verdict
 
 _KINDS = {
     Reason.NEW_CASE: "new",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ci.reason import Reason
-from collector.metrics import METRICS, Layer, metric
-from collector.results import StaticFacts
-from db.values import Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.collector.metrics import METRICS, Layer, metric
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Verdict
 
 FACTS = tuple(key for key, row in METRICS.items() if row.layer is Layer.STATIC)
 DECISIVE_FACTS = ("local_bytes", "spilled_registers", "spill_store_count", "spill_load_count")

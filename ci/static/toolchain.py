@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ci.reason import Reason
-from ci.static.comparison import Place, StaticComparison, StaticJudgement, compare_static, place_of
-from ci.static.facts import FACTS, fact_values
-from collector.part import Outcome
-from collector.results import StaticFacts
-from db.values import Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.comparison import Place, StaticComparison, StaticJudgement, compare_static, place_of
+from roofwatch.ci.static.facts import FACTS, fact_values
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Verdict
 
 _NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 _OF_THE_MACHINE = frozenset({Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})

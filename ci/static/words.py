@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ci.remark import Remark
-from ci.static.facts import (
+from roofwatch.ci.remark import Remark
+from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
     NO_TENSOR_PATH,
     Accesses,
@@ -20,9 +20,9 @@ from ci.static.facts import (
     judge_facts,
     moved_facts,
 )
-from collector.metrics import metric
-from collector.results import StaticFacts
-from db.values import Verdict
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Verdict
 
 _PHRASES = {
     "registers": "registers {} → {}",

@@ -18,14 +18,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ci import detect
-from ci.explain import Around, explain_host, explain_memory
-from ci.thresholds import Thresholds
-from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.points import points_by_timing
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.value_steps import ValueSteps, find_value_steps
-from db.values import CommitRef, Series, Suspect
+from roofwatch.ci import detect
+from roofwatch.ci.explain import Around, explain_host, explain_memory
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.compiled_changes import CompiledHistory
+from roofwatch.ci.trends.points import points_by_timing
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.value_steps import ValueSteps, find_value_steps
+from roofwatch.db.values import CommitRef, Series, Suspect
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Whether a time moved or the clock did: one step of a history in clock cycles. Pure.
 
-As base against head (`ci.pairs.clock`), a move in time must be there in clock cycles too, time multiplied by the SM
+As base against head (`roofwatch.ci.pairs.clock`), a move in time must be there in clock cycles too, time multiplied by
+the SM
 clock that was read meanwhile. Here the clocks are those of the runs on either level.
 """
 
@@ -11,14 +12,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ci.pairs.clock import MIN_CLOCK_MOVE
-from ci.reason import Reason
-from db.values import SeriesPoint
+from roofwatch.ci.pairs.clock import MIN_CLOCK_MOVE
+from roofwatch.ci.reason import Reason
+from roofwatch.db.values import SeriesPoint
 
 GONE = 1 / 3
 """A change in cycles of less than this share of the change in time is none: the noise of a median clock leaves that."""
 _MIN_RUNS = 3
-"""On either level, with a clock: as few as blocks decide anything (`ci.compare.MIN_BLOCKS`)."""
+"""On either level, with a clock: as few as blocks decide anything (`roofwatch.ci.compare.MIN_BLOCKS`)."""
 _MIN_SHARE = 0.5
 """Of the runs of a level, with a clock: what is known of fewer may be another part of it."""
 

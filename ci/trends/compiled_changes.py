@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ci.explain import CodeMove
-from ci.static.facts import DECISIVE_FACTS, CodeFacts, facts_in_words, judge_code, judge_facts, moved_facts
-from ci.trends.outcome_changes import in_brackets
-from ci.trends.suspects import Odds, weigh
-from ci.trends.trend_finding import Status, TrendFinding, window_of
-from collector.metrics import Layer, metric
-from collector.part import Outcome
-from db.values import Cause, ChangePoint, CommitRef, RunSetting, Series, SeriesKey, Suspect, Verdict
+from roofwatch.ci.explain import CodeMove
+from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, facts_in_words, judge_code, judge_facts, moved_facts
+from roofwatch.ci.trends.outcome_changes import in_brackets
+from roofwatch.ci.trends.suspects import Odds, weigh
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, window_of
+from roofwatch.collector.metrics import Layer, metric
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import Cause, ChangePoint, CommitRef, RunSetting, Series, SeriesKey, Suspect, Verdict
 
 _ROOM = "theoretical_occupancy"
 """Decides only where a block no longer fits at all, or fits again."""

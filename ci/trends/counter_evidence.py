@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ci.counters import CounterMove, rank_moves
-from ci.trends.sides import RecordedRuns
-from db.reading.counted_values import CountedRun
-from db.values import CommitRef, SeriesKey
+from roofwatch.ci.counters import CounterMove, rank_moves
+from roofwatch.ci.trends.sides import RecordedRuns
+from roofwatch.db.reading.counted_values import CountedRun
+from roofwatch.db.values import CommitRef, SeriesKey
 
 _TOLD = 3
 """Counters that are named."""

@@ -14,12 +14,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ci import detect
-from ci.error_floor import error_floor
-from ci.explain import explain_error
-from ci.thresholds import Thresholds
-from ci.trends.value_steps import ValueSteps, find_value_steps
-from db.values import CommitRef, SeriesKey, SeriesPoint
+from roofwatch.ci import detect
+from roofwatch.ci.error_floor import error_floor
+from roofwatch.ci.explain import explain_error
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.value_steps import ValueSteps, find_value_steps
+from roofwatch.db.values import CommitRef, SeriesKey, SeriesPoint
 
 METRIC = "rmse_ratio"
 """The error that is judged; the largest error of an element rests on one element, and jumps by itself."""

@@ -6,14 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ci.thresholds import Thresholds
-from ci.trends.family import Population, scale_of
-from ci.trends.regression import regression_of
-from ci.trends.runner_evidence import RunnerMove
-from ci.trends.sites import Site, find_sites
-from ci.trends.suspects import Odds, cause_of, combine, weigh
-from ci.trends.trend_finding import ALL_KERNELS, Status, TrendFinding
-from db.values import Cause, Regression, RegressionState, Suspect, Verdict
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.family import Population, scale_of
+from roofwatch.ci.trends.regression import regression_of
+from roofwatch.ci.trends.runner_evidence import RunnerMove
+from roofwatch.ci.trends.sites import Site, find_sites
+from roofwatch.ci.trends.suspects import Odds, cause_of, combine, weigh
+from roofwatch.ci.trends.trend_finding import ALL_KERNELS, Status, TrendFinding
+from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 
 OF_THE_ENVIRONMENT = frozenset({Cause.DRIVER, Cause.TOOLCHAIN, Cause.CLOCK, Cause.RUNNER, Cause.HARNESS})
 """Causes that touch all series of a machine at once."""

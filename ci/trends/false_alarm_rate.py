@@ -15,7 +15,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from datetime import datetime
 
-from db.values import Regression, RegressionState, Verdict
+from roofwatch.db.values import Regression, RegressionState, Verdict
 
 Key = tuple[str, str, str, str]
 _Z_95 = 1.959964

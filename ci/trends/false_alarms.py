@@ -1,7 +1,7 @@
 """Which regressions may call somebody: the false ones among a night's alerts, held at a rate. Pure.
 
 A night judges thousands of series, and a detector that errs once in a thousand errs every night. So each step of a time
-carries a p-value, valid wherever in its series it was found (`ci.series.chance`); a regression's is Simes's
+carries a p-value, valid wherever in its series it was found (`roofwatch.ci.series.chance`); a regression's is Simes's
 over its change points; and among all that a night tells, Benjamini and Hochberg decide which survive. What is told is
 controlled, not its change points: a cause that moves a hundred series counts once, or it would buy room for five false
 ones beside it.
@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
-from ci.trends.trend_finding import TrendFinding
-from db.values import Regression, RegressionState, Verdict
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.db.values import Regression, RegressionState, Verdict
 
 Told = tuple[Regression, Sequence[TrendFinding]]
 

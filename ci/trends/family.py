@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from db.values import SeriesKey
+from roofwatch.db.values import SeriesKey
 
 _CASE_PARTS = 4
 """Kernel, shape, dtype, direction: other case ids say the kernel alone."""

@@ -2,19 +2,22 @@
 
 What is judged, and by which rule (docs/analysis.md argues each):
 
-- times: steps of the median time per commit (`ci.trends.time_steps`), each timer and cache state for itself
-  (`ci.trends.timed_history`); rates and utilisation are the same numbers divided by constants and are not judged
+- times: steps of the median time per commit (`roofwatch.ci.trends.time_steps`), each timer and cache state for itself
+  (`roofwatch.ci.trends.timed_history`); rates and utilisation are the same numbers divided by constants and are not
+  judged
   twice;
 - what is measured beside them: steps of the host's time of a launch and of the memory of one
-  (`ci.trends.beside_time`);
-- errors of results: steps within their tolerance (`ci.trends.error_steps`);
+  (`roofwatch.ci.trends.beside_time`);
+- errors of results: steps within their tolerance (`roofwatch.ci.trends.error_steps`);
 - outcomes of accuracy checks and of measurements: what worked at the commit before and fails now, or the reverse
-  (`ci.trends.outcome_changes`);
+  (`roofwatch.ci.trends.outcome_changes`);
 - compiled facts: between neighbouring commits, exact. Only what a thread keeps in device memory, and whether a block
-  fits at all, decides (`ci.trends.compiled_changes`).
+  fits at all, decides (`roofwatch.ci.trends.compiled_changes`).
 
-What they find is put together by cause (`ci.group`), what may call somebody is chosen (`ci.trends.false_alarms`), and
-what is back where it was is noted (`ci.trends.recovery`). A step of a time is a suspicion until the two commits around
+What they find is put together by cause (`roofwatch.ci.group`), what may call somebody is chosen
+(`roofwatch.ci.trends.false_alarms`), and
+what is back where it was is noted (`roofwatch.ci.trends.recovery`). A step of a time is a suspicion until the two
+commits around
 it have been measured again, base against head.
 """
 
@@ -26,23 +29,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from ci.group import ALL_KERNELS, group_with_findings
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.beside_time import BESIDE_TIME, BesideTime
-from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.error_steps import METRIC as ERROR
-from ci.trends.error_steps import ErrorSteps
-from ci.trends.false_alarms import choose_alerts
-from ci.trends.family import Population
-from ci.trends.outcome_changes import OUTCOME_METRICS, outcome_findings
-from ci.trends.points import points_by_commit
-from ci.trends.recovery import note_recoveries
-from ci.trends.runner_evidence import Calibrations
-from ci.trends.timed_history import TimedHistory
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.witnesses import Witnesses
-from db.values import CommitRef, Pair, Regression, RegressionState, Series, Verdict
+from roofwatch.ci.group import ALL_KERNELS, group_with_findings
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.beside_time import BESIDE_TIME, BesideTime
+from roofwatch.ci.trends.compiled_changes import CompiledHistory
+from roofwatch.ci.trends.error_steps import METRIC as ERROR
+from roofwatch.ci.trends.error_steps import ErrorSteps
+from roofwatch.ci.trends.false_alarms import choose_alerts
+from roofwatch.ci.trends.family import Population
+from roofwatch.ci.trends.outcome_changes import OUTCOME_METRICS, outcome_findings
+from roofwatch.ci.trends.points import points_by_commit
+from roofwatch.ci.trends.recovery import note_recoveries
+from roofwatch.ci.trends.runner_evidence import Calibrations
+from roofwatch.ci.trends.timed_history import TimedHistory
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.db.values import CommitRef, Pair, Regression, RegressionState, Series, Verdict
 
 
 @dataclass(frozen=True, order=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ci.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
-from ci.trends.sides import RecordedRuns
-from db.reading.profiled_values import ProfiledRun
-from db.values import CommitRef, SeriesKey
+from roofwatch.ci.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.trends.sides import RecordedRuns
+from roofwatch.db.reading.profiled_values import ProfiledRun
+from roofwatch.db.values import CommitRef, SeriesKey
 
 _TOLD = 2
 """Moves that are told in words."""

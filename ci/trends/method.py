@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 
 import numpy as np
 
-from ci.thresholds import Thresholds
+from roofwatch.ci.thresholds import Thresholds
 
 
 def method_of(thresholds: Thresholds) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from db.values import ChangePoint, Regression, RegressionState, SeriesKey, Verdict
+from roofwatch.db.values import ChangePoint, Regression, RegressionState, SeriesKey, Verdict
 
 _TIME = "median_ns"
 

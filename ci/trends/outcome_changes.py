@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ci.explain import explain_outcome
-from ci.trends.trend_finding import Status, TrendFinding, window_of
-from collector.metrics import Layer
-from collector.part import Outcome
-from db.values import ChangePoint, CommitRef, Series, SeriesKey, SeriesPoint, Verdict
+from roofwatch.ci.explain import explain_outcome
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, window_of
+from roofwatch.collector.metrics import Layer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import ChangePoint, CommitRef, Series, SeriesKey, SeriesPoint, Verdict
 
 OUTCOME_METRICS = frozenset({"median_ns", "rmse_ratio"})
 """One of each kind of check: all other metrics of it fail together."""

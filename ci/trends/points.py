@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from db.values import CommitRef, Series, SeriesPoint
+from roofwatch.db.values import CommitRef, Series, SeriesPoint
 
 PointsByCommit = Mapping[CommitRef, Sequence[SeriesPoint]]
 

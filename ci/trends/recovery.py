@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ci.thresholds import Thresholds
-from ci.trends.beside_time import threshold_beside
-from collector.metrics import Layer
-from db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.beside_time import threshold_beside
+from roofwatch.collector.metrics import Layer
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 _MOST = 0.8
 """Share of a regression's change points that must be undone: of hundreds of series some step unseen."""

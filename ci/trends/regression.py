@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ci.reason import Reason
-from ci.trends.beside_time import BESIDE_TIME
-from ci.trends.family import Population, kernels_in_words, scale_of
-from ci.trends.sites import commit_of
-from ci.trends.suspects import cause_of, combine
-from ci.trends.trend_finding import Status, TrendFinding, is_outcome, log_change
-from collector.metrics import Layer
-from db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.trends.beside_time import BESIDE_TIME
+from roofwatch.ci.trends.family import Population, kernels_in_words, scale_of
+from roofwatch.ci.trends.sites import commit_of
+from roofwatch.ci.trends.suspects import cause_of, combine
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, is_outcome, log_change
+from roofwatch.collector.metrics import Layer
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 _KIND_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.STATIC: 2}
 _BESIDE_TIME = 3

@@ -20,8 +20,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.metrics import format_ns
-from db.values import Pair, SeriesKey, SeriesPoint
+from roofwatch.collector.metrics import format_ns
+from roofwatch.db.values import Pair, SeriesKey, SeriesPoint
 
 _STAYED, _CAME_ALONG = 1 / 3, 2 / 3
 """Shares of the step: old code that has moved by less has not, and by more has moved with it."""

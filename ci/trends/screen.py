@@ -1,6 +1,7 @@
 """Which series moved at all: most never do, and need no more than this look. Pure.
 
-The look is the very one that `ci.trends.time_steps`, `ci.trends.beside_time` and `ci.trends.error_steps` take, at the
+The look is the very one that `roofwatch.ci.trends.time_steps`, `roofwatch.ci.trends.beside_time` and
+`roofwatch.ci.trends.error_steps` take, at the
 same values: what is left aside here would tell nothing there.
 """
 
@@ -11,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.thresholds import Thresholds
-from ci.trends.beside_time import find_steps_beside
-from ci.trends.error_steps import find_error_steps
-from ci.trends.relative_error import QUARTILES_TO_ERROR
-from ci.trends.slow_drift import find_slow_drift
-from ci.trends.time_steps import find_steps
-from db.reading.columns import ErrorColumns, TimeColumns
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.beside_time import find_steps_beside
+from roofwatch.ci.trends.error_steps import find_error_steps
+from roofwatch.ci.trends.relative_error import QUARTILES_TO_ERROR
+from roofwatch.ci.trends.slow_drift import find_slow_drift
+from roofwatch.ci.trends.time_steps import find_steps
+from roofwatch.db.reading.columns import ErrorColumns, TimeColumns
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import statistics
 
-from ci.detect import NoiseFloor, noise_floor
-from ci.thresholds import Thresholds
-from ci.trends.points import points_by_commit
-from db.values import Series
+from roofwatch.ci.detect import NoiseFloor, noise_floor
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.points import points_by_commit
+from roofwatch.db.values import Series
 
 _ENOUGH = 20
 """Commits before which the noise of a series is known too badly to be told."""

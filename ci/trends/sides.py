@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from db.values import CommitRef, SeriesKey
+from roofwatch.db.values import CommitRef, SeriesKey
 
 
 class _Recorded(Protocol):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from ci.trends.trend_finding import Status, TrendFinding, Window
-from db.values import CommitRef, SeriesKey
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, Window
+from roofwatch.db.values import CommitRef, SeriesKey
 
 _ALIKE = 1 / 3
 """Changes whose logarithms differ by less than this share of the larger one are of one scale: +8 % and +11 %."""

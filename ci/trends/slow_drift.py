@@ -9,15 +9,15 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.explain import NEAR_RUNS, explain_drift
-from ci.series.chance import chance_of_drift
-from ci.series.drift import Drift, find_drift
-from ci.series.noise import median
-from ci.thresholds import Thresholds
-from ci.trends.clock_step import clock_step
-from ci.trends.trend_finding import Status, TrendFinding, Window
-from collector.metrics import metric
-from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
+from roofwatch.ci.explain import NEAR_RUNS, explain_drift
+from roofwatch.ci.series.chance import chance_of_drift
+from roofwatch.ci.series.drift import Drift, find_drift
+from roofwatch.ci.series.noise import median
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.clock_step import clock_step
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, Window
+from roofwatch.collector.metrics import metric
+from roofwatch.db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
 
 _WEEK_DAYS = 7.0
 _PARTS = 5

@@ -1,7 +1,8 @@
 """How one case and implementation stands after its newest run: what a new value is judged by, without its history.
 Pure.
 
-A new run moves a standing on if there is nothing to tell: its times raise no alarm online (`ci.series.online`), its
+A new run moves a standing on if there is nothing to tell: its times raise no alarm online
+(`roofwatch.ci.series.online`), its
 errors and what is measured beside its times stay within what their levels have shown, its machine code is the newest
 known, and all worked, now as before. In every other case `advanced` says None: then the whole history is read again and
 judged offline. So it is
@@ -24,11 +25,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ci.series import online
-from ci.series.online_state import OnlineState
-from ci.trends.nights import Nights
-from ci.trends.relative_error import relative_error
-from db.reading.news_values import JudgedRun, NewError, News, NewTime
+from roofwatch.ci.series import online
+from roofwatch.ci.series.online_state import OnlineState
+from roofwatch.ci.trends.nights import Nights
+from roofwatch.ci.trends.relative_error import relative_error
+from roofwatch.db.reading.news_values import JudgedRun, NewError, News, NewTime
 
 Place = tuple[int, str]
 """Of a commit on the branch: its first-parent count and sha."""

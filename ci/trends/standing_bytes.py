@@ -1,6 +1,6 @@
 """A standing as bytes, and findings as JSON: what the store keeps of them. Pure.
 
-What says which code wrote them is `ci.trends.method`: of other code nothing is read.
+What says which code wrote them is `roofwatch.ci.trends.method`: of other code nothing is read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import TypeAdapter
 
-from ci.series import state_bytes
-from ci.trends.nights import Nights
-from ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
-from ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.series import state_bytes
+from roofwatch.ci.trends.nights import Nights
+from roofwatch.ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
+from roofwatch.ci.trends.trend_finding import TrendFinding
 
 _Value = TypeVar("_Value")
 

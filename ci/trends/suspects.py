@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from db.values import Cause, Suspect
+from roofwatch.db.values import Cause, Suspect
 
 _NOTHING = "nothing that was recorded changed with it"
 _LEAST_TOLD = 0.02

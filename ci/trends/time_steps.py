@@ -10,23 +10,23 @@ from datetime import UTC, date
 import numpy as np
 from numpy.typing import NDArray
 
-from ci import detect
-from ci.compare import Comparison
-from ci.explain import NEAR_RUNS, Around, CodeMove, explain
-from ci.pairs.pair_evidence import PairEvidence, in_words, look_again
-from ci.series.chance import chances_of_steps
-from ci.series.drift import Drift, find_ratchets
-from ci.thresholds import Thresholds
-from ci.trends.clock_step import clock_step
-from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.points import PointsByCommit, value_of_each, with_value
-from ci.trends.relative_error import relative_error
-from ci.trends.runner_evidence import Calibrations, RunnerEvidence, measured_again
-from ci.trends.slow_drift import drift_finding, find_slow_drift
-from ci.trends.trend_finding import Status, TrendFinding, Window, window_of, windows_between
-from ci.trends.witnesses import Witnesses
-from collector.metrics import metric
-from db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
+from roofwatch.ci import detect
+from roofwatch.ci.compare import Comparison
+from roofwatch.ci.explain import NEAR_RUNS, Around, CodeMove, explain
+from roofwatch.ci.pairs.pair_evidence import PairEvidence, in_words, look_again
+from roofwatch.ci.series.chance import chances_of_steps
+from roofwatch.ci.series.drift import Drift, find_ratchets
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.clock_step import clock_step
+from roofwatch.ci.trends.compiled_changes import CompiledHistory
+from roofwatch.ci.trends.points import PointsByCommit, value_of_each, with_value
+from roofwatch.ci.trends.relative_error import relative_error
+from roofwatch.ci.trends.runner_evidence import Calibrations, RunnerEvidence, measured_again
+from roofwatch.ci.trends.slow_drift import drift_finding, find_slow_drift
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, Window, window_of, windows_between
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.collector.metrics import metric
+from roofwatch.db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
 
 _MOST_OF_A_DRIFT = 3
 """Newest steps that are held against a drift together: one that was cut into more moved by a fifth at least, and is

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.points import points_by_timing
-from ci.trends.time_steps import TimeSteps
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.witnesses import Witnesses
-from db.values import CommitRef, Series
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.compiled_changes import CompiledHistory
+from roofwatch.ci.trends.points import points_by_timing
+from roofwatch.ci.trends.time_steps import TimeSteps
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.db.values import CommitRef, Series
 
 
 @dataclass(frozen=True)

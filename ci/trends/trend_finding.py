@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-from ci.trends.runner_evidence import RunnerMove
-from db.values import ChangePoint, CommitRef, Suspect, Verdict
+from roofwatch.ci.trends.runner_evidence import RunnerMove
+from roofwatch.db.values import ChangePoint, CommitRef, Suspect, Verdict
 
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""

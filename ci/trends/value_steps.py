@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ci import detect
-from ci.explain import NEAR_RUNS, Around
-from ci.trends.compiled_changes import CompiledHistory
-from ci.trends.points import PointsByCommit, value_of_each, with_value
-from ci.trends.trend_finding import Status, TrendFinding, window_of, windows_between
-from db.values import ChangePoint, SeriesKey, SeriesPoint, Suspect, Verdict
+from roofwatch.ci import detect
+from roofwatch.ci.explain import NEAR_RUNS, Around
+from roofwatch.ci.trends.compiled_changes import CompiledHistory
+from roofwatch.ci.trends.points import PointsByCommit, value_of_each, with_value
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, window_of, windows_between
+from roofwatch.db.values import ChangePoint, SeriesKey, SeriesPoint, Suspect, Verdict
 
 _SURE_RUNS = 2
 """Runs on either side that must say the same number."""

@@ -9,21 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.series import online
-from ci.thresholds import Thresholds
-from ci.trends.error_steps import ErrorSteps
-from ci.trends.history import gather
-from ci.trends.nights import Nights
-from ci.trends.outcome_changes import OUTCOME_METRICS
-from ci.trends.screen import ByCommit, has_changed_error, has_moved
-from ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
-from ci.trends.timed_history import TimedHistory
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.witnesses import Witnesses
-from collector.part import Outcome
-from db.reading.columns import ErrorColumns, TimeColumns
-from db.values import Series, SeriesKey
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.series import online
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.error_steps import ErrorSteps
+from roofwatch.ci.trends.history import gather
+from roofwatch.ci.trends.nights import Nights
+from roofwatch.ci.trends.outcome_changes import OUTCOME_METRICS
+from roofwatch.ci.trends.screen import ByCommit, has_changed_error, has_moved
+from roofwatch.ci.trends.standing import BesideStanding, ErrorStanding, Standing, TimeStanding
+from roofwatch.ci.trends.timed_history import TimedHistory
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.columns import ErrorColumns, TimeColumns
+from roofwatch.db.values import Series, SeriesKey
 
 _UNSETTLED = 8
 """Runs in which any new level of errors shows; what lies outside the range of those before is looked at each time."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ci.trends.counter_evidence import CounterEvidence
-from ci.trends.launch_evidence import LaunchEvidence
-from ci.trends.runner_evidence import Calibrations
+from roofwatch.ci.trends.counter_evidence import CounterEvidence
+from roofwatch.ci.trends.launch_evidence import LaunchEvidence
+from roofwatch.ci.trends.runner_evidence import Calibrations
 
 
 @dataclass(frozen=True)

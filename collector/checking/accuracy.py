@@ -14,11 +14,18 @@ from typing import Any, Literal
 
 import torch
 
-from collector.checking.deviation import Deviation, Errors, deviation, different_bytes, has_same_bytes, index_of
-from collector.checking.evaluation import IncorrectResultError, PreparedCase, References, evaluate
-from collector.checking.poison import poisoned_buffers
-from collector.part import Outcome
-from collector.results import Accuracy, TensorError
+from roofwatch.collector.checking.deviation import (
+    Deviation,
+    Errors,
+    deviation,
+    different_bytes,
+    has_same_bytes,
+    index_of,
+)
+from roofwatch.collector.checking.evaluation import IncorrectResultError, PreparedCase, References, evaluate
+from roofwatch.collector.checking.poison import poisoned_buffers
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import Accuracy, TensorError
 from roofwatch.spec import BASELINE_FACTOR, Case, Implementation, KernelSpec, Language, Tolerance
 
 BASELINE_NAME = "eager"

@@ -7,13 +7,21 @@ from typing import Any, Literal
 
 import torch
 
-from collector.checking.accuracy import Baselines, Judged, dtype_name, judge, require_same_bits, run_once, worst_first
-from collector.checking.check_report import CheckReport, Layout, TensorReport, WrongElement
-from collector.checking.deviation import index_of, wrong_elements
-from collector.checking.evaluation import IncorrectResultError, PreparedCase, prepare
-from collector.checking.layouts import in_layout, layouts_of
-from collector.checking.mismatch import describe_values, describe_where
-from collector.part import Outcome
+from roofwatch.collector.checking.accuracy import (
+    Baselines,
+    Judged,
+    dtype_name,
+    judge,
+    require_same_bits,
+    run_once,
+    worst_first,
+)
+from roofwatch.collector.checking.check_report import CheckReport, Layout, TensorReport, WrongElement
+from roofwatch.collector.checking.deviation import index_of, wrong_elements
+from roofwatch.collector.checking.evaluation import IncorrectResultError, PreparedCase, prepare
+from roofwatch.collector.checking.layouts import in_layout, layouts_of
+from roofwatch.collector.checking.mismatch import describe_values, describe_where
+from roofwatch.collector.part import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)

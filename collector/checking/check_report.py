@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-from collector.part import Outcome
+from roofwatch.collector.part import Outcome
 
 
 class _Part(BaseModel):

@@ -8,14 +8,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-from collector.checking.check_report import CheckReport, Layout
-from collector.errors import SuiteError
-from collector.nursery import Nursery
-from collector.protocol import CaseKind, CheckableCase, FullCheck, ImplementationInfo, KernelInfo, Mode, SuiteInfo
-from collector.run import OnProgress, Progress
-from collector.suite_source import SuiteSource
-from collector.time_out import check_limit, explained
-from collector.workers import Workers
+from roofwatch.collector.checking.check_report import CheckReport, Layout
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.protocol import (
+    CaseKind,
+    CheckableCase,
+    FullCheck,
+    ImplementationInfo,
+    KernelInfo,
+    Mode,
+    SuiteInfo,
+)
+from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.time_out import check_limit, explained
+from roofwatch.collector.workers import Workers
 
 _MOMENTS = {"small", "quick"}
 """Tags of the cases that a GPU does in moments."""

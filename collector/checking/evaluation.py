@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from collector.checking.deviation import has_same_bytes
+from roofwatch.collector.checking.deviation import has_same_bytes
 from roofwatch.spec import Case, Draws, InputMaker, KernelSpec, SpecError
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from collector.checking.check_report import Arrangement, Layout
-from collector.checking.evaluation import PreparedCase, differentiated_names
+from roofwatch.collector.checking.check_report import Arrangement, Layout
+from roofwatch.collector.checking.evaluation import PreparedCase, differentiated_names
 
 UPSTREAM = "upstream"
 """Stands for the gradients that are handed to the backward pass."""

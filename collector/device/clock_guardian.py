@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 
-from collector.device.nvml import NvmlDevice, NvmlError
-from collector.errors import CollectorError
+from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
+from roofwatch.collector.errors import CollectorError
 
 STANDARD_INPUT, STANDARD_OUTPUT = 0, 1
 
@@ -25,7 +25,7 @@ def main(uuid: str, mhz: int) -> None:
 
     Args:
         uuid: Of the device.
-        mhz: What to hold the SM clock at, or `collector.device.nvml.CLOCK_LIMIT_TDP`.
+        mhz: What to hold the SM clock at, or `roofwatch.collector.device.nvml.CLOCK_LIMIT_TDP`.
     """
     # whoever ends the collector may ask its whole group to end: this one ends after it
     for asked_to_end in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

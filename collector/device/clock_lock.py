@@ -8,15 +8,15 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-from collector.device import clock_guardian
-from collector.device.clock_events import GPU_IDLE
-from collector.device.join import is_held
-from collector.device.nvml import CLOCK_LIMIT_TDP, NvmlDevice, NvmlError
-from collector.device.telemetry import Reading
-from collector.errors import CollectorError
+from roofwatch.collector.device import clock_guardian
+from roofwatch.collector.device.clock_events import GPU_IDLE
+from roofwatch.collector.device.join import is_held
+from roofwatch.collector.device.nvml import CLOCK_LIMIT_TDP, NvmlDevice, NvmlError
+from roofwatch.collector.device.telemetry import Reading
+from roofwatch.collector.errors import CollectorError
+from roofwatch.install import INSTALL_ROOT
 
 BASE: Literal["base"] = "base"
 """In place of a frequency: the one that the device keeps at its power limit, as nvbench locks it."""
@@ -24,7 +24,6 @@ Clock = int | Literal["base"]
 """In MHz."""
 MIN_MHZ, MAX_MHZ = 100, 10_000
 
-_INSTALL_ROOT = Path(__file__).resolve().parents[2]
 _BOOT = f"""
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -68,7 +67,7 @@ class ClockLock:
         self._uuid = uuid
         limit = CLOCK_LIMIT_TDP if clock == BASE else clock
         self._guardian = subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, str(_INSTALL_ROOT), uuid, str(limit)],
+            [sys.executable, "-P", "-c", _BOOT, str(INSTALL_ROOT), uuid, str(limit)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from collector.device.device_watch import DeviceWatch
-from collector.device.join import Window
-from collector.device_state import DeviceState, Telemetry
-from collector.machine import Environment
-from collector.protocol import MeasuredCeiling, TimedBlock
+from roofwatch.collector.device.device_watch import DeviceWatch
+from roofwatch.collector.device.join import Window
+from roofwatch.collector.device_state import DeviceState, Telemetry
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.protocol import MeasuredCeiling, TimedBlock
 
 
 @dataclass

@@ -9,17 +9,23 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from collector.device.clock_lock import BASE, Clock, ClockLock, held_clock, is_asleep, not_held
-from collector.device.fitness import LONGEST_WAIT_S, UnfitDevice, has_recovered, is_held_by_heat, unfit_because
-from collector.device.join import Window, device_state
-from collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
-from collector.device.processes import OwnProcesses
-from collector.device.telemetry import PERIOD_S, Sampler
-from collector.device.telemetry_parts import TelemetryPart, joined, no_telemetry
-from collector.device_state import DeviceState, Telemetry
-from collector.errors import CollectorError
-from collector.machine import Environment
-from collector.record import utc_now
+from roofwatch.collector.device.clock_lock import BASE, Clock, ClockLock, held_clock, is_asleep, not_held
+from roofwatch.collector.device.fitness import (
+    LONGEST_WAIT_S,
+    UnfitDevice,
+    has_recovered,
+    is_held_by_heat,
+    unfit_because,
+)
+from roofwatch.collector.device.join import Window, device_state
+from roofwatch.collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
+from roofwatch.collector.device.processes import OwnProcesses
+from roofwatch.collector.device.telemetry import PERIOD_S, Sampler
+from roofwatch.collector.device.telemetry_parts import TelemetryPart, joined, no_telemetry
+from roofwatch.collector.device_state import DeviceState, Telemetry
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.record import utc_now
 
 _LOCK_TIMEOUT_S = 3.0
 _LOOK_AGAIN_S = 1.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from collector.device.clock_events import THERMAL
-from collector.device.telemetry import Reading
-from collector.machine import Environment
+from roofwatch.collector.device.clock_events import THERMAL
+from roofwatch.collector.device.telemetry import Reading
+from roofwatch.collector.machine import Environment
 
 UnfitDevice = Literal["refuse", "warn"]
 """What to do where a device is not fit."""

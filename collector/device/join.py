@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from collector.device.clock_events import FAULTS
-from collector.device.telemetry import PERIOD_S, Reading
-from collector.device_state import DeviceState
+from roofwatch.collector.device.clock_events import FAULTS
+from roofwatch.collector.device.telemetry import PERIOD_S, Reading
+from roofwatch.collector.device_state import DeviceState
 
 FOREIGN_PROCESS = "foreign_process"
 UNSTEADY_CLOCK = "unsteady_sm_clock"

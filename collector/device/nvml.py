@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, cast
 
-from collector.device.clock_events import reason_names
-from collector.device.nvml_replay import ReplayedNvml
+from roofwatch.collector.device.clock_events import reason_names
+from roofwatch.collector.device.nvml_replay import ReplayedNvml
 
 REPLAY_VARIABLE = "ROOFWATCH_NVML_REPLAY"
 """Names a recording to read in NVML's place."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.errors import CollectorError
+from roofwatch.collector.errors import CollectorError
 
 _LIBRARY = ""
 _CLOCKS = {1: "SM", 2: "MEM"}

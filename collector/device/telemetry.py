@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from collector.device.nvml import DeviceLostError, NvmlDevice
-from collector.device.processes import foreign_process_count
+from roofwatch.collector.device.nvml import DeviceLostError, NvmlDevice
+from roofwatch.collector.device.processes import foreign_process_count
 
 PERIOD_S = 0.05
 

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from collector.device.telemetry import PERIOD_S, Reading
-from collector.device_state import Telemetry
-from collector.record import utc_now
+from roofwatch.collector.device.telemetry import PERIOD_S, Reading
+from roofwatch.collector.device_state import Telemetry
+from roofwatch.collector.record import utc_now
 
 MAX_STORED_READINGS = 24_000
 """Twenty minutes at 20 Hz; of a longer run every second reading is kept, or every fourth."""

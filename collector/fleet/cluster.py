@@ -15,12 +15,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from collector.errors import CollectorError
-from collector.fleet.node import measure_share
-from collector.fleet.share import Share
-from collector.fleet.shipped_suite import ShippedSuite
-from collector.record import RunRecord
-from collector.run_plan import RunPlan
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.fleet.node import measure_share
+from roofwatch.collector.fleet.share import Share
+from roofwatch.collector.fleet.shipped_suite import ShippedSuite
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.run_plan import RunPlan
 
 MAX_RETRIES = 3
 """Times that a share is tried again whose machine was lost."""

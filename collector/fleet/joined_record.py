@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from collector.machine import Ceiling
-from collector.record import RunRecord
+from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.record import RunRecord
 
 
 def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.fleet.share import Share
-from collector.fleet.shipped_suite import ShippedSuite
-from collector.nursery import Nursery
-from collector.run import collect_run
-from collector.run_plan import RunPlan
+from roofwatch.collector.fleet.share import Share
+from roofwatch.collector.fleet.shipped_suite import ShippedSuite
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import RunPlan
 
 
 def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from collector.run_plan import RunPlan
-from collector.selection import Selected
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.selection import Selected
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.errors import CollectorError
-from collector.git import find_repository
-from collector.record import Commit
-from collector.revision import SuiteAt
-from collector.suite_digest import digest_of_own_suite
-from collector.suite_run import HARNESS_VERSION
-from collector.suite_source import SuiteSource
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.git import find_repository
+from roofwatch.collector.record import Commit
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.suite_digest import digest_of_own_suite
+from roofwatch.collector.suite_run import HARNESS_VERSION
+from roofwatch.collector.suite_source import SuiteSource
 
 
 @dataclass(frozen=True)

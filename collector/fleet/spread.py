@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collector.errors import CollectorError
-from collector.fleet.cluster import Cluster
-from collector.fleet.joined_record import join
-from collector.fleet.share import deal
-from collector.fleet.shipped_suite import ship
-from collector.keeping.journal import Journal
-from collector.keeping.journal_header import ALONE
-from collector.nursery import Nursery
-from collector.record import RunRecord
-from collector.revision import SuiteAt
-from collector.run import OnProgress, Progress
-from collector.run_plan import RunPlan
-from collector.selection import Selected, Selection
-from collector.worker import Worker
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.fleet.cluster import Cluster
+from roofwatch.collector.fleet.joined_record import join
+from roofwatch.collector.fleet.share import deal
+from roofwatch.collector.fleet.shipped_suite import ship
+from roofwatch.collector.keeping.journal import Journal
+from roofwatch.collector.keeping.journal_header import ALONE
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.selection import Selected, Selection
+from roofwatch.collector.worker import Worker
 
 _SHARES_PER_DEVICE = 4
 """Few enough that starting is a small part of each, enough that a device that is quicker takes more, and that a machine

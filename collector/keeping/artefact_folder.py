@@ -14,11 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from collector.artefact import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind
-from collector.errors import RecordError
-from collector.keeping.redacted_file import redact_file
-from collector.keeping.redaction import EVERYTHING, Redaction, RedactionError
-from collector.keeping.whole_file import make_folder, reason_of, sync_folder
+from roofwatch.collector.artefact import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.redacted_file import redact_file
+from roofwatch.collector.keeping.redaction import EVERYTHING, Redaction, RedactionError
+from roofwatch.collector.keeping.whole_file import make_folder, reason_of, sync_folder
 
 FOLDER_NAME = "artefacts"
 

@@ -23,10 +23,10 @@ from typing import IO, Any, Self
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from collector.device_state import Telemetry
-from collector.errors import JournalError
-from collector.keeping.journal_lines import Entry, Header, MeasuredSuite, differences
-from collector.keeping.whole_file import make_folder, reason_of, sync_folder
+from roofwatch.collector.device_state import Telemetry
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.keeping.journal_lines import Entry, Header, MeasuredSuite, differences
+from roofwatch.collector.keeping.whole_file import make_folder, reason_of, sync_folder
 
 _CHECKSUM_LENGTH = 16
 _RESULTS = frozenset({"ceilings", "accuracy", "compiled", "timed", "profile", "share"})

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from collector.keeping.journal_lines import Header, MeasuredSuite
-from collector.record import utc_now
-from collector.revision import SuiteAt
-from collector.run_plan import RunPlan
-from collector.suite_digest import digest_of_suite
-from collector.suite_run import HARNESS_VERSION
+from roofwatch.collector.keeping.journal_lines import Header, MeasuredSuite
+from roofwatch.collector.record import utc_now
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_digest import digest_of_suite
+from roofwatch.collector.suite_run import HARNESS_VERSION
 
 ALONE = "run"
 

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from collector.case_profile import CaseProfile
-from collector.device_state import DeviceState, Telemetry
-from collector.machine import Ceiling, Environment
-from collector.measurement import Block
-from collector.record import RunRecord
-from collector.results import Accuracy, StaticFacts
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.device_state import DeviceState, Telemetry
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.measurement import Block
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy, StaticFacts
 
 
 class _Line(BaseModel):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import orjson
 
-from collector.keeping.redacted_record import redact_record, without_author
-from collector.keeping.redaction import Redaction
-from collector.profiles.redacted import Redacted, redact_profile
-from collector.profiles.source import head_of, is_packed, read_bytes
-from collector.record import RunRecord
+from roofwatch.collector.keeping.redacted_record import redact_record, without_author
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.profiles.redacted import Redacted, redact_profile
+from roofwatch.collector.profiles.source import head_of, is_packed, read_bytes
+from roofwatch.collector.record import RunRecord
 
 _MAX_PROBED_BYTES = 512 * 2**20
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from collector.case_profile import MOST_NAME, CaseProfile
-from collector.keeping.redaction import Kind, Redaction
-from collector.machine import Environment
-from collector.measurement import Measurement
-from collector.record import RunRecord
-from collector.results import Accuracy, Counters, StaticFacts
+from roofwatch.collector.case_profile import MOST_NAME, CaseProfile
+from roofwatch.collector.keeping.redaction import Kind, Redaction
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy, Counters, StaticFacts
 
 _MAX_MESSAGE = 4_000
 _NOT_FOR_OTHERS = ("_HOST", "_URL", "_URI", "_KEY", "_TOKEN")

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from collector.checking.check_report import CheckReport
-from collector.keeping.redacted_record import redact_environment, redact_profile
-from collector.keeping.redaction import Redaction
-from collector.protocol import Failure, Reply
-from collector.results import Accuracy, StaticFacts
+from roofwatch.collector.checking.check_report import CheckReport
+from roofwatch.collector.keeping.redacted_record import redact_environment, redact_profile
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.protocol import Failure, Reply
+from roofwatch.collector.results import Accuracy, StaticFacts
 
 _Told = TypeVar("_Told", Failure, Accuracy, StaticFacts, CheckReport)
 

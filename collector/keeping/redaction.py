@@ -16,9 +16,9 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from collector.errors import CollectorError
-from collector.keeping.network_names import without_network_names
-from collector.keeping.secret_text import is_secret_name, is_secret_option, takes_password, without_secrets
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.keeping.network_names import without_network_names
+from roofwatch.collector.keeping.secret_text import is_secret_name, is_secret_option, takes_password, without_secrets
 
 KEEP_VARIABLE = "ROOFWATCH_KEEP"
 """In the environment: what is kept, for everything that roofwatch writes."""

@@ -14,12 +14,12 @@ from uuid import UUID
 
 import orjson
 
-from collector.artefact import Artefact
-from collector.errors import SpoolError
-from collector.keeping.compressed import compress
-from collector.keeping.http_line import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
-from collector.keeping.spool import Acknowledged, Answer, Refused, Stays, Unavailable
-from collector.record import RunRecord, utc_now
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping.compressed import compress
+from roofwatch.collector.keeping.http_line import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
+from roofwatch.collector.keeping.spool import Acknowledged, Answer, Refused, Stays, Unavailable
+from roofwatch.collector.record import RunRecord, utc_now
 
 __all__ = ["TOKEN_VARIABLE", "HttpSender"]
 

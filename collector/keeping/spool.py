@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from collector.artefact import Artefact
-from collector.errors import RecordError, SpoolError
-from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.compressed import compress
-from collector.keeping.whole_file import make_folder, reason_of, sync_folder, write_whole
-from collector.record import RunRecord
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.errors import RecordError, SpoolError
+from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
+from roofwatch.collector.keeping.compressed import compress
+from roofwatch.collector.keeping.whole_file import make_folder, reason_of, sync_folder, write_whole
+from roofwatch.collector.record import RunRecord
 
 _SUFFIX = ".json.gz"
 _REASON_SUFFIX = ".reason.txt"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from collector.errors import RecordError
+from roofwatch.collector.errors import RecordError
 
 
 def reason_of(error: OSError) -> str:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collector.machine_code.disassembly import resource_usage
+from roofwatch.collector.machine_code.disassembly import resource_usage
 
 _PROGRAM_DATA = 1
 """ELF's type of a section whose bytes are in the file."""

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collector.errors import SuiteError
-from collector.keeping.whole_file import write_whole
-from collector.machine_code.signature import POINTEES, Argument, Signature, read_signatures, to_toml
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.keeping.whole_file import write_whole
+from roofwatch.collector.machine_code.signature import POINTEES, Argument, Signature, read_signatures, to_toml
 
 _NOT_OPTIONS = frozenset({"grid", "warmup"})
 _INT32 = range(-(2**31), 2**31)

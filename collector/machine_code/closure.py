@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.machine_code.host_side import CodeDigests
-from collector.machine_code.sources import digest_of_file, is_installed_module
-from collector.machine_code.static_store import digest_of
+from roofwatch.collector.machine_code.host_side import CodeDigests
+from roofwatch.collector.machine_code.sources import digest_of_file, is_installed_module
+from roofwatch.collector.machine_code.static_store import digest_of
 from roofwatch.spec import KernelSpec
 
 _OF_THE_TOOLCHAIN = frozenset({"torch", "triton", "roofwatch", "collector", "__main__"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.protocol import CompileStatic, Failure
-from collector.results import StaticFacts
-from collector.selection import Subject
+from roofwatch.collector.protocol import CompileStatic, Failure
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.selection import Subject
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 
-from collector.errors import ToolchainError
+from roofwatch.collector.errors import ToolchainError
 
 _RESOURCE_USAGE = re.compile(
     r"Function (?P<symbol>\S+):\s*REG:(?P<registers>\d+) STACK:(?P<stack>\d+) .*?LOCAL:(?P<local>\d+)"

@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass
 from typing import Self
 
-from collector.machine_code.static_store import digest_of
+from roofwatch.collector.machine_code.static_store import digest_of
 
 _COMPILER = "jit"
 

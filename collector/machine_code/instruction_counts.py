@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from collector.machine_code.binary import instruction_bytes
-from collector.machine_code.disassembly import sass
-from collector.machine_code.instructions import count_amdgcn, count_sass
-from collector.machine_code.launches import Compiled
-from collector.machine_code.static_store import StaticStore, digest_of
-from collector.targets import parse_target
+from roofwatch.collector.machine_code.binary import instruction_bytes
+from roofwatch.collector.machine_code.disassembly import sass
+from roofwatch.collector.machine_code.instructions import count_amdgcn, count_sass
+from roofwatch.collector.machine_code.launches import Compiled
+from roofwatch.collector.machine_code.static_store import StaticStore, digest_of
+from roofwatch.collector.targets import parse_target
 
 Counts = dict[str, int]
 

@@ -13,18 +13,18 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collector.errors import CollectorError
-from collector.machine_code.compiling import failed_facts
-from collector.machine_code.sources import Sources
-from collector.machine_code.static_store import StaticStore, digest_of
-from collector.machine_code.toolchain import toolchain_digest
-from collector.part import Outcome
-from collector.protocol import DescribeSources, Reply, SuiteInfo
-from collector.results import StaticFacts
-from collector.selection import Subject
-from collector.suite import benchmark_files
-from collector.suite_source import SuiteSource
-from collector.worker import Worker
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.machine_code.compiling import failed_facts
+from roofwatch.collector.machine_code.sources import Sources
+from roofwatch.collector.machine_code.static_store import StaticStore, digest_of
+from roofwatch.collector.machine_code.toolchain import toolchain_digest
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import DescribeSources, Reply, SuiteInfo
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.suite import benchmark_files
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.worker import Worker
 
 _DESCRIBE_TIMEOUT_S = 60.0
 _WORTH_KEEPING = frozenset({Outcome.OK, Outcome.UNSUPPORTED})

@@ -24,12 +24,12 @@ from typing import Any
 
 import torch
 
-from collector.errors import ToolchainError
-from collector.machine_code.addresses import same_addresses
-from collector.machine_code.binary import Resources, amd_resources, linker_version, nvidia_resources
-from collector.machine_code.disassembly import ptxas_version
-from collector.machine_code.sources import reading_for_one_case
-from collector.targets import parse_target
+from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.machine_code.addresses import same_addresses
+from roofwatch.collector.machine_code.binary import Resources, amd_resources, linker_version, nvidia_resources
+from roofwatch.collector.machine_code.disassembly import ptxas_version
+from roofwatch.collector.machine_code.sources import reading_for_one_case
+from roofwatch.collector.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
 from roofwatch.spec import UnsupportedError
 

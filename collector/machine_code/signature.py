@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.errors import SuiteError
-from collector.machine_code.static_store import digest_of
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.machine_code.static_store import digest_of
 
 SIGNATURE_SUFFIX = ".toml"
 POINTEES = {

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from collector.errors import SuiteError
-from collector.machine_code.signature import POINTEES, Argument, Signature, is_notation, read_signatures
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.machine_code.signature import POINTEES, Argument, Signature, is_notation, read_signatures
 from roofwatch.spec import TOLERANCES, Case, InputMaker, KernelSpec, UnsupportedError, cases
 
 _NOT_DIVISIBLE = 17

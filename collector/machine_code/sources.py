@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from collector.machine_code.static_store import digest_of
+from roofwatch.collector.machine_code.static_store import digest_of
 
 _NOT_A_SOURCE = ("/proc/", "/dev/", "/sys/")
 _COMPILED_PYTHON = ".pyc"

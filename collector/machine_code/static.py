@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from collector.checking.evaluation import differentiable, differentiated_names, make_inputs, outputs_by_name
-from collector.machine_code.binary import machine_code
-from collector.machine_code.instruction_counts import Counts, instruction_counts
-from collector.machine_code.instructions import TOTAL
-from collector.machine_code.launches import Compiled, Launch, compiling_for
-from collector.machine_code.occupancy import LIMITS, theoretical_occupancy
-from collector.machine_code.static_store import StaticStore, digest_of
-from collector.machine_code.toolchain import toolchain_digest
-from collector.part import Outcome
-from collector.results import StaticFacts
-from collector.targets import DEFAULT_TARGETS, parse_target
+from roofwatch.collector.checking.evaluation import differentiable, differentiated_names, make_inputs, outputs_by_name
+from roofwatch.collector.machine_code.binary import machine_code
+from roofwatch.collector.machine_code.instruction_counts import Counts, instruction_counts
+from roofwatch.collector.machine_code.instructions import TOTAL
+from roofwatch.collector.machine_code.launches import Compiled, Launch, compiling_for
+from roofwatch.collector.machine_code.occupancy import LIMITS, theoretical_occupancy
+from roofwatch.collector.machine_code.static_store import StaticStore, digest_of
+from roofwatch.collector.machine_code.toolchain import toolchain_digest
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.targets import DEFAULT_TARGETS, parse_target
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 _KERNEL_OF = {Language.TORCH: "kernel", Language.TRITON: "Triton kernel", Language.CUDA: "CudaKernel"}

@@ -12,16 +12,16 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from collector.machine_code.compiling import Compilation
-from collector.machine_code.known_facts import KnownFacts, Listing
-from collector.machine_code.static_store import StaticStore
-from collector.nursery import Nursery
-from collector.results import StaticFacts
-from collector.selection import Subject
-from collector.side_by_side import done_side_by_side
-from collector.suite_source import SuiteSource
-from collector.time_out import compile_limit, explained
-from collector.worker import Worker
+from roofwatch.collector.machine_code.compiling import Compilation
+from roofwatch.collector.machine_code.known_facts import KnownFacts, Listing
+from roofwatch.collector.machine_code.static_store import StaticStore
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.side_by_side import done_side_by_side
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.time_out import compile_limit, explained
+from roofwatch.collector.worker import Worker
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.machine_code.static_compiler import StaticCompiler
-from collector.machine_code.static_store import StaticStore
-from collector.nursery import Nursery
-from collector.results import StaticFacts
-from collector.run import OnProgress, Progress
-from collector.run_plan import RunPlan
-from collector.suite_run import SuiteRun
-from collector.suite_source import SuiteSource
+from roofwatch.collector.machine_code.static_compiler import StaticCompiler
+from roofwatch.collector.machine_code.static_store import StaticStore
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_source import SuiteSource
 
 
 def compile_suite(

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.machine_code.sources import digest_of_file
-from collector.machine_code.static_store import digest_of
+from roofwatch.collector.machine_code.sources import digest_of_file
+from roofwatch.collector.machine_code.static_store import digest_of
+from roofwatch.install import PACKAGE_DIR
 
 _COMPILERS = ("triton", "torch", "nvidia_cuda_nvrtc", "cuda_bindings")
 """Their distributions, as the folders of their metadata begin."""
@@ -26,7 +27,7 @@ _SETTINGS = ("TRITON_", "AMDGCN_", "NVPTX_", "MLIR_", "LLVM_", "PTXAS_", "DISABL
 _MORE_SETTINGS = ("USE_IR_LOC", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONHASHSEED")
 _KEEP_THINGS = frozenset({"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_DISABLE_LINE_INFO"})
 _TOOL_SUFFIX = "_PATH"
-_COLLECTOR = Path(__file__).resolve().parents[1]
+_COLLECTOR = (PACKAGE_DIR / "collector").resolve()
 
 
 def toolchain_digest() -> str:
@@ -44,7 +45,7 @@ def toolchain_folders() -> list[Path]:
     """Where the packages lie that the digest covers."""
     found = [importlib.util.find_spec(name) for name in _PACKAGES]
     folders = [Path(place) for spec in found if spec for place in spec.submodule_search_locations or ()]
-    return [*folders, _COLLECTOR, _COLLECTOR.parent / "roofwatch", Path(os.__file__).parent]
+    return [*folders, _COLLECTOR, PACKAGE_DIR, Path(os.__file__).parent]
 
 
 def _is_setting(name: str) -> bool:
@@ -64,5 +65,4 @@ def _installed() -> Iterator[tuple[str, str | None]]:
 
 def _own_files() -> Iterator[Path]:
     yield from sorted(_COLLECTOR.rglob("*.py"))
-    public = _COLLECTOR.parent / "roofwatch"
-    yield from (public / "__init__.py", public / "cuda.py", *sorted((public / "spec").glob("*.py")))
+    yield from (PACKAGE_DIR / "__init__.py", PACKAGE_DIR / "cuda.py", *sorted((PACKAGE_DIR / "spec").glob("*.py")))

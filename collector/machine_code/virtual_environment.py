@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from collector.errors import ToolchainError
-from collector.machine_code.static_store import digest_of
+from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.machine_code.static_store import digest_of
 from roofwatch.cuda import cache_dir
+from roofwatch.install import INSTALL_ROOT
 
-_INSTALL_ROOT = Path(__file__).resolve().parents[2]
 _VERSION = re.compile(r"\d+(\.\d+)+((a|b|rc|\.post|\.dev)\d+)*")
 _INTRODUCE = """
 import json, platform, torch, triton
@@ -90,7 +90,7 @@ def _running_environment() -> str:
 def _shared_folders() -> list[Path]:
     """Where the running environment imports from."""
     folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
-    return [_INSTALL_ROOT, *map(Path, folders)]
+    return [INSTALL_ROOT, *map(Path, folders)]
 
 
 def _make(root: Path, version: str, *, is_running: bool) -> dict[str, str]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from collector.machine_code.closure import SuiteModules, modules_since
-from collector.machine_code.sources import Watch
-from collector.machine_code.toolchain import toolchain_folders
-from collector.protocol import CaseSources, SuiteSources
-from collector.suite_source import SuiteSource
+from roofwatch.collector.machine_code.closure import SuiteModules, modules_since
+from roofwatch.collector.machine_code.sources import Watch
+from roofwatch.collector.machine_code.toolchain import toolchain_folders
+from roofwatch.collector.protocol import CaseSources, SuiteSources
+from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.cuda import cache_dir
 from roofwatch.spec import KernelSpec
 

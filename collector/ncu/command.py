@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.measurement import CacheState
+from roofwatch.collector.measurement import CacheState
+from roofwatch.install import INSTALL_ROOT
 
 KEPT_METRICS = (
     "gpu__time_duration.sum",
@@ -31,12 +32,11 @@ import sys
 root = sys.argv[1]
 sys.path.insert(0, root)
 from pathlib import Path
-from collector.ncu.target import main
+from roofwatch.collector.ncu.target import main
 sys.path.remove(root)
 sys.path.append(root)
 main(Path(sys.argv[2]))
 """
-_INSTALL_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -94,4 +94,4 @@ def import_command(executable: Path, report: Path, page: str) -> list[str]:
 
 def target_command(python: str, job_file: Path) -> list[str]:
     """The command that does a `NcuJob`."""
-    return [python, "-P", "-c", _BOOT, str(_INSTALL_ROOT), str(job_file)]
+    return [python, "-P", "-c", _BOOT, str(INSTALL_ROOT), str(job_file)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collector.profiles.ncu_metrics import FACTS
-from collector.results import Counters, ProfilerFinding
+from roofwatch.collector.profiles.ncu_metrics import FACTS
+from roofwatch.collector.results import Counters, ProfilerFinding
 
 STALL_PREFIX, STALL_SUFFIX = "stall_", "_share"
 _PERCENT = "_pct"
@@ -18,7 +18,7 @@ def counters_of(profile: Mapping[str, Any], case_id: str, implementation: str) -
     """One entry for each kernel of the call, in the order of their launches.
 
     Args:
-        profile: What a report or CSV of Nsight Compute says, from `collector.profiles`.
+        profile: What a report or CSV of Nsight Compute says, from `roofwatch.collector.profiles`.
         case_id: The case that was called.
         implementation: The implementation that was called.
     """

@@ -18,17 +18,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from collector.errors import CollectorError
-from collector.ncu.command import CounterChoice, import_command, profile_command, target_command
-from collector.ncu.counters import counters_of
-from collector.ncu.job import NcuAnswer, NcuJob
-from collector.ncu.trouble import last_error, saw_no_kernel, trouble_of
-from collector.part import Outcome
-from collector.profiles.ncu_csv import read_ncu_csv
-from collector.profiles.ncu_report_file import is_report_readable, read_ncu_report
-from collector.protocol import Failure
-from collector.results import Counters
-from collector.suite_source import SuiteSource
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.ncu.command import CounterChoice, import_command, profile_command, target_command
+from roofwatch.collector.ncu.counters import counters_of
+from roofwatch.collector.ncu.job import NcuAnswer, NcuJob
+from roofwatch.collector.ncu.trouble import last_error, saw_no_kernel, trouble_of
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.profiles.ncu_csv import read_ncu_csv
+from roofwatch.collector.profiles.ncu_report_file import is_report_readable, read_ncu_report
+from roofwatch.collector.protocol import Failure
+from roofwatch.collector.results import Counters
+from roofwatch.collector.suite_source import SuiteSource
 
 _USUAL_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 _TAIL_CHARACTERS = 1_500

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from collector.protocol import Failure
-from collector.suite_source import SuiteSource
+from roofwatch.collector.protocol import Failure
+from roofwatch.collector.suite_source import SuiteSource
 
 
 class NcuJob(BaseModel):

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
-from collector.case_call import compiled, prepare_call
-from collector.errors import SuiteError
-from collector.failures import failure_of
-from collector.ncu.job import NcuAnswer, NcuJob
-from collector.part import Outcome
-from collector.protocol import Failure
-from collector.suite import load_suite
+from roofwatch.collector.case_call import compiled, prepare_call
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.failures import failure_of
+from roofwatch.collector.ncu.job import NcuAnswer, NcuJob
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure
+from roofwatch.collector.suite import load_suite
 from roofwatch.spec import Case, Implementation, KernelSpec
 
 

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from collector.case_profile import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
-from collector.profiles.chrome_events import scan_trace
-from collector.profiles.host_work import HostWork
-from collector.profiles.intervals import length_ns, union
-from collector.profiles.kineto import Activity, TraceSummary
-from collector.profiles.source import ProfileError
+from roofwatch.collector.case_profile import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
+from roofwatch.collector.profiles.chrome_events import scan_trace
+from roofwatch.collector.profiles.host_work import HostWork
+from roofwatch.collector.profiles.intervals import length_ns, union
+from roofwatch.collector.profiles.kineto import Activity, TraceSummary
+from roofwatch.collector.profiles.source import ProfileError
 
 _KERNEL = "kernel"
 _UNNAMED = "(unnamed)"

@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
-from collector.garbage import garbage_left_alone
-from collector.profiles.source import ProfileError
+from roofwatch.collector.garbage import garbage_left_alone
+from roofwatch.collector.profiles.source import ProfileError
 
 Visit = Callable[[dict[str, Any]], None]
 

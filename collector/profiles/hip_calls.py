@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collector.profiles.launch_shape import launch_of
+from roofwatch.collector.profiles.launch_shape import launch_of
 
 _SHAPE_FIELDS = {
     "grid": "grid",

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from collector.profiles.intervals import Interval, length_ns, union
-from collector.profiles.times import nanoseconds
+from roofwatch.collector.profiles.intervals import Interval, length_ns, union
+from roofwatch.collector.profiles.times import nanoseconds
 
 _OPERATOR, _CALL, _MARK, _PYTHON = "operator", "call", "mark", "python"
 _KIND_OF_CATEGORY = {

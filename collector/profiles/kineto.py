@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from collector.profiles import launch_shape
-from collector.profiles.hip_calls import bytes_said_by, launch_said_by
-from collector.profiles.intervals import Interval, length_ns, overlap_ns, union
-from collector.profiles.launch_shape import launch_of
-from collector.profiles.times import TOP_COUNT, Duration, delays, longest, nanoseconds, to_us
-from collector.profiles.trace_header import declared_devices, distributed_info, plain
+from roofwatch.collector.profiles import launch_shape
+from roofwatch.collector.profiles.hip_calls import bytes_said_by, launch_said_by
+from roofwatch.collector.profiles.intervals import Interval, length_ns, overlap_ns, union
+from roofwatch.collector.profiles.launch_shape import launch_of
+from roofwatch.collector.profiles.times import TOP_COUNT, Duration, delays, longest, nanoseconds, to_us
+from roofwatch.collector.profiles.trace_header import declared_devices, distributed_info, plain
 
 _KERNEL, _MEMCPY, _MEMSET = "kernel", "memcpy", "memset"
 _KIND_OF_CATEGORY = {

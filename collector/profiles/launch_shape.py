@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from collector.profiles.trace_header import plain
+from roofwatch.collector.profiles.trace_header import plain
 
 FIELDS = {
     "grid": "grid",

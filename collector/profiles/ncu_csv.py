@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from collector.keeping.redaction import Kind
-from collector.profiles.ncu_metrics import Metric, facts, normalised, number
-from collector.profiles.source import ProfileError
+from roofwatch.collector.keeping.redaction import Kind
+from roofwatch.collector.profiles.ncu_metrics import Metric, facts, normalised, number
+from roofwatch.collector.profiles.source import ProfileError
 
 _LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
 _WIDE_COLUMNS = {"ID", "Kernel Name", "Block Size", "Grid Size"}

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from collector.profiles.ncu_metrics import Metric, facts, normalised
-from collector.profiles.source import ProfileError, read_bytes
+from roofwatch.collector.profiles.ncu_metrics import Metric, facts, normalised
+from roofwatch.collector.profiles.source import ProfileError, read_bytes
 
 MAGIC = b"NVR\x00"
 _MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}

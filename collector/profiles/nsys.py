@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collector.profiles.intervals import Interval, length_ns, union
-from collector.profiles.source import ProfileError
-from collector.profiles.times import TOP_COUNT, Duration, delays, longest, to_us
+from roofwatch.collector.profiles.intervals import Interval, length_ns, union
+from roofwatch.collector.profiles.source import ProfileError
+from roofwatch.collector.profiles.times import TOP_COUNT, Duration, delays, longest, to_us
 
 MAGIC = b"SQLite format 3\x00"
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from collector.profiles.intervals import Interval
-from collector.profiles.nsys import busy_times
-from collector.profiles.source import ProfileError
-from collector.profiles.times import TOP_COUNT, longest, to_us
+from roofwatch.collector.profiles.intervals import Interval
+from roofwatch.collector.profiles.nsys import busy_times
+from roofwatch.collector.profiles.source import ProfileError
+from roofwatch.collector.profiles.times import TOP_COUNT, longest, to_us
 
 _UNIT = re.compile(r"(.+?) \((ns|nsec|us|usec|ms|msec|s|sec|MB)\)")
 _SCALES = {

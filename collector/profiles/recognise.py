@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from collector.profiles import ncu_report_file, nsys
-from collector.profiles.chrome_events import scan_trace
-from collector.profiles.kineto import TraceSummary
-from collector.profiles.ncu_csv import read_ncu_csv
-from collector.profiles.ncu_report_file import read_ncu_report
-from collector.profiles.nsys import read_nsys
-from collector.profiles.nsys_csv import read_nsys_csv
-from collector.profiles.source import ProfileError, head_of, read_bytes
-from collector.profiles.times import TOP_COUNT
+from roofwatch.collector.profiles import ncu_report_file, nsys
+from roofwatch.collector.profiles.chrome_events import scan_trace
+from roofwatch.collector.profiles.kineto import TraceSummary
+from roofwatch.collector.profiles.ncu_csv import read_ncu_csv
+from roofwatch.collector.profiles.ncu_report_file import read_ncu_report
+from roofwatch.collector.profiles.nsys import read_nsys
+from roofwatch.collector.profiles.nsys_csv import read_nsys_csv
+from roofwatch.collector.profiles.source import ProfileError, head_of, read_bytes
+from roofwatch.collector.profiles.times import TOP_COUNT
 
 KNOWN = (
     "a trace of torch.profiler (Kineto, Chrome's format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, "

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from collector.keeping.compressed import SUFFIX, compress
-from collector.keeping.redaction import Kind, Redaction, RedactionError
-from collector.keeping.secret_text import is_secret_option
-from collector.keeping.whole_file import reason_of, write_whole
-from collector.profiles import ncu_report_file, nsys, nsys_csv, redacted_export
-from collector.profiles.chrome_events import find_fields
-from collector.profiles.ncu_csv import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
-from collector.profiles.source import ProfileError, head_of, read_bytes
+from roofwatch.collector.keeping.compressed import SUFFIX, compress
+from roofwatch.collector.keeping.redaction import Kind, Redaction, RedactionError
+from roofwatch.collector.keeping.secret_text import is_secret_option
+from roofwatch.collector.keeping.whole_file import reason_of, write_whole
+from roofwatch.collector.profiles import ncu_report_file, nsys, nsys_csv, redacted_export
+from roofwatch.collector.profiles.chrome_events import find_fields
+from roofwatch.collector.profiles.ncu_csv import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
+from roofwatch.collector.profiles.source import ProfileError, head_of, read_bytes
 
 _HARMLESS_FIELDS = frozenset(
     {

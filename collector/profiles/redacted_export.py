@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from collector.keeping.redaction import Kind, Redaction, RedactionError
-from collector.keeping.whole_file import reason_of
-from collector.profiles.source import ProfileError
+from roofwatch.collector.keeping.redaction import Kind, Redaction, RedactionError
+from roofwatch.collector.keeping.whole_file import reason_of
+from roofwatch.collector.profiles.source import ProfileError
 
 _KEPT_TABLES = re.compile(
     r"ENUM_.*|StringIds|CUPTI_ACTIVITY_KIND_.*|CUDA_.*|CUDNN_EVENTS|CUBLAS_EVENTS|NVTX_EVENTS|OSRT_API|GPU_METRICS"

@@ -6,7 +6,7 @@ import gzip
 import zlib
 from pathlib import Path
 
-from collector.errors import CollectorError
+from roofwatch.collector.errors import CollectorError
 
 MAX_BYTES = 4 * 2**30
 """Of one file, unpacked: more is refused before it fills the memory."""

@@ -10,11 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from collector.profiles.chrome_events import scan_trace
-from collector.profiles.host_work import HostWork
-from collector.profiles.intervals import Interval, length_ns, union
-from collector.profiles.kineto import Activity, TraceSummary
-from collector.profiles.source import ProfileError, read_bytes
+from roofwatch.collector.profiles.chrome_events import scan_trace
+from roofwatch.collector.profiles.host_work import HostWork
+from roofwatch.collector.profiles.intervals import Interval, length_ns, union
+from roofwatch.collector.profiles.kineto import Activity, TraceSummary
+from roofwatch.collector.profiles.source import ProfileError, read_bytes
 
 TOP_COUNT = 15
 GAP_COUNT = 5

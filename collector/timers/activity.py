@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collector.profiles.intervals import length_ns, union
-from collector.timers.stopwatch import Sample
+from roofwatch.collector.profiles.intervals import length_ns, union
+from roofwatch.collector.timers.stopwatch import Sample
 from roofwatch.spec import UnsupportedError
 
 

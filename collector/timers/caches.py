@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from collector.errors import TimerError
-from collector.measurement import CacheState
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.measurement import CacheState
 
 _INFINITY_CACHE_BYTES = 256 * 2**20
 """Behind the L2 of AMD's Instinct MI300, which does not report it. Source: AMD CDNA 3 architecture, white paper."""

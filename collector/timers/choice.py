@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 import torch
 
-from collector.errors import TimerError
-from collector.measurement import CacheState, Timer
-from collector.timers.caches import last_level_cache_bytes
-from collector.timers.method import ChosenMethod, TimingMethod, possible_methods
-from collector.timers.rotation import Copies, copy_count
-from collector.timers.stopwatch import Alone, Launch
-from collector.timing import make_stopwatch, timing_stream
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.timers.caches import last_level_cache_bytes
+from roofwatch.collector.timers.method import ChosenMethod, TimingMethod, possible_methods
+from roofwatch.collector.timers.rotation import Copies, copy_count
+from roofwatch.collector.timers.stopwatch import Alone, Launch
+from roofwatch.collector.timing import make_stopwatch, timing_stream
 from roofwatch.spec import UnsupportedError
 
 _TRIAL_BYTES = 2**20

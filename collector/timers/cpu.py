@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from time import perf_counter_ns
 
-from collector.measurement import CacheState, Timer
-from collector.timers.method import TimingMethod
-from collector.timers.stopwatch import Launch, Ranks, Sample
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.timers.method import TimingMethod
+from roofwatch.collector.timers.stopwatch import Launch, Ranks, Sample
 
 _SHORTEST_SAMPLE_NS = 100_000.0
 """1000 times the cost of reading the clock twice."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from collector.measurement import CacheState, Timer
-from collector.timers.held_device import HeldDevice
-from collector.timers.method import TimingMethod
-from collector.timers.stopwatch import Launch, Ranks, Sample
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.timers.held_device import HeldDevice
+from roofwatch.collector.timers.method import TimingMethod
+from roofwatch.collector.timers.stopwatch import Launch, Ranks, Sample
 
 _SHORTEST_SAMPLE_NS = 50_000.0
 """100 times what events resolve."""

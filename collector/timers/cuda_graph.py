@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from collector.measurement import CacheState, Timer
-from collector.timers.held_device import HeldDevice
-from collector.timers.method import TimingMethod
-from collector.timers.rotation import Rotation
-from collector.timers.stopwatch import Launch, Ranks, Sample
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.timers.held_device import HeldDevice
+from roofwatch.collector.timers.method import TimingMethod
+from roofwatch.collector.timers.rotation import Rotation
+from roofwatch.collector.timers.stopwatch import Launch, Ranks, Sample
 from roofwatch.spec import UnsupportedError
 
 _SHORTEST_SAMPLE_NS = 1_000_000.0

@@ -8,11 +8,11 @@ from time import perf_counter_ns
 
 import torch
 
-from collector.measurement import CacheState, Timer
-from collector.timers.activity import Window, samples_of
-from collector.timers.cupti_records import recorder
-from collector.timers.method import TimingMethod
-from collector.timers.stopwatch import Launch, Ranks, Sample
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.timers.activity import Window, samples_of
+from roofwatch.collector.timers.cupti_records import recorder
+from roofwatch.collector.timers.method import TimingMethod
+from roofwatch.collector.timers.stopwatch import Launch, Ranks, Sample
 
 
 class CuptiStopwatch:

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from collector.errors import TimerError
-from collector.timers.activity import Activity
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.timers.activity import Activity
 from roofwatch.spec import UnsupportedError
 
 _BUFFER_BYTES = 8 * 2**20

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from collector.timers.stopwatch import Ranks
+from roofwatch.collector.timers.stopwatch import Ranks
 
 _FIRST_CYCLES = 200_000
 """About 0.1 ms of a GPU, several times what one launch takes to issue."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from collector.measurement import MemoryUse
-from collector.timers.stopwatch import Launch
+from roofwatch.collector.measurement import MemoryUse
+from roofwatch.collector.timers.stopwatch import Launch
 
 Statistics = Mapping[str, int]
 """As `torch.cuda.memory_stats` gives them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.errors import TimerError
-from collector.measurement import CacheState, Timer
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.measurement import CacheState, Timer
 
 _BY_DEVICE = {
     "cpu": (Timer.PERF_COUNTER,),

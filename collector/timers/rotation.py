@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collector.timers.stopwatch import Launch
+from roofwatch.collector.timers.stopwatch import Launch
 from roofwatch.spec import UnsupportedError
 
 _MOST_COPIES = 4_096

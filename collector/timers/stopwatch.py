@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from collector.timers.method import TimingMethod
+from roofwatch.collector.timers.method import TimingMethod
 
 Launch = Callable[[], object]
 """Does the work; on a GPU, enqueues it on the current stream and returns."""

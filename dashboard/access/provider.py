@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from dashboard.errors import DashboardError
+from roofwatch.dashboard.errors import DashboardError
 from roofwatch.settings import Settings
 
 _CALLBACK = "oauth2callback"

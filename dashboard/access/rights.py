@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dashboard.errors import DashboardError
+from roofwatch.dashboard.errors import DashboardError
 
 _FOR_PROJECT = "="
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard.access.rights import Person, person_of
-from dashboard.wording import code_span, shortened
+from roofwatch.dashboard.access.rights import Person, person_of
+from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.settings import load_settings
 
 

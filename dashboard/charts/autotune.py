@@ -7,10 +7,10 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from collector.measurement import Autotuning
-from collector.metrics import format_ns
-from dashboard.charts.style import BLUE, GREEN, GREY, VERMILLION, room_for
-from dashboard.wording import shortened
+from roofwatch.collector.measurement import Autotuning
+from roofwatch.collector.metrics import format_ns
+from roofwatch.dashboard.charts.style import BLUE, GREEN, GREY, VERMILLION, room_for
+from roofwatch.dashboard.wording import shortened
 
 _ROW_PX = 24
 MAX_ROWS = 60

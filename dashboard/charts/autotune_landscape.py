@@ -9,11 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from collector.measurement import AutotuneTiming, Autotuning
-from collector.metrics import format_ns
-from dashboard.charts.autotune import NOT_RUN
-from dashboard.charts.heat_map import blended, palette_of
-from dashboard.wording import shortened
+from roofwatch.collector.measurement import AutotuneTiming, Autotuning
+from roofwatch.collector.metrics import format_ns
+from roofwatch.dashboard.charts.autotune import NOT_RUN
+from roofwatch.dashboard.charts.heat_map import blended, palette_of
+from roofwatch.dashboard.wording import shortened
 
 _MOST_VALUES = 16
 """Of a parameter that has a row or a column for each."""

@@ -8,13 +8,13 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from collector.case_record import CaseRecord
-from collector.machine import Ceiling
-from collector.measurement import Measurement
-from collector.metrics import Metric, metric
-from dashboard.charts.measured_hover import measured_hover
-from dashboard.charts.style import GREY, axis_title, room_for, style_of
-from dashboard.wording import natural_order, shortened
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import Metric, metric
+from roofwatch.dashboard.charts.measured_hover import measured_hover
+from roofwatch.dashboard.charts.style import GREY, axis_title, room_for, style_of
+from roofwatch.dashboard.wording import natural_order, shortened
 
 _ROW_PX = 30
 _MEASURED_DASHES = ("solid", "dash", "longdash")

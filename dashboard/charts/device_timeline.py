@@ -8,11 +8,11 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from collector.metrics import format_ns
-from collector.profiles.kineto import Activity
-from dashboard.charts.patterns import hatched, pattern_of
-from dashboard.charts.style import GREY, room_for, style_of
-from dashboard.wording import shortened
+from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.profiles.kineto import Activity
+from roofwatch.dashboard.charts.patterns import hatched, pattern_of
+from roofwatch.dashboard.charts.style import GREY, room_for, style_of
+from roofwatch.dashboard.wording import shortened
 
 _NAMED = 5
 """Names with a colour of their own: as many as can be told apart."""

@@ -9,9 +9,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from collector.measurement import Measurement
-from collector.metrics import format_ns
-from dashboard.charts.style import BLUE, GREY, VERMILLION, logarithmic_ticks, room_for
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import format_ns
+from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION, logarithmic_ticks, room_for
 
 _MOST_POINTS = 1_000
 """Of one curve: more cannot be told apart on a screen, and the ends are kept."""

@@ -8,10 +8,10 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from dashboard.charts.patterns import LEFT_OVER, hatched, pattern_of
-from dashboard.charts.style import GREY, commit_lines, commit_ticks, room_for, style_of
-from dashboard.wording import shortened
-from db.values import CommitRef
+from roofwatch.dashboard.charts.patterns import LEFT_OVER, hatched, pattern_of
+from roofwatch.dashboard.charts.style import GREY, commit_lines, commit_ticks, room_for, style_of
+from roofwatch.dashboard.wording import shortened
+from roofwatch.db.values import CommitRef
 
 _NAMED = 5
 _PREFIXED = {"s", "J"}

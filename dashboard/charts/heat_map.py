@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ci.trends.movement import Movement
-from dashboard.charts.style import ORANGE, SKY_BLUE
-from dashboard.view_links import view_link_html
-from dashboard.wording import movement_text, shortened
+from roofwatch.ci.trends.movement import Movement
+from roofwatch.dashboard.charts.style import ORANGE, SKY_BLUE
+from roofwatch.dashboard.view_links import view_link_html
+from roofwatch.dashboard.wording import movement_text, shortened
 
 Cell = tuple[str, str]
 """Kernel and runner class."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from collector.case_record import CaseRecord
-from collector.measurement import Measurement
-from collector.metrics import metric
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import metric
 
 
 def measured_hover(case: CaseRecord, measurement: Measurement, rate: str) -> str:

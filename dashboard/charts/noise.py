@@ -7,9 +7,9 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from ci.pairs.noise_floor import DETECTABLE_AT, CaseNoise
-from dashboard.charts.style import GREY, room_for, style_of
-from dashboard.wording import shortened
+from roofwatch.ci.pairs.noise_floor import DETECTABLE_AT, CaseNoise
+from roofwatch.dashboard.charts.style import GREY, room_for, style_of
+from roofwatch.dashboard.wording import shortened
 
 _ROW_PX = 26
 MAX_ROWS = 40

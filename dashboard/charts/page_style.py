@@ -13,7 +13,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard.figure_script import KINDS
+from roofwatch.dashboard.figure_script import KINDS
 
 _FAMILY = '"Source Sans", sans-serif'
 """That of the page."""

@@ -10,13 +10,13 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from collector.case_record import CaseRecord
-from collector.machine import Ceiling
-from collector.measurement import Measurement
-from collector.metrics import metric
-from dashboard.charts.measured_hover import measured_hover
-from dashboard.charts.style import GREY, axis_title, commit_lines, room_for, style_of
-from db.values import Series
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import metric
+from roofwatch.dashboard.charts.measured_hover import measured_hover
+from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, room_for, style_of
+from roofwatch.db.values import Series
 
 _MEASURED_DASHES = ("solid", "dash", "longdash")
 _PUBLISHED_DASHES = ("dot", "dashdot")

@@ -12,14 +12,14 @@ from itertools import islice
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from collector.device_state import Telemetry
-from collector.measurement import Block, Measurement
-from collector.metrics import format_ns
-from collector.record import RunRecord
-from dashboard.charts.clock_time import on_axis
-from dashboard.charts.patterns import DOUBTFUL, hatched, pattern_of
-from dashboard.charts.style import BLUE, GREEN, ORANGE, VERMILLION, calm_range, room_for, style_of
-from dashboard.wording import shortened
+from roofwatch.collector.device_state import Telemetry
+from roofwatch.collector.measurement import Block, Measurement
+from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard.charts.clock_time import on_axis
+from roofwatch.dashboard.charts.patterns import DOUBTFUL, hatched, pattern_of
+from roofwatch.dashboard.charts.style import BLUE, GREEN, ORANGE, VERMILLION, calm_range, room_for, style_of
+from roofwatch.dashboard.wording import shortened
 
 _MAX_POINTS = 2_000
 """Of a line: as many as a wide screen has columns; of what lies between two, the extremes are kept."""

@@ -9,10 +9,10 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from collector.metrics import format_ns
-from dashboard.charts.clock_time import on_axis
-from dashboard.charts.style import BLUE, ORANGE, VERMILLION, calm_range, commit_lines, room_for
-from db.values import Series, SeriesPoint
+from roofwatch.collector.metrics import format_ns
+from roofwatch.dashboard.charts.clock_time import on_axis
+from roofwatch.dashboard.charts.style import BLUE, ORANGE, VERMILLION, calm_range, commit_lines, room_for
+from roofwatch.db.values import Series, SeriesPoint
 
 _PANEL_PX = 150
 _LABEL_LENGTH = 7

@@ -7,9 +7,9 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from collector.metrics import format_ns
-from dashboard.charts.patterns import LEFT_OVER, hatched, pattern_of
-from dashboard.charts.style import BLUE, GREY, room_for
+from roofwatch.collector.metrics import format_ns
+from roofwatch.dashboard.charts.patterns import LEFT_OVER, hatched, pattern_of
+from roofwatch.dashboard.charts.style import BLUE, GREY, room_for
 
 _ROW_PX = 34
 UNCOUNTED = "not counted"

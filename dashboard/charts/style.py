@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from html import escape
 
-from collector.metrics import Metric, format_ns
-from dashboard.wording import shortened
-from dashboard.zone import written
-from db.values import CommitRef
+from roofwatch.collector.metrics import Metric, format_ns
+from roofwatch.dashboard.wording import shortened
+from roofwatch.dashboard.zone import written
+from roofwatch.db.values import CommitRef
 
 # Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on one of the two pages
 BLUE, ORANGE, GREEN, PURPLE, SKY_BLUE, VERMILLION = (

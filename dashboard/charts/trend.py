@@ -9,8 +9,8 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from collector.metrics import metric
-from dashboard.charts.style import (
+from roofwatch.collector.metrics import metric
+from roofwatch.dashboard.charts.style import (
     AXES,
     GREEN,
     GREY,
@@ -22,10 +22,10 @@ from dashboard.charts.style import (
     room_for,
     style_of,
 )
-from dashboard.charts.trend_rows import Rows
-from dashboard.setting_changes import SettingChange
-from dashboard.wording import VERDICT_MARKS, change_text, outcome_text, shortened, transition_text
-from db.values import ChangePoint, CommitRef, Regression, RegressionState, Series, SeriesPoint, Verdict
+from roofwatch.dashboard.charts.trend_rows import Rows
+from roofwatch.dashboard.setting_changes import SettingChange
+from roofwatch.dashboard.wording import VERDICT_MARKS, change_text, outcome_text, shortened, transition_text
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, Series, SeriesPoint, Verdict
 
 _VERDICT_COLOURS = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: GREEN}
 _VERDICT_SYMBOLS = {Verdict.REGRESSED: "diamond", Verdict.IMPROVED: "circle"}

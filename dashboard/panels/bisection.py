@@ -7,9 +7,9 @@ from uuid import UUID
 import pandas as pd
 import streamlit as st
 
-from dashboard.tables.table import show_table
-from dashboard.wording import code_span, percent, shortened
-from db.bisections.values import Answer, BisectionDetail, BisectionState
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import code_span, percent, shortened
+from roofwatch.db.bisections.values import Answer, BisectionDetail, BisectionState
 
 _MARKS = {
     BisectionState.REQUESTED: "○ waits for a runner",

@@ -1,4 +1,4 @@
-"""The evidence of one change point, base and head side by side. What differs comes from `ci.side_by_side`."""
+"""The evidence of one change point, base and head side by side. What differs comes from `roofwatch.ci.side_by_side`."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Iterable
 import pandas as pd
 import streamlit as st
 
-from ci.counters import CounterMove
-from ci.launched import LaunchMove
-from ci.remark import Remark
-from ci.side_by_side import Conditions, SideBySide, code_diff, side_by_side
-from ci.static.comparison import StaticJudgement
-from collector.artefact import ArtefactKind
-from collector.measurement import Measurement
-from collector.metrics import Layer, format_ns
-from collector.record import RunRecord
-from dashboard import data
-from dashboard.charts.distribution import distribution_figure
-from dashboard.figure import show_figure
-from dashboard.frame import MAIN_FIGURE, View
-from dashboard.quantities import counter_text
-from dashboard.tables.code import code_table, worst_first
-from dashboard.tables.markup import NO_VALUE, Column
-from dashboard.tables.table import show_table
-from dashboard.wording import code_span, outcome_text, percent
-from db.errors import StoreError
-from db.values import ChangePoint
+from roofwatch.ci.counters import CounterMove
+from roofwatch.ci.launched import LaunchMove
+from roofwatch.ci.remark import Remark
+from roofwatch.ci.side_by_side import Conditions, SideBySide, code_diff, side_by_side
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.collector.artefact import ArtefactKind
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import Layer, format_ns
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.distribution import distribution_figure
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.frame import MAIN_FIGURE, View
+from roofwatch.dashboard.quantities import counter_text
+from roofwatch.dashboard.tables.code import code_table, worst_first
+from roofwatch.dashboard.tables.markup import NO_VALUE, Column
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import code_span, outcome_text, percent
+from roofwatch.db.errors import StoreError
+from roofwatch.db.values import ChangePoint
 
 _COUNTERS_SHOWN = 20
 _DIFF_LINES = 400

@@ -8,19 +8,19 @@ from datetime import datetime
 import pandas as pd
 import streamlit as st
 
-from ci.alerts.silence import rhythm_of
-from ci.coverage import coverage_gaps
-from ci.trends.false_alarm_rate import count_false_alarms
-from dashboard import data
-from dashboard.frame import View
-from dashboard.tables.markup import Column
-from dashboard.tables.runner import narrowed_noise, rhythm_text
-from dashboard.tables.table import show_table
-from dashboard.triaged import Triaged
-from dashboard.wording import age_text, outcome_text
-from db.access.values import TriageState
-from db.projects import quarantine_name
-from db.reading.coverage_values import RunnerStanding
+from roofwatch.ci.alerts.silence import rhythm_of
+from roofwatch.ci.coverage import coverage_gaps
+from roofwatch.ci.trends.false_alarm_rate import count_false_alarms
+from roofwatch.dashboard import data
+from roofwatch.dashboard.frame import View
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.runner import narrowed_noise, rhythm_text
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.triaged import Triaged
+from roofwatch.dashboard.wording import age_text, outcome_text
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.projects import quarantine_name
+from roofwatch.db.reading.coverage_values import RunnerStanding
 
 _MOST_COUNTED = 100
 """Of the runs in quarantine."""

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
-from dashboard.charts.trend import commits_of, series_names
-from dashboard.frame import View
-from dashboard.source_links import linked
-from dashboard.tables.markup import Column
-from dashboard.tables.table import show_table
-from dashboard.wording import VERDICT_MARKS, change_text, code_span, outcome_text, shortened
-from dashboard.zone import written
-from db.values import ChangePoint, CommitRef, Regression, Series
+from roofwatch.dashboard.charts.trend import commits_of, series_names
+from roofwatch.dashboard.frame import View
+from roofwatch.dashboard.source_links import linked
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import VERDICT_MARKS, change_text, code_span, outcome_text, shortened
+from roofwatch.dashboard.zone import written
+from roofwatch.db.values import ChangePoint, CommitRef, Regression, Series
 
 
 def show_pinned_commit(

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from collector.case_profile import CaseProfile
-from collector.metrics import format_bytes, format_ns
-from collector.record import RunRecord
-from dashboard.frame import View
-from dashboard.tables.markup import Column
-from dashboard.tables.profile import profile_table
-from dashboard.tables.table import show_table
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.metrics import format_bytes, format_ns
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard.frame import View
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.profile import profile_table
+from roofwatch.dashboard.tables.table import show_table
 
 _FORMATS: dict[str, Callable[[float], str]] = {
     **dict.fromkeys(("time of a call", "mean", "longest"), format_ns),

@@ -9,15 +9,15 @@ from uuid import UUID
 import pandas as pd
 import streamlit as st
 
-from dashboard import data
-from dashboard.access.rights import NotAllowedError, may_triage
-from dashboard.access.sign_in import person_here
-from dashboard.tables.table import show_table
-from dashboard.triaged import Triaged
-from dashboard.wording import TRIAGE_MARKS, code_span, shortened
-from dashboard.zone import written
-from db.access.values import AuditEntry, TriageState
-from db.judged.triage import StaleTriageError
+from roofwatch.dashboard import data
+from roofwatch.dashboard.access.rights import NotAllowedError, may_triage
+from roofwatch.dashboard.access.sign_in import person_here
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.triaged import Triaged
+from roofwatch.dashboard.wording import TRIAGE_MARKS, code_span, shortened
+from roofwatch.dashboard.zone import written
+from roofwatch.db.access.values import AuditEntry, TriageState
+from roofwatch.db.judged.triage import StaleTriageError
 from roofwatch.settings import load_settings
 
 _MEANING = {

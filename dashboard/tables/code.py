@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from ci.static.comparison import StaticJudgement
-from ci.static.facts import fact_values
-from collector.metrics import metric
-from dashboard.wording import VERDICT_MARKS, natural_order
-from db.values import Verdict
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.facts import fact_values
+from roofwatch.collector.metrics import metric
+from roofwatch.dashboard.wording import VERDICT_MARKS, natural_order
+from roofwatch.db.values import Verdict
 
 SHORT_TITLES: Mapping[str, str] = {
     "registers": "registers",

@@ -8,20 +8,20 @@ from enum import StrEnum
 
 import pandas as pd
 
-from ci.best import BestImplementation, find_best
-from ci.diagnosis.diagnose import diagnose
-from ci.diagnosis.evidence import RecordEvidence
-from ci.diagnosis.finding import Diagnosis
-from collector.measurement import Measurement
-from collector.metrics import METRICS, metric
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Accuracy, StaticFacts
-from dashboard.comparison import changed_facts
-from dashboard.quantities import counter_text
-from dashboard.wording import natural_order, outcome_text, percent
-from db.reading.run_values import StaticRow
-from db.values import Verdict
+from roofwatch.ci.best import BestImplementation, find_best
+from roofwatch.ci.diagnosis.diagnose import diagnose
+from roofwatch.ci.diagnosis.evidence import RecordEvidence
+from roofwatch.ci.diagnosis.finding import Diagnosis
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import METRICS, metric
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy, StaticFacts
+from roofwatch.dashboard.comparison import changed_facts
+from roofwatch.dashboard.quantities import counter_text
+from roofwatch.dashboard.wording import natural_order, outcome_text, percent
+from roofwatch.db.reading.run_values import StaticRow
+from roofwatch.db.values import Verdict
 
 STATIC_COLUMNS: Mapping[str, str] = {
     "registers": "registers",

@@ -9,12 +9,12 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
-from ci.group import ALL_KERNELS
-from dashboard.frame import View
-from dashboard.tables.markup import Column, badge_html, link_html
-from dashboard.tables.table import show_table
-from dashboard.triaged import Triaged
-from dashboard.wording import (
+from roofwatch.ci.group import ALL_KERNELS
+from roofwatch.dashboard.frame import View
+from roofwatch.dashboard.tables.markup import Column, badge_html, link_html
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.triaged import Triaged
+from roofwatch.dashboard.wording import (
     TRIAGE_MARKS,
     VERDICT_MARKS,
     age_text,
@@ -25,7 +25,7 @@ from dashboard.wording import (
     transition_text,
     worst_change_point,
 )
-from db.values import ChangePoint, Regression, Suspect
+from roofwatch.db.values import ChangePoint, Regression, Suspect
 
 _SUMMARY_LENGTH = 110
 """Of a row: the whole of it stands in the Regression view."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from collector.datasheets import beside_datasheet
-from collector.part import Outcome
-from collector.record import RunRecord
-from dashboard.quantities import rate_text
-from dashboard.wording import outcome_text
+from roofwatch.collector.datasheets import beside_datasheet
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard.quantities import rate_text
+from roofwatch.dashboard.wording import outcome_text
 
 if TYPE_CHECKING:
-    from db.artefacts import StoredArtefact
+    from roofwatch.db.artefacts import StoredArtefact
 
 
 _COMPILED = "function and target"

@@ -9,20 +9,20 @@ from datetime import datetime, timedelta, tzinfo
 
 import pandas as pd
 
-from ci.alerts.silence import Rhythm, rhythm_of
-from ci.pairs.calibrations import RunnerNoise
-from ci.pairs.comparable import ComparabilityClass, differences_of
-from ci.pairs.noise_floor import DETECTABLE_AT
-from collector.datasheets import beside_datasheet
-from collector.machine import Environment
-from dashboard.charts.ceiling_history import ceiling_name
-from dashboard.filters import Filters
-from dashboard.quantities import duration_text, rate_text
-from dashboard.tables.markup import NO_VALUE
-from dashboard.wording import VERDICT_MARKS
-from dashboard.zone import written
-from db.reading.fleet_values import FleetRun, KernelCost
-from db.values import Regression, SeriesKey
+from roofwatch.ci.alerts.silence import Rhythm, rhythm_of
+from roofwatch.ci.pairs.calibrations import RunnerNoise
+from roofwatch.ci.pairs.comparable import ComparabilityClass, differences_of
+from roofwatch.ci.pairs.noise_floor import DETECTABLE_AT
+from roofwatch.collector.datasheets import beside_datasheet
+from roofwatch.collector.machine import Environment
+from roofwatch.dashboard.charts.ceiling_history import ceiling_name
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.quantities import duration_text, rate_text
+from roofwatch.dashboard.tables.markup import NO_VALUE
+from roofwatch.dashboard.wording import VERDICT_MARKS
+from roofwatch.dashboard.zone import written
+from roofwatch.db.reading.fleet_values import FleetRun, KernelCost
+from roofwatch.db.values import Regression, SeriesKey
 
 
 def by_runner_class(runs: Sequence[FleetRun]) -> dict[str, list[FleetRun]]:

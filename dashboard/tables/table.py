@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import pandas as pd
 import streamlit as st
 
-from dashboard.tables.markup import Column, table_html
-from dashboard.tables.part import in_order_of, part_title, rows_with
+from roofwatch.dashboard.tables.markup import Column, table_html
+from roofwatch.dashboard.tables.part import in_order_of, part_title, rows_with
 
 _MOST_ROWS = 200
 """At once: a browser draws more of them slowly, and nobody reads them."""

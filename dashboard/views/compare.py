@@ -9,25 +9,25 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from collector.measurement import Measurement
-from collector.metrics import metric
-from collector.part import Outcome
-from collector.record import RunRecord
-from dashboard import data
-from dashboard.charts.distribution import distribution_figure
-from dashboard.comparison import ComparedCase, Order, Shown, compare_runs, in_order, why_not_comparable
-from dashboard.export import to_csv, to_markdown, to_parquet
-from dashboard.figure import show_figure
-from dashboard.filters import Filters
-from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.sides import By, run_for, runs_by, title_of
-from dashboard.tables.markup import NO_VALUE, Column
-from dashboard.tables.table import show_table
-from dashboard.wording import VERDICT_MARKS, choice_text, code_span, outcome_text, percent
-from dashboard.zone import written
-from db.reading.fleet_values import FleetRun
-from db.reading.run_values import MeasuredCase, RunDetail
-from db.values import MeasuredCommit
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.distribution import distribution_figure
+from roofwatch.dashboard.comparison import ComparedCase, Order, Shown, compare_runs, in_order, why_not_comparable
+from roofwatch.dashboard.export import to_csv, to_markdown, to_parquet
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from roofwatch.dashboard.sides import By, run_for, runs_by, title_of
+from roofwatch.dashboard.tables.markup import NO_VALUE, Column
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import VERDICT_MARKS, choice_text, code_span, outcome_text, percent
+from roofwatch.dashboard.zone import written
+from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.reading.run_values import MeasuredCase, RunDetail
+from roofwatch.db.values import MeasuredCommit
 
 _EVERY_KERNEL = "all"
 _ROWS_AT_FIRST = 100

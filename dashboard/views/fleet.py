@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from collector.metrics import format_ns
-from dashboard import data
-from dashboard.charts.fleet import spending_figure
-from dashboard.figure import show_figure
-from dashboard.filters import Filters
-from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.quantities import duration_text, energy_text, money_text
-from dashboard.spending import (
+from roofwatch.collector.metrics import format_ns
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.fleet import spending_figure
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from roofwatch.dashboard.quantities import duration_text, energy_text, money_text
+from roofwatch.dashboard.spending import (
     NS_PER_HOUR,
     Spending,
     by_family,
@@ -27,9 +27,9 @@ from dashboard.spending import (
     money_of,
     runner_table,
 )
-from dashboard.tables.markup import Column
-from dashboard.tables.table import show_table
-from db.reading.fleet_values import FleetRun, KernelCost
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.db.reading.fleet_values import FleetRun, KernelCost
 from roofwatch.settings import load_settings
 
 # runs that are added up, the newest

@@ -7,25 +7,25 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from ci.diagnosis.finding import Diagnosis
-from collector.datasheets import datasheet_ceilings
-from collector.machine import Ceiling
-from collector.measurement import Autotuning
-from collector.metrics import metric
-from collector.record import RunRecord
-from collector.source_line import SourceLine
-from dashboard import data
-from dashboard.charts.autotune import MAX_ROWS, autotune_figure
-from dashboard.charts.autotune_landscape import landscape_html
-from dashboard.charts.bandwidth import MAX_ROWS as MAX_CASES_DRAWN
-from dashboard.charts.bandwidth import Moved, bandwidth_figure, moved
-from dashboard.charts.roofline import place, roofline_figure
-from dashboard.figure import show_figure
-from dashboard.filters import Filters
-from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.reader import is_page_dark
-from dashboard.source_links import linked
-from dashboard.tables.kernel import (
+from roofwatch.ci.diagnosis.finding import Diagnosis
+from roofwatch.collector.datasheets import datasheet_ceilings
+from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.measurement import Autotuning
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.autotune import MAX_ROWS, autotune_figure
+from roofwatch.dashboard.charts.autotune_landscape import landscape_html
+from roofwatch.dashboard.charts.bandwidth import MAX_ROWS as MAX_CASES_DRAWN
+from roofwatch.dashboard.charts.bandwidth import Moved, bandwidth_figure, moved
+from roofwatch.dashboard.charts.roofline import place, roofline_figure
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from roofwatch.dashboard.reader import is_page_dark
+from roofwatch.dashboard.source_links import linked
+from roofwatch.dashboard.tables.kernel import (
     Order,
     accuracy_table,
     best_table,
@@ -38,12 +38,12 @@ from dashboard.tables.kernel import (
     static_table,
     without_constants,
 )
-from dashboard.tables.markup import Column
-from dashboard.tables.table import show_table
-from dashboard.wording import choice_text, code_span, commit_text
-from dashboard.zone import written
-from db.reading.fleet_values import FleetRun
-from db.values import Series
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import choice_text, code_span, commit_text
+from roofwatch.dashboard.zone import written
+from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.values import Series
 
 _RUNS_OFFERED = 300
 _NO_PATH = "none"

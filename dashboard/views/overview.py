@@ -9,20 +9,20 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 import streamlit as st
 
-from ci.trends.movement import Movement, movements
-from dashboard import data
-from dashboard.charts.heat_map import heat_map_html
-from dashboard.filters import Filters
-from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.panels.health import show_false_alarms, show_gaps, show_quarantine, show_runners
-from dashboard.reader import is_page_dark
-from dashboard.tables.markup import Column
-from dashboard.tables.regression import show_others, show_row
-from dashboard.tables.table import show_table
-from dashboard.triaged import Order, Triaged, in_order
-from dashboard.wording import movement_text
-from db.reading.coverage_values import RunnerStanding
-from db.values import Regression
+from roofwatch.ci.trends.movement import Movement, movements
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.heat_map import heat_map_html
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from roofwatch.dashboard.panels.health import show_false_alarms, show_gaps, show_quarantine, show_runners
+from roofwatch.dashboard.reader import is_page_dark
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.regression import show_others, show_row
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.triaged import Order, Triaged, in_order
+from roofwatch.dashboard.wording import movement_text
+from roofwatch.db.reading.coverage_values import RunnerStanding
+from roofwatch.db.values import Regression
 
 _ROWS_AT_FIRST = 10
 _KERNELS_SHOWN = 40

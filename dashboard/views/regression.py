@@ -8,18 +8,25 @@ from datetime import UTC, datetime
 import pandas as pd
 import streamlit as st
 
-from dashboard import data
-from dashboard.filters import Filters
-from dashboard.frame import View, open_view
-from dashboard.panels.bisection import show_bisection
-from dashboard.panels.evidence import show_evidence
-from dashboard.panels.triage import show_trail, show_triage
-from dashboard.source_links import linked
-from dashboard.tables.markup import Column
-from dashboard.tables.regression import kernel_markdown, marks_of, owners_of, suspects_html, trend_of, worst_caption
-from dashboard.tables.table import show_table
-from dashboard.triaged import Triaged, most_urgent_first
-from dashboard.wording import (
+from roofwatch.dashboard import data
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import View, open_view
+from roofwatch.dashboard.panels.bisection import show_bisection
+from roofwatch.dashboard.panels.evidence import show_evidence
+from roofwatch.dashboard.panels.triage import show_trail, show_triage
+from roofwatch.dashboard.source_links import linked
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.regression import (
+    kernel_markdown,
+    marks_of,
+    owners_of,
+    suspects_html,
+    trend_of,
+    worst_caption,
+)
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.triaged import Triaged, most_urgent_first
+from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     age_text,
     change_text,
@@ -28,8 +35,8 @@ from dashboard.wording import (
     shortened,
     worst_change_point,
 )
-from dashboard.zone import written
-from db.values import ChangePoint, Regression
+from roofwatch.dashboard.zone import written
+from roofwatch.db.values import ChangePoint, Regression
 
 
 def show() -> None:

@@ -8,29 +8,35 @@ from datetime import tzinfo
 
 import streamlit as st
 
-from collector.artefact import ArtefactKind
-from collector.metrics import format_bytes, format_ns
-from collector.part import Outcome
-from collector.profiles.source import ProfileError
-from collector.record import RunRecord
-from dashboard import data
-from dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
-from dashboard.charts.run_timeline import run_timeline_figure
-from dashboard.charts.spent_time import spent_time_figure
-from dashboard.figure import show_figure
-from dashboard.filters import Filters
-from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.panels.profile import show_profile
-from dashboard.profile_trace import activities_of
-from dashboard.quantities import duration_text, energy_text
-from dashboard.source_links import linked
-from dashboard.tables.markup import Column
-from dashboard.tables.run import artefacts_table, ceilings_table, environment_table, failures_of, launches_table
-from dashboard.tables.table import show_table
-from dashboard.wording import choice_text, code_span, outcome_text, shortened
-from dashboard.zone import written
-from db.artefacts import StoredArtefact
-from db.reading.fleet_values import FleetRun
+from roofwatch.collector.artefact import ArtefactKind
+from roofwatch.collector.metrics import format_bytes, format_ns
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.profiles.source import ProfileError
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
+from roofwatch.dashboard.charts.run_timeline import run_timeline_figure
+from roofwatch.dashboard.charts.spent_time import spent_time_figure
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from roofwatch.dashboard.panels.profile import show_profile
+from roofwatch.dashboard.profile_trace import activities_of
+from roofwatch.dashboard.quantities import duration_text, energy_text
+from roofwatch.dashboard.source_links import linked
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.run import (
+    artefacts_table,
+    ceilings_table,
+    environment_table,
+    failures_of,
+    launches_table,
+)
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import choice_text, code_span, outcome_text, shortened
+from roofwatch.dashboard.zone import written
+from roofwatch.db.artefacts import StoredArtefact
+from roofwatch.db.reading.fleet_values import FleetRun
 
 _RUNS_OFFERED = 100
 # of a file that is offered to take away: it is held in the server's memory

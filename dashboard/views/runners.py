@@ -8,16 +8,16 @@ from datetime import UTC, datetime, tzinfo
 
 import streamlit as st
 
-from collector.metrics import metric
-from dashboard import data
-from dashboard.charts.ceiling_history import ceiling_history_figure
-from dashboard.charts.noise import MAX_ROWS, noise_figure
-from dashboard.charts.runner_history import runner_history_figure
-from dashboard.figure import show_figure
-from dashboard.filters import Filters
-from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.tables.markup import Column
-from dashboard.tables.runner import (
+from roofwatch.collector.metrics import metric
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.ceiling_history import ceiling_history_figure
+from roofwatch.dashboard.charts.noise import MAX_ROWS, noise_figure
+from roofwatch.dashboard.charts.runner_history import runner_history_figure
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.runner import (
     by_runner_class,
     ceilings_table,
     classes_table,
@@ -27,9 +27,9 @@ from dashboard.tables.runner import (
     narrowed_noise,
     noise_table,
 )
-from dashboard.tables.table import show_table
-from dashboard.wording import natural_order
-from db.reading.fleet_values import FleetRun
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import natural_order
+from roofwatch.db.reading.fleet_values import FleetRun
 
 # of all runner classes together, unless they are so many that each has fewer than are counted
 _RUNS_READ = 300

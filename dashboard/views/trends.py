@@ -13,19 +13,19 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.plotly_chart import PlotlyState
 
-from ci.group import kernel_of
-from collector.metrics import METRICS
-from collector.part import Outcome
-from dashboard import data
-from dashboard.charts.trend import Scale, series_names, trend_figure
-from dashboard.figure import show_selectable_figure
-from dashboard.filters import Filters
-from dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from dashboard.panels.pinned_commit import show_pinned_commit
-from dashboard.setting_changes import setting_changes
-from dashboard.tables.markup import Column
-from dashboard.tables.table import show_table
-from dashboard.wording import (
+from roofwatch.ci.group import kernel_of
+from roofwatch.collector.metrics import METRICS
+from roofwatch.collector.part import Outcome
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
+from roofwatch.dashboard.figure import show_selectable_figure
+from roofwatch.dashboard.filters import Filters
+from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
+from roofwatch.dashboard.panels.pinned_commit import show_pinned_commit
+from roofwatch.dashboard.setting_changes import setting_changes
+from roofwatch.dashboard.tables.markup import Column
+from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     change_text,
     code_span,
@@ -34,10 +34,10 @@ from dashboard.wording import (
     transition_text,
     worst_change_point,
 )
-from dashboard.zone import date_written
-from db.reading.trend import TrendQuestion
-from db.reading.trend_values import Trend, WindowEnd
-from db.values import Regression, RegressionState, Series, SeriesKey, Verdict
+from roofwatch.dashboard.zone import date_written
+from roofwatch.db.reading.trend import TrendQuestion
+from roofwatch.db.reading.trend_values import Trend, WindowEnd
+from roofwatch.db.values import Regression, RegressionState, Series, SeriesKey, Verdict
 
 # What tells the series of one kernel, metric and case apart, besides the implementation: those are shown together.
 _NARROWED_BY: tuple[tuple[str, str, Callable[[SeriesKey], str]], ...] = (

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine, delete, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from db.tables.access import AllowanceRow
+from roofwatch.db.tables.access import AllowanceRow
 
 _FORGOTTEN_AFTER = timedelta(days=1)
 """By then a bucket is full again, as one that is not there."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from db.access.values import AuditEntry
-from db.tables.access import AuditEntryRow
+from roofwatch.db.access.values import AuditEntry
+from roofwatch.db.tables.access import AuditEntryRow
 
 
 def add_entry(

@@ -10,8 +10,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.errors import StoreError
-from db.tables.access import IdempotencyKeyRow
+from roofwatch.db.errors import StoreError
+from roofwatch.db.tables.access import IdempotencyKeyRow
 
 KEPT_FOR = timedelta(days=7)
 """A client that has no answer by then has given up."""

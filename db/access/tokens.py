@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from db.access.audit import add_entry
-from db.access.values import NewToken, Scope, Token
-from db.errors import StoreError
-from db.tables.access import TokenRow
+from roofwatch.db.access.audit import add_entry
+from roofwatch.db.access.values import NewToken, Scope, Token
+from roofwatch.db.errors import StoreError
+from roofwatch.db.tables.access import TokenRow
 
 LONGEST_VALIDITY = timedelta(days=366)
 

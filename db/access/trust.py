@@ -8,10 +8,10 @@ from sqlalchemy import Engine, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.access.audit import add_entry
-from db.access.values import TrustedRepository
-from db.errors import StoreError
-from db.tables.access import TrustedRepositoryRow
+from roofwatch.db.access.audit import add_entry
+from roofwatch.db.access.values import TrustedRepository
+from roofwatch.db.errors import StoreError
+from roofwatch.db.tables.access import TrustedRepositoryRow
 
 
 def trust_repository(engine: Engine, repository: str, project: str, refs: Sequence[str], *, actor: str) -> None:

@@ -15,10 +15,10 @@ from uuid import uuid4
 from sqlalchemy import Engine, Select, exists, select
 from sqlalchemy.orm import Session, aliased
 
-from db.alerts.standing import to_alert, to_message
-from db.alerts.values import AlertEvent, Delivery, DeliveryState
-from db.tables.alerts import AlertRow, DeliveryRow
-from db.tables.records import ProjectRow
+from roofwatch.db.alerts.standing import to_alert, to_message
+from roofwatch.db.alerts.values import AlertEvent, Delivery, DeliveryState
+from roofwatch.db.tables.alerts import AlertRow, DeliveryRow
+from roofwatch.db.tables.records import ProjectRow
 
 _OPEN = (DeliveryState.WAITING.value, DeliveryState.SENDING.value)
 

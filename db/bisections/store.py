@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Engine, Select, and_, delete, func, insert
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.bisections.values import (
+from roofwatch.db.bisections.values import (
     Answer,
     Bisection,
     BisectionCommit,
@@ -23,11 +23,11 @@ from db.bisections.values import (
     BisectionStep,
     Standing,
 )
-from db.errors import StoreError
-from db.reading.documents import document_of
-from db.tables.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
-from db.tables.records import ProjectRow
-from db.values import CommitRef
+from roofwatch.db.errors import StoreError
+from roofwatch.db.reading.documents import document_of
+from roofwatch.db.tables.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
+from roofwatch.db.tables.records import ProjectRow
+from roofwatch.db.values import CommitRef
 
 LEASE = timedelta(hours=2)
 """How long a runner may go without a sign of life before another takes its bisection: a step of a slow case on a GPU

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from db.values import CommitRef
+from roofwatch.db.values import CommitRef
 
 
 class BisectionState(StrEnum):

@@ -11,12 +11,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, collate, delete, func, insert, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
-from db.access.values import Triage, TriageState
-from db.errors import StoreError
-from db.judged.triage import follow_regressions, regression_id, triage_of
-from db.tables.access import TriageRow
-from db.tables.records import CaseRow, ChangePointRow, CommitRow, ProjectRow, RegressionRow
-from db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.triage import follow_regressions, regression_id, triage_of
+from roofwatch.db.tables.access import TriageRow
+from roofwatch.db.tables.records import CaseRow, ChangePointRow, CommitRow, ProjectRow, RegressionRow
+from roofwatch.db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
 
 _PLACE: tuple[ColumnElement[Any], ...] = (
     -CommitRow.first_parent_count,
@@ -27,7 +27,7 @@ _PLACE: tuple[ColumnElement[Any], ...] = (
 
 def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regression]) -> None:
     """Put these in the place of everything that was judged of the project before, in one transaction. What was decided
-    about them follows (`db.judged.triage`).
+    about them follows (`roofwatch.db.judged.triage`).
 
     Raises:
         StoreError: the project, or a commit or case that a regression names, has never been ingested; or two of

@@ -10,9 +10,9 @@ from sqlalchemy import Engine, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.projects import is_quarantine, record_name
-from db.tables.access import JudgingRow
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.projects import is_quarantine, record_name
+from roofwatch.db.tables.access import JudgingRow
+from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from collections import defaultdict
 from sqlalchemy import Engine, func, select, update
 from sqlalchemy.orm import Session
 
-from db.judged.branch_line import Measured, find_unreachable
-from db.reading.series_runs import default_branch
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.judged.branch_line import Measured, find_unreachable
+from roofwatch.db.reading.series_runs import default_branch
+from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
 
 
 def note_unreachable(engine: Engine, project: str) -> None:
     """Note at each run of a project whether its commit can be reached by first parents from the newest known tip of the
-    branch that it was measured on (`db.judged.branch_line`), by all that is stored now.
+    branch that it was measured on (`roofwatch.db.judged.branch_line`), by all that is stored now.
 
     A run whose branch is not known counts as one of the default branch, as it does everywhere.
     """

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from db.values import Regression
+from roofwatch.db.values import Regression
 
 _IN_COMMON = 0.5
 

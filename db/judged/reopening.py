@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from db.access.values import TriageState
-from db.values import Regression
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.values import Regression
 
 ROOFWATCH = "roofwatch"
 """Who decides by itself."""

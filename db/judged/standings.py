@@ -15,8 +15,8 @@ from sqlalchemy import Engine, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.tables.judgements import JudgedHistoryRow, StandingRow
-from db.tables.records import CaseRow, ProjectRow
+from roofwatch.db.tables.judgements import JudgedHistoryRow, StandingRow
+from roofwatch.db.tables.records import CaseRow, ProjectRow
 
 Subject = tuple[str, str]
 """Case id and implementation."""

@@ -1,7 +1,7 @@
 """Triage: what people decide about regressions, and who decided when and why.
 
 A decision outlives the judgement that found the regression: a later one is told apart or known again by
-`db.judged.recognise`, and by `db.judged.reopening` some decisions change by themselves.
+`roofwatch.db.judged.recognise`, and by `roofwatch.db.judged.reopening` some decisions change by themselves.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from uuid import UUID, uuid5
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from db.access.audit import add_entry
-from db.access.idempotency import OnceOnly, is_first
-from db.access.values import Triage, TriageState
-from db.errors import StoreError
-from db.judged.recognise import Known, recognise, series_in_words
-from db.judged.reopening import ROOFWATCH, Standing, change_of
-from db.reading.series_runs import of_series
-from db.tables.access import TriageRow
-from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
-from db.values import Regression
+from roofwatch.db.access.audit import add_entry
+from roofwatch.db.access.idempotency import OnceOnly, is_first
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.recognise import Known, recognise, series_in_words
+from roofwatch.db.judged.reopening import ROOFWATCH, Standing, change_of
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.tables.access import TriageRow
+from roofwatch.db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import Regression
 
 _NAMESPACE = UUID("6f1b0f5e-5f0e-4a53-9f55-2f6d1b6f6a10")
 

@@ -10,9 +10,9 @@ from enum import StrEnum
 from sqlalchemy import ColumnElement, Row, Table, delete, func, literal_column, null, select, update
 from sqlalchemy.orm import Session
 
-from db.artefacts import drop_unlinked
-from db.tables.artefacts import ArtefactChunkRow, RunArtefactRow
-from db.tables.records import (
+from roofwatch.db.artefacts import drop_unlinked
+from roofwatch.db.tables.artefacts import ArtefactChunkRow, RunArtefactRow
+from roofwatch.db.tables.records import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
@@ -23,7 +23,7 @@ from db.tables.records import (
     SampleSetRow,
     TensorErrorRow,
 )
-from db.tables.table import Base
+from roofwatch.db.tables.table import Base
 
 _OF_RUNS: tuple[type[Base], ...] = (
     MeasurementRow,

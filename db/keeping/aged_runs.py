@@ -7,14 +7,14 @@ from collections import Counter
 from sqlalchemy import Connection, select, update
 from sqlalchemy.orm import Session
 
-from collector.record import RunRecord
-from db.errors import IngestError
-from db.keeping.archive import AgedRun, Summary
-from db.storing.measurements import SUMMARY_FIELDS, load_summaries
-from db.storing.run_key import RunKey
-from db.storing.series_rows import FLAGS, Identity, note_values, series_ids
-from db.storing.staging import sending
-from db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, RunRow, SeriesRow
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import IngestError
+from roofwatch.db.keeping.archive import AgedRun, Summary
+from roofwatch.db.storing.measurements import SUMMARY_FIELDS, load_summaries
+from roofwatch.db.storing.run_key import RunKey
+from roofwatch.db.storing.series_rows import FLAGS, Identity, note_values, series_ids
+from roofwatch.db.storing.staging import sending
+from roofwatch.db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, RunRow, SeriesRow
 
 
 def read_summaries(session: Session, run: RunRow) -> list[Summary]:

@@ -12,11 +12,11 @@ from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
-from db.keeping.line import Count, Line, ProjectName, Words, columns_of
-from db.projects import ensure_project
-from db.tables.alerts import AlertRow, DeliveryRow
-from db.tables.records import ProjectRow
+from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
+from roofwatch.db.keeping.line import Count, Line, ProjectName, Words, columns_of
+from roofwatch.db.projects import ensure_project
+from roofwatch.db.tables.alerts import AlertRow, DeliveryRow
+from roofwatch.db.tables.records import ProjectRow
 
 _BATCH = 500
 

@@ -19,14 +19,14 @@ from uuid import UUID
 import orjson
 from pydantic import AwareDatetime, Base64Bytes, Field, ValidationError
 
-from collector.measurement import CacheState, Timer
-from collector.part import Outcome
-from db.access.values import TriageState
-from db.errors import StoreError
-from db.keeping.alert_lines import AlertLine
-from db.keeping.bisection_lines import BisectionLine
-from db.keeping.line import Hash, Line, ProjectName, Words
-from db.values import Verdict
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.alert_lines import AlertLine
+from roofwatch.db.keeping.bisection_lines import BisectionLine
+from roofwatch.db.keeping.line import Hash, Line, ProjectName, Words
+from roofwatch.db.values import Verdict
 
 
 class Header(Line):

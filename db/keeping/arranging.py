@@ -17,9 +17,9 @@ from datetime import UTC, date, datetime
 
 from sqlalchemy import Engine, text
 
-from db.keeping.rewriting import TILED, rewrite
-from db.tables.partitions import list_partitions, next_month
-from db.tables.records import MeasurementRow
+from roofwatch.db.keeping.rewriting import TILED, rewrite
+from roofwatch.db.tables.partitions import list_partitions, next_month
+from roofwatch.db.tables.records import MeasurementRow
 
 _TABLE = MeasurementRow.__tablename__
 _SAMPLED_RUNS = 100

@@ -13,10 +13,10 @@ import zstandard
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from db.artefacts import CHUNK_BYTES, store_artefact
-from db.errors import IngestError
-from db.keeping.archive import ArtefactLine
-from db.tables.artefacts import ArtefactChunkRow, RunArtefactRow
+from roofwatch.db.artefacts import CHUNK_BYTES, store_artefact
+from roofwatch.db.errors import IngestError
+from roofwatch.db.keeping.archive import ArtefactLine
+from roofwatch.db.tables.artefacts import ArtefactChunkRow, RunArtefactRow
 
 
 def artefact_lines(session: Session) -> Iterator[ArtefactLine]:

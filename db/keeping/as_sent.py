@@ -11,10 +11,10 @@ from uuid import UUID
 
 from sqlalchemy.orm import Session
 
-from collector.measurement import Measurement
-from collector.record import Commit, RunRecord
-from db.reading.records import load_record, load_without_measurements
-from db.tables.records import RunRow
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.record import Commit, RunRecord
+from roofwatch.db.reading.records import load_record, load_without_measurements
+from roofwatch.db.tables.records import RunRow
 
 
 def describe_as_sent(record: RunRecord) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from psycopg import sql
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from db.access.audit import add_entry
-from db.errors import StoreError
-from db.keeping.verify import Verification, verify_store
-from db.server.client_programs import describe_server, find_client, run_client
-from db.server.migrate import upgrade
-from db.server.session import open_sibling
-from db.server.statistics import gather_statistics
+from roofwatch.db.access.audit import add_entry
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.verify import Verification, verify_store
+from roofwatch.db.server.client_programs import describe_server, find_client, run_client
+from roofwatch.db.server.migrate import upgrade
+from roofwatch.db.server.session import open_sibling
+from roofwatch.db.server.statistics import gather_statistics
 
 _NAME_BYTES = 63
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"

@@ -11,11 +11,11 @@ from sqlalchemy import insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from db.bisections.values import BisectionState, Standing
-from db.keeping.line import Count, Line, ProjectName, Words, columns_of
-from db.projects import ensure_project
-from db.tables.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
-from db.tables.records import ProjectRow
+from roofwatch.db.bisections.values import BisectionState, Standing
+from roofwatch.db.keeping.line import Count, Line, ProjectName, Words, columns_of
+from roofwatch.db.projects import ensure_project
+from roofwatch.db.tables.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
+from roofwatch.db.tables.records import ProjectRow
 
 _MOST_PARTS = 100_000
 

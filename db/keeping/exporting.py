@@ -8,9 +8,9 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.orm import Session
 
-from db.keeping.aged_runs import read_summaries
-from db.keeping.alert_lines import alert_lines
-from db.keeping.archive import (
+from roofwatch.db.keeping.aged_runs import read_summaries
+from roofwatch.db.keeping.alert_lines import alert_lines
+from roofwatch.db.keeping.archive import (
     AgedRun,
     AnyLine,
     AuditLine,
@@ -22,13 +22,13 @@ from db.keeping.archive import (
     run_line,
     to_bytes,
 )
-from db.keeping.artefact_lines import artefact_lines
-from db.keeping.as_sent import load_as_sent, load_as_sent_without_measurements
-from db.keeping.bisection_lines import bisection_lines
-from db.projects import is_quarantine
-from db.server.migrate import head_revision
-from db.tables.access import AuditEntryRow, TriageRow, TrustedRepositoryRow
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.keeping.artefact_lines import artefact_lines
+from roofwatch.db.keeping.as_sent import load_as_sent, load_as_sent_without_measurements
+from roofwatch.db.keeping.bisection_lines import bisection_lines
+from roofwatch.db.projects import is_quarantine
+from roofwatch.db.server.migrate import head_revision
+from roofwatch.db.tables.access import AuditEntryRow, TriageRow, TrustedRepositoryRow
+from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
 
 _BATCH = 500
 

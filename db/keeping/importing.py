@@ -14,22 +14,30 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from collector.record import RunRecord
-from db.access.audit import add_entry
-from db.errors import ConflictError, StoreError
-from db.keeping.aged_runs import store_summaries
-from db.keeping.alert_lines import AlertLine, take_alert
-from db.keeping.archive import AgedRun, AnyLine, ArtefactLine, AuditLine, Run, TriageLine, TrustedRepositoryLine
-from db.keeping.artefact_lines import ArtefactTaker
-from db.keeping.bisection_lines import BisectionLine, take_bisection
-from db.projects import ensure_project
-from db.server.statistics import gather_statistics
-from db.server.ways_out import first_line
-from db.storing.content import Content
-from db.storing.ingest import store_record
-from db.tables.access import AuditEntryRow, TriageRow, TrustedRepositoryRow
-from db.tables.partitions import ensure_partitions
-from db.tables.records import RunRow
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.audit import add_entry
+from roofwatch.db.errors import ConflictError, StoreError
+from roofwatch.db.keeping.aged_runs import store_summaries
+from roofwatch.db.keeping.alert_lines import AlertLine, take_alert
+from roofwatch.db.keeping.archive import (
+    AgedRun,
+    AnyLine,
+    ArtefactLine,
+    AuditLine,
+    Run,
+    TriageLine,
+    TrustedRepositoryLine,
+)
+from roofwatch.db.keeping.artefact_lines import ArtefactTaker
+from roofwatch.db.keeping.bisection_lines import BisectionLine, take_bisection
+from roofwatch.db.projects import ensure_project
+from roofwatch.db.server.statistics import gather_statistics
+from roofwatch.db.server.ways_out import first_line
+from roofwatch.db.storing.content import Content
+from roofwatch.db.storing.ingest import store_record
+from roofwatch.db.tables.access import AuditEntryRow, TriageRow, TrustedRepositoryRow
+from roofwatch.db.tables.partitions import ensure_partitions
+from roofwatch.db.tables.records import RunRow
 
 
 @dataclass

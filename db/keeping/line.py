@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from db.tables.table import Base
+from roofwatch.db.tables.table import Base
 
 Words = Annotated[str, Field(max_length=10_000)]
 ProjectName = Annotated[str, Field(max_length=220, pattern=r"^[\w.][\w./-]*(\?quarantine)?$")]

@@ -15,13 +15,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Engine, Select, exists, func, or_, select, tuple_
 from sqlalchemy.orm import Session, aliased
 
-from db.access.audit import add_entry
-from db.access.values import TriageState
-from db.keeping.aged_parts import Part, measure, remove
-from db.projects import QUARANTINE
-from db.tables.access import TriageRow
-from db.tables.artefacts import RunArtefactRow
-from db.tables.records import ChangePointRow, CommitRow, MeasurementRow, ProjectRow, RegressionRow, RunRow
+from roofwatch.db.access.audit import add_entry
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.keeping.aged_parts import Part, measure, remove
+from roofwatch.db.projects import QUARANTINE
+from roofwatch.db.tables.access import TriageRow
+from roofwatch.db.tables.artefacts import RunArtefactRow
+from roofwatch.db.tables.records import ChangePointRow, CommitRow, MeasurementRow, ProjectRow, RegressionRow, RunRow
 
 _BATCH_RUNS = 200
 _SETTLED = (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)

@@ -18,10 +18,10 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
-from db.errors import StoreError
-from db.server.holding import IS_HELD_BY, rewriting_alone
-from db.tables.partitions import SCHEMA, next_month, partition_name
-from db.tables.table import Base
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server.holding import IS_HELD_BY, rewriting_alone
+from roofwatch.db.tables.partitions import SCHEMA, next_month, partition_name
+from roofwatch.db.tables.table import Base
 
 TILE_ROWS = 32_000
 """On what some 400 pages hold: the most that a run of a tile lies on, however many runs it has."""

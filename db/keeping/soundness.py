@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Column, Connection, Select, Table, exists, func, select, text
 
-from db.tables.access import Base
-from db.tables.partitions import AHEAD, FIRST_DAY, PARTITIONED, SCHEMA
+from roofwatch.db.tables.access import Base
+from roofwatch.db.tables.partitions import AHEAD, FIRST_DAY, PARTITIONED, SCHEMA
 
 _UNFIT_INDEXES = text(
     "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "

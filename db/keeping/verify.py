@@ -11,11 +11,11 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
-from db.errors import StoreError
-from db.keeping.as_sent import load_as_sent, load_as_sent_without_measurements
-from db.keeping.soundness import find_unsound
-from db.server.migrate import ensure_current
-from db.tables.records import RunRow
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.as_sent import load_as_sent, load_as_sent_without_measurements
+from roofwatch.db.keeping.soundness import find_unsound
+from roofwatch.db.server.migrate import ensure_current
+from roofwatch.db.tables.records import RunRow
 
 _MOST_PROBLEMS = 1_000
 

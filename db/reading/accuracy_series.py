@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy import Select, func, select, true
 from sqlalchemy.orm import Session
 
-from collector.metrics import Layer
-from collector.part import Outcome
-from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
-from db.reading.series_runs import SeriesRun
-from db.tables.records import AccuracyRow, CaseRow, EnvironmentRow, ProjectRow, TensorErrorRow
-from db.values import SeriesKey, SeriesPoint
+from roofwatch.collector.metrics import Layer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
+from roofwatch.db.reading.series_runs import SeriesRun
+from roofwatch.db.tables.records import AccuracyRow, CaseRow, EnvironmentRow, ProjectRow, TensorErrorRow
+from roofwatch.db.values import SeriesKey, SeriesPoint
 
 
 def accuracy_points(

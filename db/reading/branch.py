@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sqlalchemy import CTE, Integer, Row, Select, cast, func, select
 from sqlalchemy.orm import Session
 
-from db.reading.series_runs import of_series
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
 
 _ALONG = (CommitRow.first_parent_count, CommitRow.sha)
 _IN_ORDER = (*_ALONG, RunRow.started_at, RunRow.run_id)

@@ -8,12 +8,12 @@ from collections.abc import Collection
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.reading.conditions import Conditions, conditions_of
-from db.reading.narrowing import Narrowing
-from db.reading.series_runs import of_series
-from db.storing.samples import unpack
-from db.tables.records import (
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.conditions import Conditions, conditions_of
+from roofwatch.db.reading.narrowing import Narrowing
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.storing.samples import unpack
+from roofwatch.db.tables.records import (
     CaseRow,
     CaseVersionRow,
     CommitRow,
@@ -23,7 +23,7 @@ from db.tables.records import (
     SampleSetRow,
     SeriesRow,
 )
-from db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 
 
 def read_case_history(

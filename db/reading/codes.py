@@ -13,9 +13,9 @@ from sqlalchemy import Select, func, literal, select, true
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.reading.branch import numbered_runs
-from db.tables.records import AccuracyRow, CaseRow, CompilationRow, StaticFactRow
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.branch import numbered_runs
+from roofwatch.db.tables.records import AccuracyRow, CaseRow, CompilationRow, StaticFactRow
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from db.values import SeriesKey
+from roofwatch.db.values import SeriesKey
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from uuid import UUID
 from sqlalchemy import ScalarSelect, Select, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
-from collector.record import RunRecord, Side
-from db.errors import NotStoredError
-from db.reading.records import load_cases
-from db.reading.run_values import RunDetail
-from db.reading.runs import BEST_FIRST, read_run_details
-from db.tables.records import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.collector.record import RunRecord, Side
+from roofwatch.db.errors import NotStoredError
+from roofwatch.db.reading.records import load_cases
+from roofwatch.db.reading.run_values import RunDetail
+from roofwatch.db.reading.runs import BEST_FIRST, read_run_details
+from roofwatch.db.tables.records import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _Side = TypeVar("_Side", RunDetail, RunRecord)
 

@@ -8,9 +8,9 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from db.projects import record_name
-from db.tables.bisections import BisectionRow
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.projects import record_name
+from roofwatch.db.tables.bisections import BisectionRow
+from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
 
 
 def projects_of_runs(session: Session, run_ids: Collection[str]) -> dict[str, str]:

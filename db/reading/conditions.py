@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from db.values import TunedChoice
+from roofwatch.db.values import TunedChoice
 
 
 class Conditions(TypedDict):

@@ -1,4 +1,4 @@
-"""Small files of runs, several in one statement; `db.artefacts` reads large ones in pieces."""
+"""Small files of runs, several in one statement; `roofwatch.db.artefacts` reads large ones in pieces."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import zstandard
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from db.artefacts import CHUNK_BYTES
-from db.errors import StoreError
-from db.tables.artefacts import ArtefactChunkRow, RunArtefactRow
+from roofwatch.db.artefacts import CHUNK_BYTES
+from roofwatch.db.errors import StoreError
+from roofwatch.db.tables.artefacts import ArtefactChunkRow, RunArtefactRow
 
 
 def read_contents(session: Session, files: Sequence[tuple[UUID, str]]) -> list[bytes]:

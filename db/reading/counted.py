@@ -8,10 +8,10 @@ from collections.abc import Collection
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from collector.results import Counters
-from db.reading.counted_values import CountedRun
-from db.reading.series_runs import of_series
-from db.tables.records import CaseRow, CommitRow, CountersRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.collector.results import Counters
+from roofwatch.db.reading.counted_values import CountedRun
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.tables.records import CaseRow, CommitRow, CountersRow, EnvironmentRow, ProjectRow, RunRow
 
 
 def read_counted_runs(session: Session, project: str, subjects: Collection[tuple[str, str]]) -> list[CountedRun]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.results import Counters
-from db.values import CommitRef
+from roofwatch.collector.results import Counters
+from roofwatch.db.values import CommitRef
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from sqlalchemy import Select, SmallInteger, Subquery, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.reading.coverage_values import CaseStanding, RunnerStanding
-from db.reading.narrowing import Narrowing
-from db.tables.records import (
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.coverage_values import CaseStanding, RunnerStanding
+from roofwatch.db.reading.narrowing import Narrowing
+from roofwatch.db.tables.records import (
     CaseRow,
     CaseVersionRow,
     CommitRow,

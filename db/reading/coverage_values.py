@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from collector.part import Outcome
+from roofwatch.collector.part import Outcome
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from sqlalchemy import func, literal, select
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.reading.branch import read_branch
-from db.reading.columns import ErrorColumns
-from db.tables.records import AccuracyRow, CaseRow, EnvironmentRow, RunRow, TensorErrorRow
-from db.values import SeriesKey
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.branch import read_branch
+from roofwatch.db.reading.columns import ErrorColumns
+from roofwatch.db.tables.records import AccuracyRow, CaseRow, EnvironmentRow, RunRow, TensorErrorRow
+from roofwatch.db.values import SeriesKey
 
 
 def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -> Iterator[ErrorColumns]:

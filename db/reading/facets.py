@@ -9,9 +9,9 @@ from sqlalchemy import CTE, ColumnElement, ScalarSelect, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by, distinct_on
 from sqlalchemy.orm import Session
 
-from db.projects import QUARANTINE, is_quarantine
-from db.reading.facet_values import CaseFacet, Facets
-from db.tables.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.projects import QUARANTINE, is_quarantine
+from roofwatch.db.reading.facet_values import CaseFacet, Facets
+from roofwatch.db.tables.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _RECENT_RUNS = 12
 """Runs that are asked what they know of their cases: the newest of each runner are among them, and they stay few."""

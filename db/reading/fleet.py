@@ -28,11 +28,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session, aliased, defer
 
-from collector.machine import Ceiling, Environment
-from db.projects import is_quarantine, quarantine_name
-from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
-from db.reading.narrowing import Narrowing, project_id
-from db.tables.records import (
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.db.projects import is_quarantine, quarantine_name
+from roofwatch.db.reading.fleet_values import CaseCost, FleetRun, KernelCost
+from roofwatch.db.reading.narrowing import Narrowing, project_id
+from roofwatch.db.tables.records import (
     CaseRow,
     CaseVersionRow,
     CeilingRow,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
-from collector.machine import Ceiling, Environment
-from db.values import CommitRef
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.db.values import CommitRef
 
 
 class RunsAsked(TypedDict, total=False):

@@ -11,11 +11,11 @@ import orjson
 from sqlalchemy import ARRAY, Integer, Select, SmallInteger, Text, any_, cast, func, select, type_coerce
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.reading.run_values import MeasuredCase
-from db.reading.stacked import Stacked
-from db.storing.measurements import bound_of
-from db.tables.records import (
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.run_values import MeasuredCase
+from roofwatch.db.reading.stacked import Stacked
+from roofwatch.db.storing.measurements import bound_of
+from roofwatch.db.tables.records import (
     AccuracyRow,
     CaseRow,
     CaseVersionRow,

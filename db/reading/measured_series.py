@@ -8,13 +8,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, literal, select
 from sqlalchemy.orm import Session
 
-from collector.metrics import Layer
-from collector.part import Outcome
-from db.reading.conditions import Conditions, conditions_of
-from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, metric_keys, subject_columns
-from db.reading.series_runs import SeriesRun
-from db.storing.samples import unpack
-from db.tables.records import (
+from roofwatch.collector.metrics import Layer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.conditions import Conditions, conditions_of
+from roofwatch.db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer, metric_keys, subject_columns
+from roofwatch.db.reading.series_runs import SeriesRun
+from roofwatch.db.storing.samples import unpack
+from roofwatch.db.tables.records import (
     CaseRow,
     CaseVersionRow,
     MeasurementRow,
@@ -23,7 +23,7 @@ from db.tables.records import (
     SampleSetRow,
     SeriesRow,
 )
-from db.values import SeriesKey, SeriesPoint, timing_of
+from roofwatch.db.values import SeriesKey, SeriesPoint, timing_of
 
 COSTS = {
     "flop_per_s": CaseVersionRow.flop_count,

@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Executable, func, select, true
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.reading.codes import read_codes_of_runs
-from db.reading.news_values import JudgedRun, NewError, News, NewTime
-from db.reading.series_runs import of_series
-from db.tables.records import (
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.codes import read_codes_of_runs
+from roofwatch.db.reading.news_values import JudgedRun, NewError, News, NewTime
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.tables.records import (
     AccuracyRow,
     CaseRow,
     CaseVersionRow,
@@ -28,7 +28,7 @@ from db.tables.records import (
     SeriesRow,
     TensorErrorRow,
 )
-from db.values import timing_of
+from roofwatch.db.values import timing_of
 
 
 def list_judged_runs(session: Session, project: str) -> list[JudgedRun]:

@@ -8,9 +8,9 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
-from collector.record import Side
-from db.storing.samples import unpack
-from db.tables.records import (
+from roofwatch.collector.record import Side
+from roofwatch.db.storing.samples import unpack
+from roofwatch.db.tables.records import (
     CaseRow,
     CaseVersionRow,
     CommitRow,
@@ -20,7 +20,7 @@ from db.tables.records import (
     SampleSetRow,
     SeriesRow,
 )
-from db.values import Pair, timing_of
+from roofwatch.db.values import Pair, timing_of
 
 _MOST_CALIBRATIONS = 3
 """Of a runner that are read: one of a few kernels does not hide the one of all of them before it."""

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from collector.case_profile import CaseProfile, ProfiledActivity
-from db.reading.profiled_values import ProfiledRun
-from db.reading.series_runs import of_series
-from db.tables.records import (
+from roofwatch.collector.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.db.reading.profiled_values import ProfiledRun
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.tables.records import (
     CaseRow,
     CommitRow,
     EnvironmentRow,

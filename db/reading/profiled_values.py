@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.case_profile import CaseProfile
-from db.values import CommitRef
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.db.values import CommitRef
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,22 @@ from uuid import UUID
 from pydantic import AfterValidator, Field
 from sqlalchemy.orm import Session
 
-from collector.metrics import METRICS
-from collector.record import RunRecord
-from db import queries
-from db.access.values import AuditEntry, Triage
-from db.artefacts import StoredArtefact
-from db.bisections.values import BisectionDetail
-from db.judged.triage import DECIDED
-from db.reading import comparing
-from db.reading.coverage_values import RunnerStanding
-from db.reading.facet_values import Facets
-from db.reading.fleet_values import CaseCost, FleetRun, KernelCost
-from db.reading.question import Concerned, Question, question
-from db.reading.run_values import RunDetail
-from db.reading.trend import TrendQuestion
-from db.reading.trend_values import Trend, WindowEnd
-from db.values import MeasuredCommit, Pair, Regression, Series, SeriesKey
+from roofwatch.collector.metrics import METRICS
+from roofwatch.collector.record import RunRecord
+from roofwatch.db import queries
+from roofwatch.db.access.values import AuditEntry, Triage
+from roofwatch.db.artefacts import StoredArtefact
+from roofwatch.db.bisections.values import BisectionDetail
+from roofwatch.db.judged.triage import DECIDED
+from roofwatch.db.reading import comparing
+from roofwatch.db.reading.coverage_values import RunnerStanding
+from roofwatch.db.reading.facet_values import Facets
+from roofwatch.db.reading.fleet_values import CaseCost, FleetRun, KernelCost
+from roofwatch.db.reading.question import Concerned, Question, question
+from roofwatch.db.reading.run_values import RunDetail
+from roofwatch.db.reading.trend import TrendQuestion
+from roofwatch.db.reading.trend_values import Trend, WindowEnd
+from roofwatch.db.values import MeasuredCommit, Pair, Regression, Series, SeriesKey
 
 _HISTORY_POINTS = 2_000
 _MOST_KEYS = 2_000

@@ -13,20 +13,20 @@ from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
-from collector.artefact import Artefact
-from collector.case_profile import CaseProfile, ProfiledActivity
-from collector.machine import Ceiling, Environment
-from collector.measurement import Measurement
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Accuracy, Counters, StaticFacts, TensorError
-from db.errors import AgedError, NotStoredError
-from db.projects import record_name
-from db.reading.documents import document_of
-from db.storing.measurements import bound_of
-from db.storing.samples import unpack
-from db.tables.artefacts import RunArtefactRow
-from db.tables.records import (
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy, Counters, StaticFacts, TensorError
+from roofwatch.db.errors import AgedError, NotStoredError
+from roofwatch.db.projects import record_name
+from roofwatch.db.reading.documents import document_of
+from roofwatch.db.storing.measurements import bound_of
+from roofwatch.db.storing.samples import unpack
+from roofwatch.db.tables.artefacts import RunArtefactRow
+from roofwatch.db.tables.records import (
     AccuracyRow,
     CaseRow,
     CaseVersionRow,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from collector.part import Outcome
-from db.values import CommitRef
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import CommitRef
 
 
 @dataclass(frozen=True)

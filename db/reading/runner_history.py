@@ -10,11 +10,11 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.alerts.values import CaseError
-from db.reading.facets import source_files_of
-from db.reading.series_runs import of_series
-from db.tables.records import (
+from roofwatch.collector.part import Outcome
+from roofwatch.db.alerts.values import CaseError
+from roofwatch.db.reading.facets import source_files_of
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.tables.records import (
     AccuracyRow,
     CaseRow,
     CaseVersionRow,

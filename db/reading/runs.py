@@ -12,13 +12,13 @@ import orjson
 from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
-from collector.part import Outcome
-from db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
-from db.reading.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases
-from db.reading.narrowing import Narrowing, project_id
-from db.reading.run_values import CeilingValue, RunDetail, RunSummary, StaticRow
-from db.reading.stacked import Stacked
-from db.tables.records import (
+from roofwatch.collector.part import Outcome
+from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
+from roofwatch.db.reading.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases
+from roofwatch.db.reading.narrowing import Narrowing, project_id
+from roofwatch.db.reading.run_values import CeilingValue, RunDetail, RunSummary, StaticRow
+from roofwatch.db.reading.stacked import Stacked
+from roofwatch.db.tables.records import (
     CaseRow,
     CeilingRow,
     CommitRow,
@@ -28,7 +28,7 @@ from db.tables.records import (
     RunRow,
     StaticFactRow,
 )
-from db.values import MeasuredCommit
+from roofwatch.db.values import MeasuredCommit
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), *NEWEST_FIRST)

@@ -10,14 +10,14 @@ from typing import Any
 from sqlalchemy import collate, func, select, union_all
 from sqlalchemy.orm import Session
 
-from collector.metrics import Layer
-from db.reading.accuracy_series import accuracy_keys, accuracy_points, accuracy_subjects
-from db.reading.measured_series import measured_keys, measured_points, measured_subjects
-from db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer
-from db.reading.series_runs import read_runs
-from db.reading.static_series import static_keys, static_points, static_subjects
-from db.tables.records import CaseRow, ProjectRow, RunRow
-from db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.collector.metrics import Layer
+from roofwatch.db.reading.accuracy_series import accuracy_keys, accuracy_points, accuracy_subjects
+from roofwatch.db.reading.measured_series import measured_keys, measured_points, measured_subjects
+from roofwatch.db.reading.series_filter import SeriesFilter, Subject, is_first_of_layer
+from roofwatch.db.reading.series_runs import read_runs
+from roofwatch.db.reading.static_series import static_keys, static_points, static_subjects
+from roofwatch.db.tables.records import CaseRow, ProjectRow, RunRow
+from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 
 _LAYERS = {
     Layer.MEASURED: (measured_subjects, measured_keys),

@@ -11,10 +11,10 @@ from sqlalchemy import ARRAY, BigInteger, ColumnElement, Text, and_, cast, selec
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.sql.selectable import LateralFromClause
 
-from collector.metrics import METRICS, Layer
-from db.reading.series_runs import of_series
-from db.tables.records import CaseRow, ProjectRow, RunRow
-from db.values import SeriesKey
+from roofwatch.collector.metrics import METRICS, Layer
+from roofwatch.db.reading.series_runs import of_series
+from roofwatch.db.tables.records import CaseRow, ProjectRow, RunRow
+from roofwatch.db.values import SeriesKey
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import JSON, ColumnElement, Integer, ScalarSelect, Text, and_, any_, cast, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from collector.part import Outcome
-from db.storing.shared_rows import as_json
-from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
-from db.values import CommitRef, RunSetting, SeriesPoint
+from roofwatch.collector.part import Outcome
+from roofwatch.db.storing.shared_rows import as_json
+from roofwatch.db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import CommitRef, RunSetting, SeriesPoint
 
 _DEFAULT_BRANCHES = ("main", "master", "trunk")
 """Names that say by themselves that a branch is a project's own; else it is the one with the most runs."""

@@ -8,10 +8,10 @@ from uuid import UUID
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
-from db.errors import StoreError
-from db.judged.judging import read_run_state
-from db.reading.comparing import find_runs_to_compare
-from db.tables.records import CommitRow, ProjectRow
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judging import read_run_state
+from roofwatch.db.reading.comparing import find_runs_to_compare
+from roofwatch.db.tables.records import CommitRow, ProjectRow
 
 SIDE_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
 """What can name a side."""

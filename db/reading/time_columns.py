@@ -18,12 +18,12 @@ from sqlalchemy import CTE, REAL, Integer, Row, Select, cast, false, func, liter
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from db.reading.branch import read_branch
-from db.reading.columns import TimeColumns
-from db.reading.measured_series import BESIDE
-from db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, ProjectRow, SeriesRow
-from db.values import SeriesKey, timing_of
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.branch import read_branch
+from roofwatch.db.reading.columns import TimeColumns
+from roofwatch.db.reading.measured_series import BESIDE
+from roofwatch.db.tables.records import CaseRow, CaseVersionRow, MeasurementRow, ProjectRow, SeriesRow
+from roofwatch.db.values import SeriesKey, timing_of
 
 
 def list_case_row_ids(session: Session, project: str) -> list[int]:

@@ -17,11 +17,11 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, Integer, Select, Subquery, and_, cast, exists, func, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
-from db.reading.series_runs import SeriesRun, of_series, on_branch, setting_of
-from db.reading.trend_points import points_of
-from db.reading.trend_values import Trend, WindowEnd
-from db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
-from db.values import CommitRef, Series, SeriesKey, SeriesPoint, timing_of
+from roofwatch.db.reading.series_runs import SeriesRun, of_series, on_branch, setting_of
+from roofwatch.db.reading.trend_points import points_of
+from roofwatch.db.reading.trend_values import Trend, WindowEnd
+from roofwatch.db.tables.records import CommitRow, EnvironmentRow, ProjectRow, RunRow, SeriesRow
+from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint, timing_of
 
 MOST_POINTS = 600
 """Of one series that are handed out, about: one for every two pixels of a row of a wide screen."""

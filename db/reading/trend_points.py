@@ -28,11 +28,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import array
 
-from collector.metrics import METRICS, Layer
-from collector.part import Outcome
-from db.reading.measured_series import BESIDE, COSTS
-from db.reading.series_filter import metric_keys
-from db.tables.records import (
+from roofwatch.collector.metrics import METRICS, Layer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.measured_series import BESIDE, COSTS
+from roofwatch.db.reading.series_filter import metric_keys
+from roofwatch.db.tables.records import (
     AccuracyRow,
     CaseRow,
     CaseVersionRow,
@@ -43,7 +43,7 @@ from db.tables.records import (
     StaticFactRow,
     TensorErrorRow,
 )
-from db.values import SeriesKey
+from roofwatch.db.values import SeriesKey
 
 _OF_CHECKS = ("metric", "implementation", "tensor")
 _PARTS = ("case_id", "implementation", "metric", "runner_class", "function", "target", "tensor")

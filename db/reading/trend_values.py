@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from db.values import Series
+from roofwatch.db.values import Series
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, text
 
-from db.errors import StoreError
-from db.server.postgres import wheel_programs
-from db.server.prepared import THRESHOLD
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server.postgres import wheel_programs
+from roofwatch.db.server.prepared import THRESHOLD
 
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _NO_TLS = "SSL support is not compiled in"

@@ -28,9 +28,9 @@ from typing import Self
 import psycopg
 from sqlalchemy import URL
 
-from db.errors import StoreError
-from db.server.ports import HOST, free_port, is_accepting, last_port, running_port
-from db.server.postgres import Postgres, find_postgres
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server.ports import HOST, free_port, is_accepting, last_port, running_port
+from roofwatch.db.server.postgres import Postgres, find_postgres
 
 _USER = "postgres"
 _START_TRIES = 5

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine, NullPool, text
 
-from db.server.session import make_engine
+from roofwatch.db.server.session import make_engine
 
 JUDGING = 7_001_003
 """Judgements of one project wait for each other under this and the project's name."""

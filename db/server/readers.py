@@ -9,8 +9,8 @@ from psycopg import sql
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
-from db.access.audit import add_entry
-from db.errors import StoreError
+from roofwatch.db.access.audit import add_entry
+from roofwatch.db.errors import StoreError
 
 SECRET_COLUMNS = {"token": {"secret_sha256"}}
 """Of which tables a reader does not see which columns."""

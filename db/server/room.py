@@ -6,7 +6,7 @@ from psycopg.errors import DiskFull
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from db.errors import FullDiskError
+from roofwatch.db.errors import FullDiskError
 
 _ROWS = 30_000
 """About a megabyte: what is left of a full disk is less."""

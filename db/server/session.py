@@ -15,10 +15,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
 
-from db.errors import StoreError
-from db.server import embedded, migrate
-from db.server.prepared import check_threshold, prepare_as_told
-from db.server.ways_out import first_line, way_out_of_failure, way_out_of_refusal
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server import embedded, migrate
+from roofwatch.db.server.prepared import check_threshold, prepare_as_told
+from roofwatch.db.server.ways_out import first_line, way_out_of_failure, way_out_of_refusal
 
 CONNECTIONS = 15
 """The most that one process has to the server, unless it is told otherwise."""

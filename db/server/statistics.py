@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine, text
 
-from db.tables.every import Base
+from roofwatch.db.tables.every import Base
 
 
 def gather_statistics(engine: Engine) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
-from db.server.migrate import current_revision
-from db.tables.records import AccuracyRow, CommitRow, ProjectRow, RegressionRow, RunRow, StaticFactRow
+from roofwatch.db.server.migrate import current_revision
+from roofwatch.db.tables.records import AccuracyRow, CommitRow, ProjectRow, RegressionRow, RunRow, StaticFactRow
 
 
 @dataclass(frozen=True)

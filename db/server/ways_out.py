@@ -6,7 +6,7 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from db.server.room import is_full
+from roofwatch.db.server.room import is_full
 
 # libpq and the server say these in English: the first is never translated here, the second only if it was set up so
 _REFUSED_CONNECTIONS = (

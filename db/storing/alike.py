@@ -11,8 +11,8 @@ from operator import itemgetter
 
 import orjson
 
-from collector.record import RunRecord
-from collector.results import StaticFacts
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import StaticFacts
 
 _of_code = itemgetter(*(name for name in StaticFacts.model_fields if name != "compile_ns"))
 

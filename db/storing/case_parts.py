@@ -11,12 +11,12 @@ from operator import itemgetter
 import numpy as np
 from pydantic import BaseModel
 
-from collector.case_profile import CaseProfile
-from collector.record import RunRecord
-from collector.results import Accuracy
-from db.storing.column_bytes import Column, Same
-from db.storing.run_key import RunKey
-from db.storing.staging import Columns, Target
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy
+from roofwatch.db.storing.column_bytes import Column, Same
+from roofwatch.db.storing.run_key import RunKey
+from roofwatch.db.storing.staging import Columns, Target
 
 _WHOSE = {"run_number": "int4", "measured_on": "date", "case_id": "int4", "implementation": "text", "position": "int4"}
 _CHECKS = {"executor": "text", "outcome": "text", "message": "text"}

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import Connection, text
 
-from collector.case_record import CaseRecord
-from collector.record import RunRecord
-from db.errors import IngestError
-from db.storing.shared_rows import as_json, fingerprint
-from db.storing.staging import Load, Target, stage_rows
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import IngestError
+from roofwatch.db.storing.shared_rows import as_json, fingerprint
+from roofwatch.db.storing.staging import Load, Target, stage_rows
 
 _STAGED = Target(
     "staged_case",

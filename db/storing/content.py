@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
-from collector.record import RunRecord
-from db.errors import IngestError
-from db.storing.said_measurements import Gathering, SaidMeasurements
-from db.storing.saying import write
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import IngestError
+from roofwatch.db.storing.said_measurements import Gathering, SaidMeasurements
+from roofwatch.db.storing.saying import write
 
 
 class Content:

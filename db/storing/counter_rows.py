@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from collector.record import RunRecord
-from db.storing.column_bytes import Column, Same
-from db.storing.run_key import RunKey
-from db.storing.shared_rows import as_json
-from db.storing.staging import Columns, Target
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.storing.column_bytes import Column, Same
+from roofwatch.db.storing.run_key import RunKey
+from roofwatch.db.storing.shared_rows import as_json
+from roofwatch.db.storing.staging import Columns, Target
 
 _COUNTERS = Target(
     "counters",

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from collector.record import Commit, RunRecord
-from db.storing.shared_rows import environment_fingerprint, in_utc
-from db.tables.partitions import LACKING, partitions_for
+from roofwatch.collector.record import Commit, RunRecord
+from roofwatch.db.storing.shared_rows import environment_fingerprint, in_utc
+from roofwatch.db.tables.partitions import LACKING, partitions_for
 
 _LAST_NUMBER = 2**31 - 1
 # Asked for equal runs, Postgres expects one soon in any order where most are alike, and goes through all of them if

@@ -11,27 +11,27 @@ import psycopg
 from sqlalchemy import Connection, Engine, delete, select, text
 from sqlalchemy.exc import DBAPIError
 
-from collector.record import RunRecord
-from db.errors import ConflictError, FullDiskError, IngestError, StoreError
-from db.projects import quarantine_name
-from db.server.durable import COMMITS_TO_DISK
-from db.storing.alike import facts_sha256, flags_sha256, identity_sha256
-from db.storing.case_parts import part_loads
-from db.storing.case_rows import case_ids
-from db.storing.content import Content, name_run, refuse_nul
-from db.storing.counter_rows import load_counters
-from db.storing.found import find
-from db.storing.machine_code import fact_ids, load_compilations
-from db.storing.measurements import Measurements, load_samples
-from db.storing.result import IngestResult, OnConflict
-from db.storing.run_key import make_key, new_number
-from db.storing.run_row import complete_run, load_ceilings, load_run, run_values, store_artefacts
-from db.storing.said_measurements import SaidMeasurements
-from db.storing.series_rows import FLAGS, note_values, series_ids
-from db.storing.shared_rows import in_utc, store_commit, store_environment, store_project
-from db.storing.staging import sending
-from db.tables.partitions import ensure_partitions
-from db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, StoreError
+from roofwatch.db.projects import quarantine_name
+from roofwatch.db.server.durable import COMMITS_TO_DISK
+from roofwatch.db.storing.alike import facts_sha256, flags_sha256, identity_sha256
+from roofwatch.db.storing.case_parts import part_loads
+from roofwatch.db.storing.case_rows import case_ids
+from roofwatch.db.storing.content import Content, name_run, refuse_nul
+from roofwatch.db.storing.counter_rows import load_counters
+from roofwatch.db.storing.found import find
+from roofwatch.db.storing.machine_code import fact_ids, load_compilations
+from roofwatch.db.storing.measurements import Measurements, load_samples
+from roofwatch.db.storing.result import IngestResult, OnConflict
+from roofwatch.db.storing.run_key import make_key, new_number
+from roofwatch.db.storing.run_row import complete_run, load_ceilings, load_run, run_values, store_artefacts
+from roofwatch.db.storing.said_measurements import SaidMeasurements
+from roofwatch.db.storing.series_rows import FLAGS, note_values, series_ids
+from roofwatch.db.storing.shared_rows import in_utc, store_commit, store_environment, store_project
+from roofwatch.db.storing.staging import sending
+from roofwatch.db.tables.partitions import ensure_partitions
+from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
 
 _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""

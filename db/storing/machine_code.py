@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from collector.record import RunRecord
-from collector.results import StaticFacts
-from db.storing.column_bytes import Same
-from db.storing.run_key import RunKey
-from db.storing.shared_rows import as_json, fingerprint
-from db.storing.staging import Columns, Load, Target, stage_rows
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.storing.column_bytes import Same
+from roofwatch.db.storing.run_key import RunKey
+from roofwatch.db.storing.shared_rows import as_json, fingerprint
+from roofwatch.db.storing.staging import Columns, Load, Target, stage_rows
 
 _FACTS = {
     "implementation": "text",

@@ -9,15 +9,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.storing.column_bytes import Column, Same
-from db.storing.run_key import RunKey
-from db.storing.said_measurements import SaidMeasurements
-from db.storing.sample_summary import summarise
-from db.storing.series_rows import Identity
-from db.storing.staging import Columns, Target
-from db.tables.records import MeasurementRow
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.storing.column_bytes import Column, Same
+from roofwatch.db.storing.run_key import RunKey
+from roofwatch.db.storing.said_measurements import SaidMeasurements
+from roofwatch.db.storing.sample_summary import summarise
+from roofwatch.db.storing.series_rows import Identity
+from roofwatch.db.storing.staging import Columns, Target
+from roofwatch.db.tables.records import MeasurementRow
 
 _OF_RUN = {"run_number": "int4", "measured_on": "date", "series_id": "int4"}
 _VALUES = {

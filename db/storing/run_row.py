@@ -10,17 +10,17 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, insert, text
 
-from collector.device_state import Telemetry
-from collector.record import RunRecord
-from db.artefacts import artefact_rows
-from db.keeping.as_sent import describe_as_sent
-from db.storing.column_bytes import list_bytes
-from db.storing.content import Content
-from db.storing.run_key import RunKey
-from db.storing.saying import say
-from db.storing.shared_rows import as_json, in_utc
-from db.storing.staging import Load, Target
-from db.tables.artefacts import RunArtefactRow
+from roofwatch.collector.device_state import Telemetry
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.artefacts import artefact_rows
+from roofwatch.db.keeping.as_sent import describe_as_sent
+from roofwatch.db.storing.column_bytes import list_bytes
+from roofwatch.db.storing.content import Content
+from roofwatch.db.storing.run_key import RunKey
+from roofwatch.db.storing.saying import say
+from roofwatch.db.storing.shared_rows import as_json, in_utc
+from roofwatch.db.storing.staging import Load, Target
+from roofwatch.db.tables.artefacts import RunArtefactRow
 
 _ROW = Target(
     "run",

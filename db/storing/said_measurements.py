@@ -10,10 +10,10 @@ from itertools import chain, compress
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.measurement import Measurement
-from db.storing.samples import make_head, pack
-from db.storing.saying import Facts
-from db.storing.shared_rows import in_utc
+from roofwatch.collector.measurement import Measurement
+from roofwatch.db.storing.samples import make_head, pack
+from roofwatch.db.storing.saying import Facts
+from roofwatch.db.storing.shared_rows import in_utc
 
 _ENOUGH = 1_024
 """Measurements that are stored at once: the next are said while Postgres stores these."""

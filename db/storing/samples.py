@@ -18,8 +18,8 @@ import orjson
 import zstandard
 from numpy.typing import NDArray
 
-from collector.measurement import Autotuning, MemoryUse
-from db.storing.saying import say
+from roofwatch.collector.measurement import Autotuning, MemoryUse
+from roofwatch.db.storing.saying import say
 
 _HEAD_LENGTH_BYTES = 4
 _DOUBLE_BYTES = 8

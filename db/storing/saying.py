@@ -16,8 +16,8 @@ import orjson
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from collector.measurement import Block, Measurement
-from collector.record import RunRecord
+from roofwatch.collector.measurement import Block, Measurement
+from roofwatch.collector.record import RunRecord
 
 Facts = list[dict[str, Any]]
 """What the blocks of a measurement say but when they began and their samples, which are kept otherwise."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
-from db.storing.shared_rows import as_json
-from db.storing.staging import Load, Target, stage_rows
+from roofwatch.db.storing.shared_rows import as_json
+from roofwatch.db.storing.staging import Load, Target, stage_rows
 
 
 class Identity(NamedTuple):

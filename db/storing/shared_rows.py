@@ -15,9 +15,9 @@ import orjson
 from sqlalchemy import Connection, case, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from collector.machine import Environment
-from collector.record import Commit
-from db.tables.records import CommitRow, EnvironmentRow, ProjectRow
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.record import Commit
+from roofwatch.db.tables.records import CommitRow, EnvironmentRow, ProjectRow
 
 _NEW_COMMIT = upsert(CommitRow)
 _KNOWS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)

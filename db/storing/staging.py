@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import psycopg
 from sqlalchemy import Connection
 
-from db.storing.column_bytes import Column, encode
+from roofwatch.db.storing.column_bytes import Column, encode
 
 _CANCEL_TIMEOUT_S = 5.0
 _MOMENT_S = 0.2

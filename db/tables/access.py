@@ -10,9 +10,9 @@ from uuid import UUID
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, LargeBinary, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.access.values import Scope, TriageState
-from db.tables.records import Base, ProjectRow
-from db.values import Verdict
+from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.db.tables.records import Base, ProjectRow
+from roofwatch.db.values import Verdict
 
 __all__ = [
     "AllowanceRow",

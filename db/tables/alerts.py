@@ -10,8 +10,8 @@ from uuid import UUID
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, Integer, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
-from db.tables.records import Base, ProjectRow
+from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
+from roofwatch.db.tables.records import Base, ProjectRow
 
 __all__ = ["AlertRow", "Base", "DeliveryRow"]
 

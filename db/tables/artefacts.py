@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBinary, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.tables.records import Base, RunRow
+from roofwatch.db.tables.records import Base, RunRow
 
 __all__ = ["ArtefactChunkRow", "ArtefactContentRow", "Base", "RunArtefactRow"]
 

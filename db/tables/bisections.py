@@ -10,9 +10,9 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.bisections.values import BisectionState, Standing
-from db.tables.records import Base, ProjectRow
-from db.values import CommitRef
+from roofwatch.db.bisections.values import BisectionState, Standing
+from roofwatch.db.tables.records import Base, ProjectRow
+from roofwatch.db.values import CommitRef
 
 __all__ = ["Base", "BisectionCommitRow", "BisectionRow", "BisectionStepRow"]
 

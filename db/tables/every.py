@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.tables import access, alerts, artefacts, bisections
-from db.tables.records import Base
+from roofwatch.db.tables import access, alerts, artefacts, bisections
+from roofwatch.db.tables.records import Base
 
 __all__ = ["Base", "access", "alerts", "artefacts", "bisections"]

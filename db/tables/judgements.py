@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import ARRAY, JSON, BigInteger, ForeignKey, Identity, Index, Integer, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from db.tables.runs import CaseRow, CommitRow, ProjectRow
-from db.tables.table import Base, one_of
-from db.values import Cause, RegressionState, Verdict
+from roofwatch.db.tables.runs import CaseRow, CommitRow, ProjectRow
+from roofwatch.db.tables.table import Base, one_of
+from roofwatch.db.values import Cause, RegressionState, Verdict
 
 
 class RegressionRow(Base):

@@ -5,8 +5,8 @@ What many runs share has a row of its own (project, environment, commit, case, s
 hangs on its run and goes with it. Constraints are named, so that a migration can speak of them.
 """
 
-from db.tables.judgements import ChangePointRow, JudgedHistoryRow, RegressionRow, StandingRow
-from db.tables.results import (
+from roofwatch.db.tables.judgements import ChangePointRow, JudgedHistoryRow, RegressionRow, StandingRow
+from roofwatch.db.tables.results import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
@@ -18,7 +18,7 @@ from db.tables.results import (
     StaticFactRow,
     TensorErrorRow,
 )
-from db.tables.runs import (
+from roofwatch.db.tables.runs import (
     CaseRow,
     CaseVersionRow,
     CeilingRow,
@@ -27,7 +27,7 @@ from db.tables.runs import (
     ProjectRow,
     RunRow,
 )
-from db.tables.table import Base
+from roofwatch.db.tables.table import Base
 
 __all__ = [
     "AccuracyRow",

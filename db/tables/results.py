@@ -27,10 +27,10 @@ from sqlalchemy import (
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import Mapped, mapped_column
 
-from collector.measurement import CacheState, Timer
-from collector.part import Outcome
-from db.tables.runs import CaseRow, CaseVersionRow
-from db.tables.table import Base, Coded, not_negative, one_of
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.tables.runs import CaseRow, CaseVersionRow
+from roofwatch.db.tables.table import Base, Coded, not_negative, one_of
 
 _BY_MONTH = {"postgresql_partition_by": "RANGE (measured_on)"}
 _OUTCOMES = (

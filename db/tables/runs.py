@@ -23,9 +23,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from collector.record import Side
-from db.tables.table import Base, not_negative, one_of
-from db.values import CommitRef
+from roofwatch.collector.record import Side
+from roofwatch.db.tables.table import Base, not_negative, one_of
+from roofwatch.db.values import CommitRef
 
 
 class ProjectRow(Base):
@@ -151,8 +151,9 @@ class RunRow(Base):
     of ids are in the order of the record, and so are the counts of launches that were timed, 0 where none was.
     `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run on purpose has its time
     (`retention.py`). `is_unreachable` is derived: its commit is not on the line of its branch any more
-    (`db.judged.reachability`). `identity_sha256`, `facts_sha256` and `flags_sha256` tell which later runs are alike
-    (`db.storing.alike`); NULL of what was stored before there were these columns.
+    (`roofwatch.db.judged.reachability`). `identity_sha256`, `facts_sha256` and `flags_sha256` tell which later runs
+    are alike
+    (`roofwatch.db.storing.alike`); NULL of what was stored before there were these columns.
     """
 
     __tablename__ = "run"

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels.attention.backward import launch_backward
-from kernels.attention.forward import launch_forward
-from kernels.attention.heads import require_heads
-from kernels.errors import KernelError
-from kernels.models import GEMMA_2_9B
-from kernels.operands import require_equal, require_operands
-from kernels.shapes import image_attention, model_cases, self_attention, with_choice
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels.attention.backward import launch_backward
+from roofwatch.kernels.attention.forward import launch_forward
+from roofwatch.kernels.attention.heads import require_heads
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.models import GEMMA_2_9B
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import image_attention, model_cases, self_attention, with_choice
 
 
 @torch.library.custom_op("roofwatch::attention", mutates_args=())

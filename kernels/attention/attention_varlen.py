@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from kernels.attention.attention import attention_reference, visible_pairs
-from kernels.attention.backward import launch_backward
-from kernels.attention.forward import launch_forward
-from kernels.attention.heads import require_heads
-from kernels.models import DENSE_MODELS
-from kernels.operands import require_equal, require_integers, require_operands
-from kernels.shapes import model_cases, only, self_attention, with_choice
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels.attention.attention import attention_reference, visible_pairs
+from roofwatch.kernels.attention.backward import launch_backward
+from roofwatch.kernels.attention.forward import launch_forward
+from roofwatch.kernels.attention.heads import require_heads
+from roofwatch.kernels.models import DENSE_MODELS
+from roofwatch.kernels.operands import require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import model_cases, only, self_attention, with_choice
 
 
 def _as_heads(packed: torch.Tensor) -> torch.Tensor:

@@ -22,8 +22,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.heads import is_aligned, padded_width
-from kernels.attention.tiles import (
+from roofwatch.kernels.attention.heads import is_aligned, padded_width
+from roofwatch.kernels.attention.tiles import (
     is_seen,
     load_tile,
     place_of,
@@ -33,9 +33,9 @@ from kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
-from kernels.building_blocks.dots import dot
-from kernels.target import current_target, persistent_program_count
+from roofwatch.kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.target import current_target, persistent_program_count
 
 
 @triton.jit

@@ -12,9 +12,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.online_softmax import LOWEST, add_scores
-from kernels.building_blocks.dots import dot
-from kernels.target import Target, current_target, multiprocessor_count
+from roofwatch.kernels.attention.online_softmax import LOWEST, add_scores
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 _PROGRAMS_PER_MULTIPROCESSOR = 16
 """Enough for sequences of unequal lengths to keep all of them busy to the end."""

@@ -13,9 +13,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.attention.heads import is_aligned, padded_width
-from kernels.attention.online_softmax import LOWEST, add_scores
-from kernels.attention.tiles import (
+from roofwatch.kernels.attention.heads import is_aligned, padded_width
+from roofwatch.kernels.attention.online_softmax import LOWEST, add_scores
+from roofwatch.kernels.attention.tiles import (
     is_seen,
     load_tile,
     place_of,
@@ -24,9 +24,9 @@ from kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
-from kernels.building_blocks.dots import dot
-from kernels.target import current_target
+from roofwatch.kernels.attention.tiling import as_tiles, attention_config, key_heads_in_cache
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.target import current_target
 
 
 @triton.jit

@@ -3,7 +3,7 @@
 import torch
 import triton
 
-from kernels.errors import KernelError
+from roofwatch.kernels.errors import KernelError
 
 MAX_HEAD_DIM = 256
 """More would not leave the accumulators in registers."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from kernels.attention.decoding import launch_decode
-from kernels.attention.heads import require_heads
-from kernels.models import LLAMA_3_1_70B
-from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import decode_attention, model_cases, only, with_choice
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels.attention.decoding import launch_decode
+from roofwatch.kernels.attention.heads import require_heads
+from roofwatch.kernels.models import LLAMA_3_1_70B
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import decode_attention, model_cases, only, with_choice
 
 
 @torch.library.custom_op("roofwatch::paged_decode_attention", mutates_args=())

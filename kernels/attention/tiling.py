@@ -8,8 +8,8 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.attention.heads import is_aligned, padded_width
-from kernels.target import Target
+from roofwatch.kernels.attention.heads import is_aligned, padded_width
+from roofwatch.kernels.target import Target
 
 _CACHED_BYTES = 16 * 2**20
 """Of the L2 cache, 40 MiB on an A100 and 50 MiB on an H100, while others use it too."""

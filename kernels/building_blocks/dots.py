@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.fp8 import from_e4m3, halved_in_e4m3fnuz
-from kernels.target import IS_INTERPRETED
+from roofwatch.kernels.building_blocks.fp8 import from_e4m3, halved_in_e4m3fnuz
+from roofwatch.kernels.target import IS_INTERPRETED
 
 
 @triton.jit

@@ -10,8 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.rounding import round_half_even
-from kernels.target import Target, current_target
+from roofwatch.kernels.building_blocks.rounding import round_half_even
+from roofwatch.kernels.target import Target, current_target
 
 E4M3_MAX = 448.0
 

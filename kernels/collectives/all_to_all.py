@@ -5,9 +5,15 @@ from typing import Any
 import torch
 from torch import distributed
 
-from kernels.collectives.collective import EDGES, by_each_library, data_of_ranks, require_group, require_whole_shares
-from kernels.shapes import exchanged_tokens, model_cases
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.collectives.collective import (
+    EDGES,
+    by_each_library,
+    data_of_ranks,
+    require_group,
+    require_whole_shares,
+)
+from roofwatch.kernels.shapes import exchanged_tokens, model_cases
 
 
 def all_to_all_reference(x: torch.Tensor, rank: int) -> torch.Tensor:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import distributed
 
-from kernels.errors import KernelError
-from kernels.operands import refuse_gradients, require_operands
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import refuse_gradients, require_operands
 
 Collective = Callable[[torch.Tensor, int], torch.Tensor]
 

@@ -5,9 +5,15 @@ from typing import Any
 import torch
 from torch import distributed
 
-from kernels.collectives.collective import EDGES, by_each_library, data_of_ranks, require_group, require_whole_shares
-from kernels.shapes import model_cases, split_activations
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.collectives.collective import (
+    EDGES,
+    by_each_library,
+    data_of_ranks,
+    require_group,
+    require_whole_shares,
+)
+from roofwatch.kernels.shapes import model_cases, split_activations
 
 
 def reduce_scatter_reference(x: torch.Tensor, rank: int) -> torch.Tensor:

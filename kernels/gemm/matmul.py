@@ -14,18 +14,18 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.building_blocks.dots import dot
-from kernels.building_blocks.tiles import load_factors, store_product, tile_of, tile_of_program
-from kernels.operands import (
+from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of, tile_of_program
+from roofwatch.kernels.operands import (
     can_be_copied_by_tiles,
     is_stored_transposed,
     refuse_gradients,
     require_equal,
     require_operands,
 )
-from kernels.shapes import model_cases, only, projections
-from kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
-from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.shapes import model_cases, only, projections
+from roofwatch.kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
 
 _GROUP_M = 8
 

@@ -10,10 +10,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.dots import dot
-from kernels.building_blocks.shares import sum_shares
-from kernels.building_blocks.tiles import load_factors, store_product
-from kernels.gemm.matmul import (
+from roofwatch import KernelSpec, cases
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.building_blocks.shares import sum_shares
+from roofwatch.kernels.building_blocks.tiles import load_factors, store_product
+from roofwatch.kernels.gemm.matmul import (
     empty_product,
     factors,
     matmul_flop_count,
@@ -21,11 +22,10 @@ from kernels.gemm.matmul import (
     matmul_reference,
     require_factors,
 )
-from kernels.models import LLAMA_3_1_8B
-from kernels.operands import is_stored_transposed
-from kernels.shapes import model_cases, only, projections, with_choice
-from kernels.target import Target, current_target, multiprocessor_count
-from roofwatch import KernelSpec, cases
+from roofwatch.kernels.models import LLAMA_3_1_8B
+from roofwatch.kernels.operands import is_stored_transposed
+from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
+from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 _MIN_STEPS_PER_SPLIT = 4

@@ -12,20 +12,20 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.dots import dot_8_bit
-from kernels.building_blocks.fp8 import as_kernels_take_it
-from kernels.building_blocks.tiles import load_factors, store_product, tile_of_program
-from kernels.errors import KernelError
-from kernels.low_precision.scaled_matmul import (
+from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
+from roofwatch.kernels.building_blocks.dots import dot_8_bit
+from roofwatch.kernels.building_blocks.fp8 import as_kernels_take_it
+from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of_program
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.scaled_matmul import (
     MAX_DECODE_ROWS,
     Tiling,
     empty_scaled_product,
     scaled_cases,
     scaled_edges,
 )
-from kernels.operands import refuse_gradients, require_equal, require_operands
-from kernels.target import Target, current_target, multiprocessor_count
-from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 SCALE_BLOCK = 128
 """Columns, and for weights also output channels, that share a scale."""

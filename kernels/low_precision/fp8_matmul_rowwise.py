@@ -10,7 +10,8 @@ from functools import partial
 
 import torch
 
-from kernels.low_precision.scaled_matmul import (
+from roofwatch import KernelSpec, UnsupportedError
+from roofwatch.kernels.low_precision.scaled_matmul import (
     dequantised_product,
     empty_scaled_product,
     require_scaled_operands,
@@ -22,7 +23,6 @@ from kernels.low_precision.scaled_matmul import (
     scaled_matmul_reference,
     scaled_operands,
 )
-from roofwatch import KernelSpec, UnsupportedError
 
 _fp8_matmul_rowwise_op = torch.library.custom_op("roofwatch::fp8_matmul_rowwise", scaled_matmul, mutates_args=())
 _fp8_matmul_rowwise_op.register_fake(empty_scaled_product)

@@ -10,7 +10,7 @@ Source: Kim et al., Who Says Elephants Can't Run: Bringing Large Scale MoE Model
 import triton
 import triton.language as tl
 
-from kernels.target import IS_INTERPRETED
+from roofwatch.kernels.target import IS_INTERPRETED
 
 
 @triton.jit

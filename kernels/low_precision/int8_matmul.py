@@ -11,7 +11,8 @@ from functools import partial
 
 import torch
 
-from kernels.low_precision.scaled_matmul import (
+from roofwatch import KernelSpec, UnsupportedError
+from roofwatch.kernels.low_precision.scaled_matmul import (
     dequantised_product,
     empty_scaled_product,
     require_scaled_operands,
@@ -23,7 +24,6 @@ from kernels.low_precision.scaled_matmul import (
     scaled_matmul_reference,
     scaled_operands,
 )
-from roofwatch import KernelSpec, UnsupportedError
 
 MAX_K = 131_072
 """The longest sum of products of two int8 numbers that always fits into int32."""

@@ -8,8 +8,9 @@ Source: Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.054
 
 import torch
 
-from kernels.building_blocks.fp8 import E4M3_MAX
-from kernels.low_precision.row_quantisation import (
+from roofwatch import KernelSpec
+from roofwatch.kernels.building_blocks.fp8 import E4M3_MAX
+from roofwatch.kernels.low_precision.row_quantisation import (
     SMALLEST_ABSMAX,
     empty_result,
     quantise_rows,
@@ -21,7 +22,6 @@ from kernels.low_precision.row_quantisation import (
     rows_to_quantise,
     scale_of_rows,
 )
-from roofwatch import KernelSpec
 
 
 @torch.library.custom_op("roofwatch::quantise_fp8", mutates_args=())

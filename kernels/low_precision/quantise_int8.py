@@ -8,7 +8,8 @@ section 2.1 (absmax quantisation by rows).
 
 import torch
 
-from kernels.low_precision.row_quantisation import (
+from roofwatch import KernelSpec
+from roofwatch.kernels.low_precision.row_quantisation import (
     SMALLEST_ABSMAX,
     empty_result,
     quantise_rows,
@@ -20,7 +21,6 @@ from kernels.low_precision.row_quantisation import (
     rows_to_quantise,
     scale_of_rows,
 )
-from roofwatch import KernelSpec
 
 HIGHEST_LEVEL = 127
 

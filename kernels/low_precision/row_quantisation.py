@@ -10,13 +10,13 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.fp8 import as_kernels_take_it, to_e4m3
-from kernels.building_blocks.rounding import round_half_even
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from kernels.errors import KernelError
-from kernels.operands import refuse_gradients, require_operands
-from kernels.shapes import model_cases, token_rows
 from roofwatch import Case, InputMaker, cases
+from roofwatch.kernels.building_blocks.fp8 import as_kernels_take_it, to_e4m3
+from roofwatch.kernels.building_blocks.rounding import round_half_even
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.shapes import model_cases, token_rows
 
 SMALLEST_ABSMAX = 1e-30
 """Keeps the scale of a row of zeros above zero."""

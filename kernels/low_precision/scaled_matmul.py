@@ -12,14 +12,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.dots import dot_8_bit
-from kernels.building_blocks.fp8 import as_kernels_take_it
-from kernels.building_blocks.tiles import load_factors, store_product, tile_of_program
-from kernels.errors import KernelError
-from kernels.operands import refuse_gradients, require_equal, require_operands
-from kernels.shapes import model_cases, projections
-from kernels.target import Target, current_target, multiprocessor_count
 from roofwatch import Case, InputMaker, cases
+from roofwatch.kernels.building_blocks.dots import dot_8_bit
+from roofwatch.kernels.building_blocks.fp8 import as_kernels_take_it
+from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of_program
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.shapes import model_cases, projections
+from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 _GROUP_M = 8
 MAX_DECODE_ROWS = 64

@@ -17,15 +17,15 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.shares import groups_per_split, sum_shares
-from kernels.building_blocks.tiles import tile_of_program
-from kernels.errors import KernelError
-from kernels.low_precision.packing import TERNARY_BLOCK_COLUMNS, unpack_ternary
-from kernels.low_precision.scaled_matmul import require_row_scale
-from kernels.operands import refuse_gradients, require_equal, require_operands
-from kernels.shapes import model_cases, only, projections, with_choice
-from kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.shares import groups_per_split, sum_shares
+from roofwatch.kernels.building_blocks.tiles import tile_of_program
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.packing import TERNARY_BLOCK_COLUMNS, unpack_ternary
+from roofwatch.kernels.low_precision.scaled_matmul import require_row_scale
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
+from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 MAX_K = 65_536
 """The longest sum of products of int8 numbers and 64 that always fits into int32, with room to spare."""

@@ -22,16 +22,16 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.dots import dot
-from kernels.building_blocks.shares import groups_per_split, sum_shares
-from kernels.building_blocks.tiles import tile_of_program
-from kernels.errors import KernelError
-from kernels.low_precision.int4 import as_floats, columns_joined, low_half, unpacked
-from kernels.low_precision.packing import NIBBLE_COLUMNS, pack_int4, unpack_int4
-from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import model_cases, only, projections, with_choice
-from kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.building_blocks.shares import groups_per_split, sum_shares
+from roofwatch.kernels.building_blocks.tiles import tile_of_program
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.int4 import as_floats, columns_joined, low_half, unpacked
+from roofwatch.kernels.low_precision.packing import NIBBLE_COLUMNS, pack_int4, unpack_int4
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
+from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 GROUP_SIZE = 128
 """Rows of weights that share a scale and a zero point."""
@@ -336,7 +336,8 @@ def w4a16_matmul(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, pac
 
     Args:
         x: [M, K] float16 or bfloat16, contiguous along its last dim, K a multiple of `GROUP_SIZE`.
-        packed: [K, N / 8] int32, contiguous: the levels as `kernels.low_precision.packing.pack_int4` and AWQ pack them.
+        packed: [K, N / 8] int32, contiguous: the levels as `roofwatch.kernels.low_precision.packing.pack_int4` and AWQ
+        pack them.
         scale: [K / GROUP_SIZE, N] of x's dtype, contiguous.
         packed_zero: [K / GROUP_SIZE, N / 8] int32, contiguous: the zero points, packed in the same way.
 

@@ -9,10 +9,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import piece_of_row
-from kernels.operands import refuse_gradients, require_integers, require_operands
-from kernels.shapes import embedded_tokens, model_cases
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
+from roofwatch.kernels.operands import refuse_gradients, require_integers, require_operands
+from roofwatch.kernels.shapes import embedded_tokens, model_cases
 
 
 @triton.jit

@@ -13,11 +13,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.fp8 import E4M3_MAX, as_kernels_take_it, to_e4m3
-from kernels.errors import KernelError
-from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import cached_tokens, model_cases
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.fp8 import E4M3_MAX, as_kernels_take_it, to_e4m3
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import cached_tokens, model_cases
 
 _TILE = 2048
 

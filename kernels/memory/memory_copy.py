@@ -9,9 +9,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.operands import refuse_gradients, require_operands
-from kernels.shapes import model_cases, vocabulary_rows, with_choice
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.shapes import model_cases, vocabulary_rows, with_choice
 
 _TILE_BYTES = 16_384
 _GAP_COLS = 64

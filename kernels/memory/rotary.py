@@ -13,10 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.errors import KernelError
-from kernels.operands import require_equal, require_operands
-from kernels.shapes import model_cases, rotated_heads
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import model_cases, rotated_heads
 
 _BASE = 500_000.0
 """Of the angles' geometric series. Source: Llama 3 (arXiv 2407.21783), section 3.2."""

@@ -12,10 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.tiles import tile_of
-from kernels.operands import refuse_gradients, require_operands
-from kernels.shapes import model_cases, weight_matrices
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.tiles import tile_of
+from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.shapes import model_cases, weight_matrices
 
 
 @triton.jit

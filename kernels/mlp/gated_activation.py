@@ -16,10 +16,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import piece_of_row
-from kernels.operands import require_equal, require_operands
-from kernels.shapes import Workload, model_cases
 from roofwatch import Case, InputMaker, cases
+from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import Workload, model_cases
 
 _GELU_SLOPE = tl.constexpr(2 * math.sqrt(2 / math.pi))
 _GELU_CUBIC = tl.constexpr(0.044715)

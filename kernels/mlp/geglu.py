@@ -11,16 +11,16 @@ import math
 
 import torch
 
-from kernels.mlp.gated_activation import (
+from roofwatch import Case, KernelSpec
+from roofwatch.kernels.mlp.gated_activation import (
     define_gated_activation,
     gate_and_up,
     gated_activation_cases,
     gated_activation_edges,
     gated_activation_memory_bytes,
 )
-from kernels.models import GEMMA_2_9B
-from kernels.shapes import ffn_rows
-from roofwatch import Case, KernelSpec
+from roofwatch.kernels.models import GEMMA_2_9B
+from roofwatch.kernels.shapes import ffn_rows
 
 _geglu = define_gated_activation("geglu", is_gelu=True)
 

@@ -7,15 +7,15 @@ Source: Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202).
 
 import torch
 
-from kernels.mlp.gated_activation import (
+from roofwatch import Case, KernelSpec
+from roofwatch.kernels.mlp.gated_activation import (
     define_gated_activation,
     gate_and_up,
     gated_activation_cases,
     gated_activation_edges,
     gated_activation_memory_bytes,
 )
-from kernels.shapes import ffn_rows
-from roofwatch import Case, KernelSpec
+from roofwatch.kernels.shapes import ffn_rows
 
 _swiglu = define_gated_activation("swiglu", is_gelu=False)
 

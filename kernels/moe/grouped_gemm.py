@@ -14,14 +14,20 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.building_blocks.dots import dot
-from kernels.building_blocks.tiles import load_factors, store_product, tile_of
-from kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
-from kernels.moe.routing import chosen_experts, expert_offsets, routed
-from kernels.operands import can_be_copied_by_tiles, refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import expert_tokens, model_cases
-from kernels.target import Target, current_target, persistent_program_count
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.building_blocks.tiles import load_factors, store_product, tile_of
+from roofwatch.kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
+from roofwatch.kernels.moe.routing import chosen_experts, expert_offsets, routed
+from roofwatch.kernels.operands import (
+    can_be_copied_by_tiles,
+    refuse_gradients,
+    require_equal,
+    require_integers,
+    require_operands,
+)
+from roofwatch.kernels.shapes import expert_tokens, model_cases
+from roofwatch.kernels.target import Target, current_target, persistent_program_count
 
 _GROUP_M = 8
 _PROGRAMS_PER_MULTIPROCESSOR = 2

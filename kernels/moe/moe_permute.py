@@ -12,10 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.moe.routing import chosen_experts, routed
-from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import expert_tokens, model_cases
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.moe.routing import chosen_experts, routed
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import expert_tokens, model_cases
 
 _BLOCK = 512
 _EXPERTS_AT_ONCE = 16

@@ -13,10 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.errors import KernelError
-from kernels.operands import refuse_gradients, require_operands
-from kernels.shapes import Workload, expert_tokens, model_cases
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
 MAX_EXPERTS = 4096
 """A row of more would not stay in registers."""

@@ -10,9 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import Workload, expert_tokens, model_cases
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases
 
 
 @triton.jit

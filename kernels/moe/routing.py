@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import torch
 
-from kernels.shapes import Workload
 from roofwatch import Case, InputMaker
+from roofwatch.kernels.shapes import Workload
 
 ROUTINGS = ("uniform", "zipf", "all_to_one")
 """Every expert alike; the second half as often as the first, the third a third, and so on; and the most skewed that

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from kernels.normalisation.affine_norm import define_affine_norm
-from kernels.operands import require_equal, require_operands
-from kernels.shapes import image_tokens, model_cases
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.normalisation.affine_norm import define_affine_norm
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import image_tokens, model_cases
 
 _adaln_modulate = define_affine_norm("adaln_modulate", weight_offset=1.0)
 

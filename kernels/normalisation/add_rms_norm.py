@@ -15,16 +15,16 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from kernels.normalisation.column_gradients import (
+from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.normalisation.column_gradients import (
     MAX_ROW_BYTES_BACKWARD,
     add_to_share,
     backward_config,
     share_count,
 )
-from kernels.operands import require_equal, require_operands
-from kernels.shapes import model_cases, only, small_rows, token_rows
-from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import model_cases, only, small_rows, token_rows
 
 
 @triton.jit

@@ -17,9 +17,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from kernels.normalisation.column_gradients import add_to_share, backward_config, share_count
-from kernels.normalisation.moments import moments_of
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.normalisation.column_gradients import add_to_share, backward_config, share_count
+from roofwatch.kernels.normalisation.moments import moments_of
 
 
 @triton.jit

@@ -9,8 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import TILES_OF_LONG_ROWS, row_config
-from kernels.target import persistent_program_count
+from roofwatch.kernels.building_blocks.row_tiles import TILES_OF_LONG_ROWS, row_config
+from roofwatch.kernels.target import persistent_program_count
 
 MAX_ROW_BYTES_BACKWARD = 16_384
 """Of a row that a program holds in registers, with the next one and one or two float32 sums per column."""

@@ -13,12 +13,12 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import piece_of_row
-from kernels.errors import KernelError
-from kernels.normalisation.moments import merge_parts, moments_of
-from kernels.operands import refuse_gradients, require_equal, require_operands
-from kernels.shapes import feature_maps, model_cases, with_choice
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.normalisation.moments import merge_parts, moments_of
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_operands
+from roofwatch.kernels.shapes import feature_maps, model_cases, with_choice
 
 _GROUPS = 32
 _TILE = 4_096

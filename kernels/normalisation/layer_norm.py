@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.normalisation.affine_norm import define_affine_norm
-from kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
-from kernels.operands import require_equal, require_operands
-from kernels.shapes import model_cases, only, small_rows, token_rows
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.normalisation.affine_norm import define_affine_norm
+from roofwatch.kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import model_cases, only, small_rows, token_rows
 
 _layer_norm = define_affine_norm("layer_norm", weight_offset=0.0)
 

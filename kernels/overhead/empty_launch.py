@@ -10,9 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.errors import KernelError
-from kernels.operands import refuse_gradients, require_operands
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import refuse_gradients, require_operands
 
 MAX_ELEMENTS = 1024
 

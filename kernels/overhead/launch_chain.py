@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernels.errors import KernelError
-from kernels.overhead.empty_launch import launch_add_one, require_few
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.overhead.empty_launch import launch_add_one, require_few
 
 _N_ELEMENTS = 1024
 _IS_NOT_THERE = dict.fromkeys(
@@ -68,7 +68,7 @@ def launch_chain(x: torch.Tensor, n_launches: int) -> torch.Tensor:
     """`x + 1`, and so on: `n_launches` launches of one program each.
 
     Args:
-        x: [n_elements], contiguous, at most `kernels.overhead.empty_launch.MAX_ELEMENTS`.
+        x: [n_elements], contiguous, at most `roofwatch.kernels.overhead.empty_launch.MAX_ELEMENTS`.
         n_launches: At least 1.
 
     Returns:

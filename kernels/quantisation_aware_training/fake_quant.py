@@ -26,12 +26,12 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.rounding import round_half_even
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from kernels.errors import KernelError
-from kernels.operands import require_operands
-from kernels.shapes import model_cases, projection_weights, small_rows
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.rounding import round_half_even
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import require_operands
+from roofwatch.kernels.shapes import model_cases, projection_weights, small_rows
 
 SMALLEST_SCALE = 1e-30
 """Keeps a row of zeros finite."""

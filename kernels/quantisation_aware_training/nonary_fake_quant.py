@@ -9,7 +9,11 @@ Source: Esser et al., Learned Step Size Quantization, 2019 (arXiv 1902.08153), s
 
 import torch
 
-from kernels.quantisation_aware_training.fake_quant import define_fake_quant, fake_quant_spec, fake_quant_torch
+from roofwatch.kernels.quantisation_aware_training.fake_quant import (
+    define_fake_quant,
+    fake_quant_spec,
+    fake_quant_torch,
+)
 
 _HIGHEST = 4
 _nonary_fake_quant = define_fake_quant("nonary_fake_quant", _HIGHEST)

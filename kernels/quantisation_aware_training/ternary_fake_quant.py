@@ -8,7 +8,11 @@ Source: Ma et al., The Era of 1-bit LLMs: All Large Language Models are in 1.58 
 
 import torch
 
-from kernels.quantisation_aware_training.fake_quant import define_fake_quant, fake_quant_spec, fake_quant_torch
+from roofwatch.kernels.quantisation_aware_training.fake_quant import (
+    define_fake_quant,
+    fake_quant_spec,
+    fake_quant_torch,
+)
 
 _HIGHEST = 1
 _ternary_fake_quant = define_fake_quant("ternary_fake_quant", _HIGHEST)

@@ -14,11 +14,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import piece_of_row
-from kernels.errors import KernelError
-from kernels.operands import require_equal, require_operands
-from kernels.shapes import model_cases, vocabulary_rows
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import piece_of_row
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import model_cases, vocabulary_rows
 
 _TILE_COLS = 4_096
 _TILE_COLS_BACKWARD = 2_048

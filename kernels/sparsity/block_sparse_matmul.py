@@ -12,14 +12,14 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.dots import dot
-from kernels.building_blocks.tiles import tile_of
-from kernels.errors import KernelError
-from kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import model_cases, only, weights_first, with_choice
-from kernels.target import Target, current_target
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.building_blocks.tiles import tile_of
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import model_cases, only, weights_first, with_choice
+from roofwatch.kernels.target import Target, current_target
 
 BLOCK_SIZES = (32, 64, 128)
 _MAX_BLOCK_K = 64

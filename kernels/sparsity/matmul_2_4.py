@@ -15,13 +15,13 @@ import triton
 import triton.language as tl
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernels.building_blocks.dots import dot
-from kernels.building_blocks.tiles import store_product, tile_of
-from kernels.errors import KernelError
-from kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from kernels.shapes import model_cases, weights_first
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
+from roofwatch.kernels.building_blocks.dots import dot
+from roofwatch.kernels.building_blocks.tiles import store_product, tile_of
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
+from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.shapes import model_cases, weights_first
 
 _K_PER_BYTE = 8
 """Dense columns that a byte of metadata describes."""

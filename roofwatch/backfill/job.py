@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.errors import SuiteError
-from collector.nursery import Nursery
-from collector.run_plan import RunPlan
 from roofwatch.backfill.measuring import (
     Backfill,
     Filled,
@@ -19,6 +16,9 @@ from roofwatch.backfill.measuring import (
     known_to_source,
     plan_backfill,
 )
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
 from roofwatch.measuring.this_machine import describe_machine, own_target
 from roofwatch.settings import load_settings

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ci.bisection.backfill import Choice, KnownChange, choose_order
-from ci.bisection.weights import SAME_CODE, SAME_SOURCES
-from collector.errors import SuiteError
-from collector.keeping.journal_header import ALONE, header_of
-from collector.nursery import Nursery
-from collector.record import RunRecord
-from collector.run import OnProgress, collect_run
-from collector.run_plan import RunPlan
-from db.values import CommitRef
+from roofwatch.ci.bisection.backfill import Choice, KnownChange, choose_order
+from roofwatch.ci.bisection.weights import SAME_CODE, SAME_SOURCES
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.keeping.journal_header import ALONE, header_of
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.run import OnProgress, collect_run
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.db.values import CommitRef
 from roofwatch.measuring.suite_history import suite_then
 from roofwatch.measuring.surveying import Surveyed, machine_code_digest, survey
 from roofwatch.measuring.unfinished import kept

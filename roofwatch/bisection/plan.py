@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci.bisection.search import SearchPlan
-from collector.run_plan import RunPlan
+from roofwatch.ci.bisection.search import SearchPlan
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.measuring.suite_history import sha_of
 
 

@@ -11,11 +11,14 @@ from typing import Any
 
 from rich.table import Table
 
-from ci.bisection.answer import between_levels, step_size
-from ci.bisection.weights import SAME_CODE, weigh
-from collector.errors import GitError
-from collector.git import run_git
-from db.bisections.values import (
+from roofwatch.bisection.plan import BisectPlan, folder_of
+from roofwatch.bisection.search import Bisected
+from roofwatch.bisection.state import BisectState
+from roofwatch.ci.bisection.answer import between_levels, step_size
+from roofwatch.ci.bisection.weights import SAME_CODE, weigh
+from roofwatch.collector.errors import GitError
+from roofwatch.collector.git import run_git
+from roofwatch.db.bisections.values import (
     Answer,
     BisectionCommit,
     BisectionProgress,
@@ -23,10 +26,7 @@ from db.bisections.values import (
     BisectionStep,
     Standing,
 )
-from db.values import CommitRef, Verdict
-from roofwatch.bisection.plan import BisectPlan, folder_of
-from roofwatch.bisection.search import Bisected
-from roofwatch.bisection.state import BisectState
+from roofwatch.db.values import CommitRef, Verdict
 from roofwatch.measuring.suite_history import repository_of
 from roofwatch.terminal import one_line, printable
 

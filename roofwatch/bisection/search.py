@@ -12,26 +12,26 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from ci.bisection.answer import compare_pairs
-from ci.bisection.reading import Reading, read_pair
-from ci.bisection.search import Measure, Move, Named, Stuck, next_move
-from ci.bisection.weights import MadeFrom
-from ci.compare import Comparison
-from ci.pairs.looks import FIRST_LOOK_BLOCKS, looks_after
-from collector.errors import JournalError, SuiteError
-from collector.keeping.journal import discard, journal_path
-from collector.keeping.journal_header import header_of
-from collector.nursery import Nursery
-from collector.record import RunRecord, utc_now
-from collector.revision import SuiteAt
-from collector.run import OnProgress, Progress, measure_pair
-from collector.run_plan import RunPlan
-from collector.selection import Subject
-from collector.worker import Worker
-from db.values import Verdict
 from roofwatch.bisection.plan import BisectPlan, folder_of, what_was_asked
 from roofwatch.bisection.series_name import choose_implementation, literal_pattern, missing_from
 from roofwatch.bisection.state import BisectState, Visit
+from roofwatch.ci.bisection.answer import compare_pairs
+from roofwatch.ci.bisection.reading import Reading, read_pair
+from roofwatch.ci.bisection.search import Measure, Move, Named, Stuck, next_move
+from roofwatch.ci.bisection.weights import MadeFrom
+from roofwatch.ci.compare import Comparison
+from roofwatch.ci.pairs.looks import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.collector.errors import JournalError, SuiteError
+from roofwatch.collector.keeping.journal import discard, journal_path
+from roofwatch.collector.keeping.journal_header import header_of
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.record import RunRecord, utc_now
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import OnProgress, Progress, measure_pair
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.worker import Worker
+from roofwatch.db.values import Verdict
 from roofwatch.measuring.suite_history import commits_between, sha_of, suite_then
 from roofwatch.measuring.surveying import machine_code_digest, survey
 from roofwatch.measuring.this_machine import own_target

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collector.errors import CollectorError, SuiteError
-from collector.protocol import SuiteInfo
-from collector.selection import Selection
+from roofwatch.collector.errors import CollectorError, SuiteError
+from roofwatch.collector.protocol import SuiteInfo
+from roofwatch.collector.selection import Selection
 
 _DIRECTIONS = frozenset({"fwd", "bwd"})
 

@@ -14,9 +14,10 @@ from uuid import UUID
 
 import orjson
 
-from collector.keeping.redaction import Redaction
-from collector.keeping.whole_file import write_whole
-from db.bisections.store import (
+from roofwatch.bisection.report import Ended
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.keeping.whole_file import write_whole
+from roofwatch.db.bisections.store import (
     Claim,
     ClaimLostError,
     begin_bisection,
@@ -25,10 +26,9 @@ from db.bisections.store import (
     read_bisection,
     release_bisection,
 )
-from db.bisections.values import BisectionDetail, BisectionProgress, BisectionRange, BisectionState
-from db.errors import StoreError
-from db.server.session import open_store
-from roofwatch.bisection.report import Ended
+from roofwatch.db.bisections.values import BisectionDetail, BisectionProgress, BisectionRange, BisectionState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server.session import open_store
 from roofwatch.terminal import print_error
 
 _CLAIM_FILE = "claim.json"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from collector.run_plan import RunPlan
-    from collector.skipped_kernel import SkippedKernel
+    from roofwatch.collector.run_plan import RunPlan
+    from roofwatch.collector.skipped_kernel import SkippedKernel
 
 
 def only_affected(

@@ -30,12 +30,12 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     """
     from datetime import UTC, datetime
 
-    from ci.alerts.delivery import deliver_waiting
-    from ci.alerts.looking import raise_alerts
-    from db.alerts.values import DeliveryState
     from roofwatch.alert_tables import alerts_table, deliveries_table
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
+    from roofwatch.ci.alerts.delivery import deliver_waiting
+    from roofwatch.ci.alerts.looking import raise_alerts
+    from roofwatch.db.alerts.values import DeliveryState
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_error, print_json, print_note, print_table
 
@@ -68,11 +68,11 @@ def list_(
     """Show the alerts that are not over, and the messages that have not been sent."""
     from sqlalchemy.orm import Session
 
-    from db.alerts.outbox import list_deliveries
-    from db.alerts.standing import list_alerts
-    from db.alerts.values import AlertState, DeliveryState
     from roofwatch.alert_tables import alerts_table, deliveries_table
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.alerts.outbox import list_deliveries
+    from roofwatch.db.alerts.standing import list_alerts
+    from roofwatch.db.alerts.values import AlertState, DeliveryState
     from roofwatch.terminal import print_json, print_note, print_table
 
     states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
@@ -103,11 +103,11 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     from sqlalchemy.orm import Session
 
-    from ci.alerts.looking import look
-    from db.queries import list_projects
     from roofwatch.alert_tables import firings_table
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
+    from roofwatch.ci.alerts.looking import look
+    from roofwatch.db.queries import list_projects
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_error, print_json, print_table
 
@@ -135,9 +135,9 @@ def try_channel(
     """Send one message through a channel, which says that it is a test."""
     from uuid import uuid4
 
-    from ci.alerts.sending import SendError
-    from ci.errors import AlertError
     from roofwatch.alerting import read_alerts, trial_notice
+    from roofwatch.ci.alerts.sending import SendError
+    from roofwatch.ci.errors import AlertError
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_note
 
@@ -167,9 +167,9 @@ def acknowledge_(
     from datetime import UTC, datetime
     from uuid import UUID
 
-    from ci.errors import AlertError
-    from db.alerts.standing import acknowledge
     from roofwatch.arguments import open_configured_store
+    from roofwatch.ci.errors import AlertError
+    from roofwatch.db.alerts.standing import acknowledge
     from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 

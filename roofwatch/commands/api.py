@@ -30,11 +30,11 @@ def api(
     Every route but /healthz and /readyz asks for a token (`roofwatch token create`). Behind a proxy or beyond this
     machine it needs TLS, by the proxy or with --certificate: clients send no token over an open line.
     """
-    from api.app import create_app
-    from api.limits import Limits
-    from api.serve import log_to_stderr, serve
     from roofwatch import __version__
     from roofwatch.alerting import configured_alerts
+    from roofwatch.api.app import create_app
+    from roofwatch.api.limits import Limits
+    from roofwatch.api.serve import log_to_stderr, serve
     from roofwatch.arguments import open_configured_store
     from roofwatch.cycles import look_for_cycles_seldom
     from roofwatch.settings import load_settings

@@ -39,10 +39,10 @@ def add(
 
     They go with the record wherever it is pushed or ingested.
     """
-    from collector.artefact import ArtefactKind
-    from collector.errors import RecordError
-    from collector.keeping.redaction import Redaction, parse_kept
-    from collector.record import RunRecord
+    from roofwatch.collector.artefact import ArtefactKind
+    from roofwatch.collector.errors import RecordError
+    from roofwatch.collector.keeping.redaction import Redaction, parse_kept
+    from roofwatch.collector.record import RunRecord
     from roofwatch.store.artefacts import name_artefacts
     from roofwatch.terminal import print_json, print_note
 

@@ -54,12 +54,12 @@ def diagnose(
 
     Exit status 1 means that the case fails, 2 that nothing can be said of it.
     """
-    from collector.errors import CollectorError
-    from collector.keeping.whole_file import check_writable
-    from collector.nursery import Nursery
-    from collector.record import RunRecord
-    from collector.run import collect_run
     from roofwatch.arguments import run_plan, suite_at
+    from roofwatch.collector.errors import CollectorError
+    from roofwatch.collector.keeping.whole_file import check_writable
+    from roofwatch.collector.nursery import Nursery
+    from roofwatch.collector.record import RunRecord
+    from roofwatch.collector.run import collect_run
     from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, told
     from roofwatch.terminal import print_json, print_note, progress
 

@@ -86,13 +86,13 @@ def bisect(
     Exit status 0: one commit is named. 1: a range is, or the ends do not differ, or it stayed open. 2: it could not be
     done. With --next, 0 also where nothing waits.
     """
-    from ci.bisection.search import SearchPlan
-    from collector.nursery import Nursery
     from roofwatch.arguments import configured_url, run_plan, suite_at
     from roofwatch.bisection.job import BisectJob
     from roofwatch.bisection.plan import BisectPlan
     from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
     from roofwatch.bisection.series_name import parse_series
+    from roofwatch.ci.bisection.search import SearchPlan
+    from roofwatch.collector.nursery import Nursery
     from roofwatch.settings import load_settings
     from roofwatch.terminal import fail, print_json, print_note, print_table
 
@@ -193,10 +193,10 @@ def backfill(
     What was measured before is not measured again, so the same command goes on where it was stopped. Records are sent
     where a server is configured. Exit status 1: one of the commits could not be measured, or something in it failed.
     """
-    from collector.nursery import Nursery
     from roofwatch.arguments import run_plan, suite_at
     from roofwatch.backfill.job import BackfillJob
     from roofwatch.backfill.report import as_json_document, order_table, sentences
+    from roofwatch.collector.nursery import Nursery
     from roofwatch.terminal import print_json, print_note, print_table
 
     plan = run_plan(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ci.pull_request import PullRequestJudgement
+    from roofwatch.ci.pull_request import PullRequestJudgement
 
 
 def print_judgement(judged: PullRequestJudgement) -> None:

@@ -43,10 +43,10 @@ app = typer.Typer()
 @app.command("list")
 def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     """List the kernels of a suite with their cases and implementations."""
-    from collector.nursery import Nursery
-    from collector.worker import Worker
     from roofwatch import tables
     from roofwatch.arguments import suite_source
+    from roofwatch.collector.nursery import Nursery
+    from roofwatch.collector.worker import Worker
     from roofwatch.measuring.listing import summary
     from roofwatch.terminal import print_json, print_table
 
@@ -95,9 +95,9 @@ def check(
 
     Exit status 1 means that something is wrong or failed, 2 that nothing could be checked here.
     """
-    from collector.checking.check_run import CheckPlan, check_suite
-    from collector.nursery import Nursery
     from roofwatch import tables
+    from roofwatch.collector.checking.check_run import CheckPlan, check_suite
+    from roofwatch.collector.nursery import Nursery
     from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
     from roofwatch.terminal import print_json, print_note, print_table, progress
 
@@ -174,9 +174,9 @@ def run(
     not compile. What this machine cannot run has not failed. 2: nothing could be done, or nothing timed of what ran
     here. 130 and 143: stopped by Ctrl-C or SIGTERM.
     """
-    from collector.errors import GitError
     from roofwatch import tables
     from roofwatch.arguments import run_plan, suite_at
+    from roofwatch.collector.errors import GitError
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.launch_table import launches
     from roofwatch.measuring.memory_table import memory_of_launches

@@ -57,15 +57,15 @@ def ncu(
 
     Exit status 1 means that the case failed, 2 that it could not be counted here.
     """
-    from collector.errors import SuiteError
-    from collector.measurement import CacheState
-    from collector.ncu.command import CounterChoice
-    from collector.ncu.counting import CountingPlan, count_call, find_ncu
-    from collector.nursery import Nursery
-    from collector.record import RunRecord
-    from collector.run import Progress
-    from collector.worker import Worker
     from roofwatch.arguments import suite_at, suite_source
+    from roofwatch.collector.errors import SuiteError
+    from roofwatch.collector.measurement import CacheState
+    from roofwatch.collector.ncu.command import CounterChoice
+    from roofwatch.collector.ncu.counting import CountingPlan, count_call, find_ncu
+    from roofwatch.collector.nursery import Nursery
+    from roofwatch.collector.record import RunRecord
+    from roofwatch.collector.run import Progress
+    from roofwatch.collector.worker import Worker
     from roofwatch.profiles.counting import exit_status, name_report, select_calls, to_json, with_counters
     from roofwatch.profiles.counting_tables import tables
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress

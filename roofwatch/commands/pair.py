@@ -90,11 +90,11 @@ def ab(
     What the first blocks leave undecided gets more, until it is decided or the budget is spent, and what they flag is
     measured again before it is told. A verdict holds however often it was looked at.
     """
-    from ci.gate import exit_code
-    from ci.pull_request import PullRequestJudgement, judge_pull_request
-    from collector.record import RunRecord
-    from collector.sampling import Preset
     from roofwatch.arguments import run_plan
+    from roofwatch.ci.gate import exit_code
+    from roofwatch.ci.pull_request import PullRequestJudgement, judge_pull_request
+    from roofwatch.collector.record import RunRecord
+    from roofwatch.collector.sampling import Preset
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
@@ -180,11 +180,11 @@ def calibrate(
     Writes the two records, which can be ingested, and noise_floor.json, which ab and compare take with --noise-floor.
     Exit status 2: nothing could be timed.
     """
-    from ci.pull_request import judge_pull_request
-    from ci.thresholds import Thresholds
-    from collector.sampling import Preset
     from roofwatch import tables
     from roofwatch.arguments import run_plan
+    from roofwatch.ci.pull_request import judge_pull_request
+    from roofwatch.ci.thresholds import Thresholds
+    from roofwatch.collector.sampling import Preset
     from roofwatch.measuring.calibrating import noise_of, summary
     from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
     from roofwatch.measuring.undecided import is_floor_unknown

@@ -42,10 +42,10 @@ def post(
     """
     import os
 
-    from ci.errors import GitHubError
-    from ci.github import check_run
-    from ci.github.sticky_comment import is_name
     from roofwatch import posting
+    from roofwatch.ci.errors import GitHubError
+    from roofwatch.ci.github import check_run
+    from roofwatch.ci.github.sticky_comment import is_name
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.terminal import print_json, print_note, write_text
 
@@ -93,11 +93,11 @@ def command(
     """
     import os
 
-    from ci.errors import GitHubError
-    from ci.github.commanding import carry_out
-    from ci.github.comment_command import asked_in
-    from ci.github.sticky_comment import is_name
     from roofwatch import posting
+    from roofwatch.ci.errors import GitHubError
+    from roofwatch.ci.github.commanding import carry_out
+    from roofwatch.ci.github.comment_command import asked_in
+    from roofwatch.ci.github.sticky_comment import is_name
     from roofwatch.terminal import print_json, print_note
 
     if not is_name(name):

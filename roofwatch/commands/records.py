@@ -42,7 +42,7 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """Print what is in a profiler's file: a torch.profiler trace, or one of Nsight Compute or Nsight Systems."""
-    from collector.profiles.recognise import read_profile
+    from roofwatch.collector.profiles.recognise import read_profile
     from roofwatch.profiles.reading import tables
     from roofwatch.terminal import print_json, print_table
 
@@ -66,13 +66,13 @@ def ingest(
     """Store records, once each however often they are given, and judge the projects that they belong to."""
     from uuid import UUID
 
-    from ci.judge import judge_project
-    from collector.artefact import Artefact
-    from db.storing.ingest import ingest_record
-    from db.storing.result import IngestResult, OnConflict
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
+    from roofwatch.ci.judge import judge_project
+    from roofwatch.collector.artefact import Artefact
     from roofwatch.cycles import look_for_cycles_seldom
+    from roofwatch.db.storing.ingest import ingest_record
+    from roofwatch.db.storing.result import IngestResult, OnConflict
     from roofwatch.records import read_record_files
     from roofwatch.store.artefacts import store_artefacts
     from roofwatch.terminal import print_error, print_json, print_note, print_table
@@ -122,7 +122,7 @@ def push(
     environment variable ROOFWATCH_TOKEN. Exit status 1: the server refused a record for good, or an artefact of one, or
     that did not lie beside it. 2: one is left for later, or cannot be read here.
     """
-    from collector.keeping.artefact_folder import ArtefactFolder
+    from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
     from roofwatch.records import read_record_files
     from roofwatch.store.pushing import exit_status, sender_and_spool, summary
     from roofwatch.terminal import print_json, print_note
@@ -184,8 +184,8 @@ def compare(
 
     A side is a file, or with --project a commit or run that is stored, from the database or through a server.
     """
-    from ci.gate import exit_code
-    from ci.pull_request import judge_pull_request
+    from roofwatch.ci.gate import exit_code
+    from roofwatch.ci.pull_request import judge_pull_request
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.store.sides import read_sides
@@ -229,12 +229,12 @@ def report(
     url: StoreUrl = None,
 ) -> None:
     """Write the pull-request comment for two records as Markdown. Sides and exit status are as for compare."""
-    from ci.gate import exit_code
-    from ci.pull_request import judge_pull_request
-    from ci.report.comment import to_markdown
-    from ci.report.junit import to_junit
-    from ci.report.sarif import to_sarif
     from roofwatch import __version__
+    from roofwatch.ci.gate import exit_code
+    from roofwatch.ci.pull_request import judge_pull_request
+    from roofwatch.ci.report.comment import to_markdown
+    from roofwatch.ci.report.junit import to_junit
+    from roofwatch.ci.report.sarif import to_sarif
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.store.sides import read_sides
@@ -267,7 +267,7 @@ def schema(*, output: Output = None) -> None:
     """Print the JSON Schema of the record."""
     import json
 
-    from collector.record import json_schema
+    from roofwatch.collector.record import json_schema
     from roofwatch.terminal import write_text
 
     text = json.dumps(json_schema(), indent=2, sort_keys=True) + "\n"

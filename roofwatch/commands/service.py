@@ -24,8 +24,8 @@ def dashboard(
     url: StoreUrl = None,
 ) -> None:
     """Serve the dashboard until Ctrl-C, from the database, or through a server."""
-    from dashboard.serve import serve
     from roofwatch.arguments import configured_url, open_configured_store
+    from roofwatch.dashboard.serve import serve
     from roofwatch.settings import load_settings
     from roofwatch.store.server import server_to_read
     from roofwatch.terminal import print_note
@@ -50,7 +50,7 @@ def dashboard(
 
 def _check_can_be_read(server: Server) -> None:
     """Else this is said here, not in a browser; SpoolError says it."""
-    from db.reading.questions import read_facets
+    from roofwatch.db.reading.questions import read_facets
     from roofwatch.store.server_source import ServerSource
 
     ServerSource(server).ask(read_facets)

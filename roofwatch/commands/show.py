@@ -76,9 +76,9 @@ def series(
     Of times also the noise, a standard deviation around the level, and the smallest step that is found nine times in
     ten with ten commits on either side.
     """
-    from ci.trends.series_noise import series_noise
-    from collector.metrics import METRICS
-    from db.errors import StoreError
+    from roofwatch.ci.trends.series_noise import series_noise
+    from roofwatch.collector.metrics import METRICS
+    from roofwatch.db.errors import StoreError
     from roofwatch.store.source import SeriesQuestion, check_project, open_source
     from roofwatch.stored_tables import series_table
     from roofwatch.terminal import print_json, print_note, print_table
@@ -118,8 +118,8 @@ def regressions(
     as_json: AsJson = False,
 ) -> None:
     """List what was judged of a project, of the newest commit first, and what people decided about it."""
-    from db.access.values import TriageState
-    from db.values import RegressionState
+    from roofwatch.db.access.values import TriageState
+    from roofwatch.db.values import RegressionState
     from roofwatch.store.source import check_project, open_source
     from roofwatch.stored_tables import regressions_table
     from roofwatch.terminal import print_json, print_note, print_table

@@ -20,9 +20,9 @@ Days = Annotated[int | None, typer.Option(min=1, help="Days to keep them. Left o
 @db_app.command("upgrade")
 def upgrade() -> None:
     """Bring the schema of the database up to date."""
-    from db.server.migrate import head_revision
-    from db.server.migrate import upgrade as upgrade_schema
     from roofwatch.arguments import open_configured_server
+    from roofwatch.db.server.migrate import head_revision
+    from roofwatch.db.server.migrate import upgrade as upgrade_schema
     from roofwatch.terminal import print_note
 
     with open_configured_server() as engine:
@@ -33,9 +33,9 @@ def upgrade() -> None:
 @db_app.command("status")
 def status(*, as_json: AsJson = False) -> None:
     """Show where the database is, its schema, and what it holds."""
-    from db.server.status import read_status
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.server.status import read_status
     from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine:
@@ -181,8 +181,8 @@ def restore(
 
     Exit status 1: what was restored is not whole; the database is as it was.
     """
-    from db.keeping.backup import restore_backup
     from roofwatch.arguments import open_configured_server
+    from roofwatch.db.keeping.backup import restore_backup
     from roofwatch.store.access import ACTOR
     from roofwatch.store.keeping import print_problems, verified_line
     from roofwatch.terminal import print_note
@@ -238,8 +238,8 @@ def grant_reader(
     """
     import os
 
-    from db.server.readers import grant_reader as grant
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.server.readers import grant_reader as grant
     from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 

@@ -75,9 +75,9 @@ def list_(
     """Show tokens, never their secrets, and the repositories that are trusted."""
     from sqlalchemy.orm import Session
 
-    from db.access.tokens import list_tokens
-    from db.access.trust import list_trusted
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.access.tokens import list_tokens
+    from roofwatch.db.access.trust import list_trusted
     from roofwatch.store.access import repositories_table, tokens_table
     from roofwatch.terminal import print_json, print_table
 
@@ -97,8 +97,8 @@ def revoke(token_id: Annotated[str, typer.Argument(help="The id, as list shows i
     """End a token at once."""
     from datetime import UTC, datetime
 
-    from db.access.tokens import revoke_token
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.access.tokens import revoke_token
     from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 
@@ -122,8 +122,8 @@ def trust(
     ] = None,
 ) -> None:
     """Let a repository's GitHub Actions send records of a project without a stored token."""
-    from db.access.trust import trust_repository
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.access.trust import trust_repository
     from roofwatch.store.access import ACTOR, check_project
     from roofwatch.terminal import print_note
 
@@ -137,8 +137,8 @@ def trust(
 @token_app.command("distrust")
 def distrust(repository: Repository, *, project: ProjectName) -> None:
     """Take that back."""
-    from db.access.trust import distrust_repository
     from roofwatch.arguments import open_configured_store
+    from roofwatch.db.access.trust import distrust_repository
     from roofwatch.store.access import ACTOR
     from roofwatch.terminal import print_note
 

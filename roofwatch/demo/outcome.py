@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from db.values import Regression, RegressionState
+from roofwatch.db.values import Regression, RegressionState
 from roofwatch.demo.scenario import MadeCommit
 from roofwatch.tables import verdict
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sqlalchemy import Engine
 
-from ci.report.comment import to_markdown
-from collector.nursery import Nursery
-from db.projects import delete_project
-from db.server.session import open_store
+from roofwatch.ci.report.comment import to_markdown
+from roofwatch.collector.nursery import Nursery
+from roofwatch.db.projects import delete_project
+from roofwatch.db.server.session import open_store
 from roofwatch.demo.folder import DemoFolder, claimed
 from roofwatch.demo.measuring import PROJECT, Measuring
 from roofwatch.demo.outcome import CommitOutcome, outcomes, outcomes_table
@@ -65,7 +65,7 @@ def _measure_and_judge(folder: DemoFolder, engine: Engine, bar: Progress) -> lis
 
 
 def _serve(folder: DemoFolder, port: int | None) -> None:
-    from dashboard.serve import serve
+    from roofwatch.dashboard.serve import serve
 
     serve(
         port=port,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from collector.errors import CollectorError
-from collector.git import run_git
-from db.values import Verdict
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.git import run_git
+from roofwatch.db.values import Verdict
 
 BENCHMARK_FILE = "bench_layers.py"
 _SOURCE = Path(__file__).parent / "repository" / BENCHMARK_FILE

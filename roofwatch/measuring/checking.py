@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collector.checking.check_report import CheckReport, TensorReport
-from collector.part import Outcome
-from collector.suite_source import SuiteSource
 from roofwatch.arguments import suite_source
+from roofwatch.collector.checking.check_report import CheckReport, TensorReport
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.suite_source import SuiteSource
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator
 
-from collector.device.clock_events import SW_POWER_CAP
-from collector.device_state import DeviceState, Telemetry
-from collector.record import RunRecord
+from roofwatch.collector.device.clock_events import SW_POWER_CAP
+from roofwatch.collector.device_state import DeviceState, Telemetry
+from roofwatch.collector.record import RunRecord
 
 
 def device_summary(*records: RunRecord) -> list[str]:

@@ -9,18 +9,18 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from ci.pull_request import CaseJudgement
-from collector.errors import GitError
-from collector.keeping.journal_header import header_of
-from collector.keeping.whole_file import check_writable
-from collector.nursery import Nursery
-from collector.record import RunRecord
-from collector.revision import SuiteAt, suite_at_revision
-from collector.run import OnProgress, Progress, measure_pair
-from collector.run_plan import RunPlan
-from collector.sampling import EFFORTS, Preset
-from collector.skipped_kernel import SkippedKernel
 from roofwatch.arguments import suite_at
+from roofwatch.ci.pull_request import CaseJudgement
+from roofwatch.collector.errors import GitError
+from roofwatch.collector.keeping.journal_header import header_of
+from roofwatch.collector.keeping.whole_file import check_writable
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.revision import SuiteAt, suite_at_revision
+from roofwatch.collector.run import OnProgress, Progress, measure_pair
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import EFFORTS, Preset
+from roofwatch.collector.skipped_kernel import SkippedKernel
 from roofwatch.measuring.undecided import Judge, MoreWhileItHelps
 from roofwatch.measuring.unfinished import kept
 from roofwatch.records import RECORD_SUFFIX

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.fleet.spread import spread_run
-from collector.keeping.journal_header import ALONE, header_of
-from collector.keeping.whole_file import check_writable
-from collector.nursery import Nursery
-from collector.record import RunRecord
-from collector.revision import SuiteAt
-from collector.run import collect_run
-from collector.run_plan import RunPlan
-from collector.skipped_kernel import SkippedKernel
+from roofwatch.collector.fleet.spread import spread_run
+from roofwatch.collector.keeping.journal_header import ALONE, header_of
+from roofwatch.collector.keeping.whole_file import check_writable
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.skipped_kernel import SkippedKernel
 from roofwatch.measuring.unfinished import finished_record, kept
 from roofwatch.terminal import progress
 

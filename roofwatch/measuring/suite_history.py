@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 
-from collector.errors import SuiteError
-from collector.git import find_repository, run_git
-from collector.revision import SuiteAt, own_suite_at_revision, suite_at_revision
-from db.values import CommitRef
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.revision import SuiteAt, own_suite_at_revision, suite_at_revision
+from roofwatch.db.values import CommitRef
 
 
 def repository_of(path: Path | None) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collector.machine import Environment
-from collector.machine_error import machine_error
-from collector.nursery import Nursery
-from collector.protocol import DescribeEnvironment
-from collector.targets import TargetError, parse_target
-from collector.worker import Worker
 from roofwatch.arguments import suite_source
+from roofwatch.collector.machine import Environment
+from roofwatch.collector.machine_error import machine_error
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.protocol import DescribeEnvironment
+from roofwatch.collector.targets import TargetError, parse_target
+from roofwatch.collector.worker import Worker
 
 _TIMEOUT_S = 120.0
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from ci.pairs.looks import look_number, looks_after
-from ci.pull_request import CaseJudgement, PullRequestJudgement
-from ci.reason import Reason
-from collector.record import RunRecord
-from collector.selection import Subject
-from collector.spent_time import Activity
+from roofwatch.ci.pairs.looks import look_number, looks_after
+from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.reason import Reason
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.spent_time import Activity
 
 _MORE_BLOCKS_DECIDE = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY})
 _BLOCKS_OF_A_FLOOR = 18
@@ -42,7 +42,7 @@ def is_floor_unknown(case: CaseJudgement) -> bool:
 class MoreWhileItHelps:
     """Asked after each look at a pair what else to measure.
 
-    The looks are those of `ci.pairs.looks`, so their verdicts hold however many there are.
+    The looks are those of `roofwatch.ci.pairs.looks`, so their verdicts hold however many there are.
 
     Args:
         judge: Judges the two records.

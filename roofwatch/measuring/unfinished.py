@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from collector.errors import RecordError
-from collector.keeping.journal import Journal, discard, journal_path, read_header
-from collector.keeping.journal_lines import Header
-from collector.record import RunRecord
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.journal import Journal, discard, journal_path, read_header
+from roofwatch.collector.keeping.journal_lines import Header
+from roofwatch.collector.record import RunRecord
 from roofwatch.terminal import print_error
 
 

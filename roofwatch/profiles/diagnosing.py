@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
-from ci.diagnosis.evidence import Evidence, RecordEvidence, subjects_of
-from ci.diagnosis.finding import Diagnosis, Finding
-from collector.errors import RecordError
-from collector.metrics import metric
-from collector.record import RunRecord
-from collector.run_plan import RunPlan
+from roofwatch.ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
+from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence, subjects_of
+from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.metrics import metric
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 _SHOWN = 5

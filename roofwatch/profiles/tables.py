@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from collector.captured_kernels import CapturedKernel
-from collector.metrics import format_bytes, format_ns
-from collector.profiles.time_spent import TimeRow, TimeSpent
+from roofwatch.collector.captured_kernels import CapturedKernel
+from roofwatch.collector.metrics import format_bytes, format_ns
+from roofwatch.collector.profiles.time_spent import TimeRow, TimeSpent
 from roofwatch.profiles.profiling import ProcessTime, ProfileReport
 from roofwatch.terminal import console, printable
 

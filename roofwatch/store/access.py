@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from rich.table import Table
 from sqlalchemy import Engine
 
-from db.access.tokens import create_token
-from db.access.values import NewToken, Scope, Token, TrustedRepository
-from db.errors import StoreError
+from roofwatch.db.access.tokens import create_token
+from roofwatch.db.access.values import NewToken, Scope, Token, TrustedRepository
+from roofwatch.db.errors import StoreError
 from roofwatch.terminal import printable
 
 ACTOR = "command line"

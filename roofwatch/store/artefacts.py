@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from collector.artefact import Artefact
-from collector.errors import RecordError
-from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.redaction import Redaction
-from collector.keeping.whole_file import reason_of
-from collector.record import RunRecord
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.keeping.whole_file import reason_of
+from roofwatch.collector.record import RunRecord
 from roofwatch.store.downloading import OfferedArtefact, download, list_offered
 from roofwatch.store.server import Server, server_to_read
 
@@ -77,7 +77,7 @@ def store_artefacts(engine: Engine, run_id: UUID, artefacts: Sequence[Artefact],
     """
     from sqlalchemy.orm import Session
 
-    from db.artefacts import list_artefacts, store_artefact
+    from roofwatch.db.artefacts import list_artefacts, store_artefact
 
     if not artefacts:
         return []
@@ -155,9 +155,9 @@ class _Store:
     def list(self, run_id: UUID) -> Sequence[OfferedArtefact]:
         from sqlalchemy.orm import Session
 
-        from db.artefacts import list_artefacts
-        from db.errors import StoreError
-        from db.judged.judging import read_run_state
+        from roofwatch.db.artefacts import list_artefacts
+        from roofwatch.db.errors import StoreError
+        from roofwatch.db.judged.judging import read_run_state
 
         with Session(self.engine) as session:
             if read_run_state(session, run_id) is None:
@@ -165,6 +165,6 @@ class _Store:
             return [OfferedArtefact(**vars(found)) for found in list_artefacts(session, run_id)]
 
     def fetch(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
-        from db.artefacts import read_artefact
+        from roofwatch.db.artefacts import read_artefact
 
         ArtefactFolder(path.parent).receive(artefact, read_artefact(self.engine, run_id, artefact.sha256), path)

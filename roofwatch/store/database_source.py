@@ -9,17 +9,17 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from ci.pairs.calibrations import stored_floor
-from ci.pairs.noise_floor import NoiseFloor
-from collector.record import RunRecord
-from db import queries
-from db.access.values import TriageState
-from db.reading import contents
-from db.reading.question import Question
-from db.reading.run_values import RunSummary
-from db.reading.sides import find_sides
-from db.server.session import reading_session
-from db.values import RegressionState, Series
+from roofwatch.ci.pairs.calibrations import stored_floor
+from roofwatch.ci.pairs.noise_floor import NoiseFloor
+from roofwatch.collector.record import RunRecord
+from roofwatch.db import queries
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.reading import contents
+from roofwatch.db.reading.question import Question
+from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.db.reading.sides import find_sides
+from roofwatch.db.server.session import reading_session
+from roofwatch.db.values import RegressionState, Series
 from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
 P = ParamSpec("P")

@@ -11,19 +11,19 @@ from pathlib import Path
 from rich.table import Table
 from sqlalchemy import Engine
 
-from ci.judge import judge_project
-from collector.keeping.whole_file import reason_of, whole_path
-from collector.metrics import format_bytes
-from collector.run import Progress
-from db.errors import StoreError
-from db.keeping.aged_parts import Part
-from db.keeping.arranging import Arranged, arrange
-from db.keeping.backup import write_backup
-from db.keeping.exporting import export_lines
-from db.keeping.importing import Imported, import_lines
-from db.keeping.retention import Pruned, prune
-from db.keeping.verify import Verification, verify_store
+from roofwatch.ci.judge import judge_project
+from roofwatch.collector.keeping.whole_file import reason_of, whole_path
+from roofwatch.collector.metrics import format_bytes
+from roofwatch.collector.run import Progress
 from roofwatch.cycles import look_for_cycles_seldom
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.aged_parts import Part
+from roofwatch.db.keeping.arranging import Arranged, arrange
+from roofwatch.db.keeping.backup import write_backup
+from roofwatch.db.keeping.exporting import export_lines
+from roofwatch.db.keeping.importing import Imported, import_lines
+from roofwatch.db.keeping.retention import Pruned, prune
+from roofwatch.db.keeping.verify import Verification, verify_store
 from roofwatch.settings import load_settings
 from roofwatch.store.access import ACTOR
 from roofwatch.store.archive_file import check_archive, read_archive, write_archive

@@ -8,8 +8,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.keeping.compressed import read_document
-from collector.keeping.whole_file import whole_file
+from roofwatch.collector.keeping.compressed import read_document
+from roofwatch.collector.keeping.whole_file import whole_file
 
 _LEVEL = 1
 _MOST_BYTES = 2**28

@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from collector.errors import SpoolError
-from collector.keeping.http_line import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
 from roofwatch import __version__
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping.http_line import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
 from roofwatch.settings import load_settings
 from roofwatch.store.known_answers import KnownAnswers
 

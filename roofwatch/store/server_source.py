@@ -13,14 +13,14 @@ from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
 
-from ci.pairs.noise_floor import NoiseFloor
-from collector.errors import SpoolError
-from collector.record import RunRecord
-from db.access.values import TriageState
-from db.errors import AgedError
-from db.reading.question import Question
-from db.reading.run_values import RunSummary
-from db.values import RegressionState, Series, SeriesKey, SeriesPoint
+from roofwatch.ci.pairs.noise_floor import NoiseFloor
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.errors import AgedError
+from roofwatch.db.reading.question import Question
+from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.fetching import fetch_record
 from roofwatch.store.server import GoneError, Server, TooMuchError
 from roofwatch.store.source import SeriesQuestion, TriagedRegression

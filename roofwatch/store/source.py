@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
-from ci.pairs.noise_floor import NoiseFloor
-from collector.record import RunRecord
-from db.access.values import Triage, TriageState
-from db.errors import StoreError
-from db.reading.question import Question
-from db.reading.run_values import RunSummary
-from db.values import Regression, RegressionState, Series
+from roofwatch.ci.pairs.noise_floor import NoiseFloor
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.reading.question import Question
+from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.db.values import Regression, RegressionState, Series
 from roofwatch.store.server import server_to_read
 
 P = ParamSpec("P")

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection, create_engine, event
 
-from ci.alerts.delivery import deliver_waiting
-from ci.alerts.looking import raise_alerts
-from ci.alerts.sending import Sender
-from ci.alerts.text import Notice
 from roofwatch.alerting import read_alerts
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.looking import raise_alerts
+from roofwatch.ci.alerts.sending import Sender
+from roofwatch.ci.alerts.text import Notice
 from roofwatch.settings import Settings
 from tests.builders import NOON
 

@@ -10,12 +10,12 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from api.alerting import Alerts
-from api.app import create_app
-from db.judged.judgements import replace_regressions
-from db.storing.ingest import ingest_record
 from roofwatch.alerting import read_alerts
+from roofwatch.api.alerting import Alerts
+from roofwatch.api.app import create_app
 from roofwatch.cli import main
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.storing.ingest import ingest_record
 from roofwatch.settings import Settings
 from tests.alerts.receivers import Hook
 from tests.builders import PROJECT, make_commit, make_record, make_regression

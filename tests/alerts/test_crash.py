@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from ci.alerts.delivery import deliver_waiting
-from ci.alerts.looking import raise_alerts
-from db.alerts.outbox import list_deliveries
-from db.alerts.standing import list_alerts
-from db.alerts.values import DeliveryState
 from roofwatch.alerting import ConfiguredAlerts, read_alerts
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.looking import raise_alerts
+from roofwatch.db.alerts.outbox import list_deliveries
+from roofwatch.db.alerts.standing import list_alerts
+from roofwatch.db.alerts.values import DeliveryState
 from roofwatch.settings import Settings
 from tests.alerts.receivers import Hook, Mailbox
 from tests.builders import NOON, PROJECT

@@ -10,21 +10,21 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from ci.alerts.channels import Secrets, open_channel
-from ci.alerts.delivery import deliver_waiting
-from ci.alerts.looking import AlertPlan, raise_alerts
-from ci.alerts.retry import MAX_ATTEMPTS
-from ci.alerts.rules import AlertRules, parse_rules
-from ci.alerts.sending import Sender
-from ci.alerts.text import Notice
-from ci.errors import AlertError
-from db.access.values import TriageState
-from db.alerts.outbox import claim_next, list_deliveries
-from db.alerts.standing import acknowledge, list_alerts
-from db.alerts.values import AlertState, Delivery, DeliveryState
-from db.judged.judgements import replace_regressions
-from db.judged.triage import read_triage
-from db.tables.alerts import AlertRow, DeliveryRow
+from roofwatch.ci.alerts.channels import Secrets, open_channel
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.looking import AlertPlan, raise_alerts
+from roofwatch.ci.alerts.retry import MAX_ATTEMPTS
+from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.alerts.sending import Sender
+from roofwatch.ci.alerts.text import Notice
+from roofwatch.ci.errors import AlertError
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.alerts.outbox import claim_next, list_deliveries
+from roofwatch.db.alerts.standing import acknowledge, list_alerts
+from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import read_triage
+from roofwatch.db.tables.alerts import AlertRow, DeliveryRow
 from tests.alerts.receivers import Hook, Mailbox
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
 from tests.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn

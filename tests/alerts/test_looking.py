@@ -6,13 +6,13 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from ci.alerts.looking import AlertPlan, look
-from ci.alerts.rules import parse_rules
-from ci.codeowners import parse_codeowners
-from collector.source_line import SourceLine
-from db.alerts.values import Firing
-from db.projects import quarantine_name
-from db.storing.ingest import ingest_record
+from roofwatch.ci.alerts.looking import AlertPlan, look
+from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.ci.codeowners import parse_codeowners
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.db.alerts.values import Firing
+from roofwatch.db.projects import quarantine_name
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     NOON,
     PROJECT,

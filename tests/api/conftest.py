@@ -10,10 +10,10 @@ from fastapi import FastAPI
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from api.app import create_app
-from api.limits import Limits
-from db.access.tokens import create_token
-from db.access.values import NewToken, Scope
+from roofwatch.api.app import create_app
+from roofwatch.api.limits import Limits
+from roofwatch.db.access.tokens import create_token
+from roofwatch.db.access.values import NewToken, Scope
 from tests.builders import PROJECT
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

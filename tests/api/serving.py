@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 import uvicorn
 from sqlalchemy import Engine
 
-from api.limits import Limits
-from api.serve import configure
-from db.access.tokens import create_token
-from db.access.values import Scope
+from roofwatch.api.limits import Limits
+from roofwatch.api.serve import configure
+from roofwatch.db.access.tokens import create_token
+from roofwatch.db.access.values import Scope
 from tests.api.conftest import make_app
 from tests.builders import PROJECT
 

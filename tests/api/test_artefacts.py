@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import Engine, text
 from starlette.testclient import TestClient
 
-from api.limits import Limits
-from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.sending import HttpSender
-from collector.keeping.spool import Spool
-from collector.record import RunRecord
-from db.access.values import Scope
+from roofwatch.api.limits import Limits
+from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
+from roofwatch.collector.keeping.sending import HttpSender
+from roofwatch.collector.keeping.spool import Spool
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.values import Scope
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.api.serving import served
 from tests.builders import make_artefact, make_record

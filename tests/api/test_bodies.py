@@ -12,13 +12,13 @@ from fastapi import FastAPI, Request
 from sqlalchemy import Engine
 from starlette.types import Message
 
-from api.body import Uploads
-from api.limits import Limits
-from api.problems import ProblemError
-from db.access.values import Scope
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id
-from db.storing.ingest import ingest_record
+from roofwatch.api.body import Uploads
+from roofwatch.api.limits import Limits
+from roofwatch.api.problems import ProblemError
+from roofwatch.db.access.values import Scope
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id
+from roofwatch.db.storing.ingest import ingest_record
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression
 

@@ -16,16 +16,16 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from collector.keeping.sending import HttpSender
-from collector.keeping.spool import Backoff, Spool
-from collector.record import RunRecord
-from db.access.values import Scope
-from db.errors import FullDiskError, StoreError
-from db.keeping.verify import verify_store
-from db.queries import list_runs
-from db.server.migrate import upgrade
-from db.server.session import open_server, open_store
-from db.storing.ingest import ingest_record
+from roofwatch.collector.keeping.sending import HttpSender
+from roofwatch.collector.keeping.spool import Backoff, Spool
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.values import Scope
+from roofwatch.db.errors import FullDiskError, StoreError
+from roofwatch.db.keeping.verify import verify_store
+from roofwatch.db.queries import list_runs
+from roofwatch.db.server.migrate import upgrade
+from roofwatch.db.server.session import open_server, open_store
+from roofwatch.db.storing.ingest import ingest_record
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_blocks, make_measurement, make_record
 from tests.servers import Server, make_server

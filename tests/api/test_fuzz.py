@@ -27,10 +27,10 @@ from schemathesis.specs.openapi.checks import (
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from db.artefacts import store_artefact
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id
-from db.storing.ingest import ingest_record
+from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id
+from roofwatch.db.storing.ingest import ingest_record
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.api.test_access import OPEN, ROUTES
 from tests.builders import (

@@ -7,13 +7,13 @@ import tracemalloc
 
 import pytest
 
-from api.limits import Limits
-from api.memory import Memory
-from api.problems import ProblemError
-from api.shape import parse_bounded, weigh
 from bench.full_record import make_record
-from collector.errors import RecordError
-from collector.record import RunRecord
+from roofwatch.api.limits import Limits
+from roofwatch.api.memory import Memory
+from roofwatch.api.problems import ProblemError
+from roofwatch.api.shape import parse_bounded, weigh
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.record import RunRecord
 
 _BEGIN = b'{"schema_version":"1.9","run_id":"x","x":'
 

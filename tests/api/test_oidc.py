@@ -18,9 +18,9 @@ from jwt.algorithms import RSAAlgorithm
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from api.limits import Limits
-from api.oidc import Workflows
-from db.access.trust import distrust_repository, trust_repository
+from roofwatch.api.limits import Limits
+from roofwatch.api.oidc import Workflows
+from roofwatch.db.access.trust import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
 

@@ -18,30 +18,30 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from api.limits import Limits
-from api.packing import takes_gzip
-from collector.errors import SpoolError
-from collector.keeping.http_line import HttpLine
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.access.tokens import create_token
-from db.access.values import Scope, TriageState
-from db.artefacts import store_artefact
-from db.bisections.store import request_bisection
-from db.bisections.values import BisectionRange
-from db.errors import AgedError, StoreError
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id, set_triage
-from db.keeping.aged_parts import Part
-from db.keeping.retention import prune
-from db.projects import quarantine_name
-from db.quarantine import release_run
-from db.reading import questions
-from db.reading.question import written
-from db.reading.questions import QUESTIONS
-from db.reading.trend import TrendQuestion
-from db.storing.ingest import ingest_record
-from db.values import Regression, SeriesPoint
+from roofwatch.api.limits import Limits
+from roofwatch.api.packing import takes_gzip
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping.http_line import HttpLine
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.tokens import create_token
+from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.bisections.store import request_bisection
+from roofwatch.db.bisections.values import BisectionRange
+from roofwatch.db.errors import AgedError, StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id, set_triage
+from roofwatch.db.keeping.aged_parts import Part
+from roofwatch.db.keeping.retention import prune
+from roofwatch.db.projects import quarantine_name
+from roofwatch.db.quarantine import release_run
+from roofwatch.db.reading import questions
+from roofwatch.db.reading.question import written
+from roofwatch.db.reading.questions import QUESTIONS
+from roofwatch.db.reading.trend import TrendQuestion
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Regression, SeriesPoint
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource

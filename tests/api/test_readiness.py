@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from api.readiness import Readiness
+from roofwatch.api.readiness import Readiness
 
 
 def test_those_who_ask_meanwhile_share_a_look_and_the_next_one_has_another() -> None:

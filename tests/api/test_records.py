@@ -15,11 +15,11 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from api.limits import Limits
-from collector.record import RunRecord
-from db.access.values import Scope
-from db.queries import list_commits, list_pairs, list_projects, list_runs, load_record, read_series
-from db.tables.runs import RunRow
+from roofwatch.api.limits import Limits
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.values import Scope
+from roofwatch.db.queries import list_commits, list_pairs, list_projects, list_runs, load_record, read_series
+from roofwatch.db.tables.runs import RunRow
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.builders import (
     CASE_ID,

@@ -19,13 +19,13 @@ from sqlalchemy import URL, Engine, create_engine
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from api.limits import Limits
-from collector.errors import SpoolError
-from collector.keeping.sending import HttpSender
-from collector.keeping.spool import Backoff, Spool
-from db.access.values import Scope
-from db.errors import StoreError
-from db.queries import list_runs
+from roofwatch.api.limits import Limits
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping.sending import HttpSender
+from roofwatch.collector.keeping.spool import Backoff, Spool
+from roofwatch.db.access.values import Scope
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import list_runs
 from roofwatch.store.access import create_project_token
 from tests.api.conftest import MakeToken, make_app
 from tests.api.gate import Gate

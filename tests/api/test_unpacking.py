@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from api.body import unpack
-from api.limits import Limits
-from api.problems import ProblemError
+from roofwatch.api.body import unpack
+from roofwatch.api.limits import Limits
+from roofwatch.api.problems import ProblemError
 
 DOCUMENT = b'{"some": "record"}' * 200_000
 EMPTY_BLOCK = b"\x00\x00\x00\xff\xff"

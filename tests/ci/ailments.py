@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ci.diagnosis.diagnose import diagnose
-from ci.diagnosis.evidence import Evidence, RecordEvidence
-from ci.diagnosis.finding import Diagnosis, Finding
-from collector.device_state import DeviceState
-from collector.machine import Ceiling, Environment
-from collector.measurement import (
+from roofwatch.ci.diagnosis.diagnose import diagnose
+from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence
+from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.machine import Ceiling, Environment
+from roofwatch.collector.measurement import (
     AutotuneTiming,
     Autotuning,
     Block,
@@ -18,9 +18,9 @@ from collector.measurement import (
     Measurement,
     Timer,
 )
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Counters, ProfilerFinding, StaticFacts
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Counters, ProfilerFinding, StaticFacts
 from tests.builders import (
     NOON,
     make_case,

@@ -9,8 +9,8 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.part import Outcome
-from db.values import CommitRef, Regression, RunSetting, Series, SeriesKey, SeriesPoint, Verdict
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import CommitRef, Regression, RunSetting, Series, SeriesKey, SeriesPoint, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 
 _KERNELS = ("attention", "conv2d", "gelu", "layer_norm", "matmul", "moe", "quantize", "rms_norm", "rope", "softmax")

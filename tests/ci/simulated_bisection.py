@@ -10,9 +10,9 @@ from itertools import islice
 
 import numpy as np
 
-from ci.bisection.answer import compare_pairs
-from ci.bisection.search import Evidence, Measure, Named, SearchPlan, next_move
-from ci.pairs.looks import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.bisection.answer import compare_pairs
+from roofwatch.ci.bisection.search import Evidence, Measure, Named, SearchPlan, next_move
+from roofwatch.ci.pairs.looks import FIRST_LOOK_BLOCKS, looks_after
 
 PLAIN_SAMPLES = 10
 """What a plain bisection takes on each side of a step."""

@@ -1,9 +1,9 @@
 from typing import Any
 
-from ci.best import find_best
-from collector.measurement import Measurement, Timer
-from collector.part import Outcome
-from db.values import Verdict
+from roofwatch.ci.best import find_best
+from roofwatch.collector.measurement import Measurement, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import Verdict
 from tests.builders import make_blocks, make_measurement
 
 

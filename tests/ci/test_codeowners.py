@@ -2,9 +2,9 @@
 
 import pytest
 
-from ci.alerts.rules import OwnersOfKernels
-from ci.codeowners import MAX_BYTES, parse_codeowners
-from ci.owners import Ownership
+from roofwatch.ci.alerts.rules import OwnersOfKernels
+from roofwatch.ci.codeowners import MAX_BYTES, parse_codeowners
+from roofwatch.ci.owners import Ownership
 
 EXAMPLE = r"""
 # The default, unless a later line matches.

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ci.compare import Comparison, compare, control_false_discoveries
-from ci.reason import Reason
-from db.values import Verdict
+from roofwatch.ci.compare import Comparison, compare, control_false_discoveries
+from roofwatch.ci.reason import Reason
+from roofwatch.db.values import Verdict
 
 FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}
 

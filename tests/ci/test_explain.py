@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ci.compare import compare
-from ci.explain import Around, CodeMove, explain, explain_outcome
-from ci.trends.suspects import Odds, cause_of, combine, weigh
-from db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
+from roofwatch.ci.compare import compare
+from roofwatch.ci.explain import Around, CodeMove, explain, explain_outcome
+from roofwatch.ci.trends.suspects import Odds, cause_of, combine, weigh
+from roofwatch.db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point
 

@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from ci.gate import exit_code
-from ci.pull_request import judge_pull_request
-from ci.report.comment import to_markdown
+from roofwatch.ci.gate import exit_code
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.report.comment import to_markdown
 from tests.ci.situations import SITUATIONS
 
 EXIT_CODES = {

@@ -7,16 +7,16 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from ci import judge
-from ci.judge import JUDGED_METRICS, judge_project
-from ci.trends.history import judge_history
-from collector.device_state import DeviceState
-from collector.measurement import Measurement
-from collector.part import Outcome
-from db.errors import StoreError
-from db.queries import list_pairs, list_regressions, read_series
-from db.storing.ingest import ingest_record
-from db.values import Cause, Verdict
+from roofwatch.ci import judge
+from roofwatch.ci.judge import JUDGED_METRICS, judge_project
+from roofwatch.ci.trends.history import judge_history
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import list_pairs, list_regressions, read_series
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Cause, Verdict
 from tests.builders import (
     PROJECT,
     make_accuracy,
@@ -101,7 +101,7 @@ def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pyt
 
 
 def note_what_is_held(monkeypatch: pytest.MonkeyPatch, read: str) -> list[int]:
-    """After each call of a function of `ci.judge`, how much of what it ever gave is still there."""
+    """After each call of a function of `roofwatch.ci.judge`, how much of what it ever gave is still there."""
     asked, given, held = getattr(judge, read), list[weakref.ref[Any]](), list[int]()
 
     def noted(*arguments: Any, **options: Any) -> Any:

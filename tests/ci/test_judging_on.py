@@ -8,16 +8,16 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from ci import judge
-from ci.judge import judge_project
-from ci.thresholds import Thresholds
-from collector.measurement import CacheState, MemoryUse
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.judged.standings import begin_judgement, read_judged_history
-from db.storing.ingest import ingest_record
-from db.storing.result import OnConflict
-from db.values import Regression
+from roofwatch.ci import judge
+from roofwatch.ci.judge import judge_project
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.measurement import CacheState, MemoryUse
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.judged.standings import begin_judgement, read_judged_history
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.storing.result import OnConflict
+from roofwatch.db.values import Regression
 from tests.builders import (
     CASE_ID,
     PROJECT,

@@ -6,13 +6,13 @@ import math
 
 import pytest
 
-from ci.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
-from ci.pull_request import judge_pull_request
-from ci.reason import Reason
-from ci.report.comment import to_markdown
-from ci.side_by_side import side_by_side
-from collector.case_profile import ProfiledActivity
-from db.values import Verdict
+from roofwatch.ci.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.side_by_side import side_by_side
+from roofwatch.collector.case_profile import ProfiledActivity
+from roofwatch.db.values import Verdict
 from tests.builders import (
     CASE_ID,
     make_activity,

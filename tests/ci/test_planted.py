@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ci.group import ALL_KERNELS
-from ci.trends.history import judge_history
-from db.values import Cause, Series
+from roofwatch.ci.group import ALL_KERNELS
+from roofwatch.ci.trends.history import judge_history
+from roofwatch.db.values import Cause, Series
 from tests.ci.planted import PlantedHistory, plant, score
 
 

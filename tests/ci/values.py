@@ -9,12 +9,12 @@ from uuid import UUID
 
 import numpy as np
 
-from collector.device_state import DeviceState
-from collector.measurement import AutotuneTiming, Autotuning, Measurement
-from collector.part import Outcome
-from collector.record import Pairing, RunRecord, Side
-from collector.results import Accuracy, Counters, StaticFacts
-from db.values import Pair, Regression, Series, SeriesPoint
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.measurement import AutotuneTiming, Autotuning, Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import Pairing, RunRecord, Side
+from roofwatch.collector.results import Accuracy, Counters, StaticFacts
+from roofwatch.db.values import Pair, Regression, Series, SeriesPoint
 from tests.builders import (
     CASE_ID,
     NOON,

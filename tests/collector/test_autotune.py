@@ -12,9 +12,9 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from collector.autotune import AutotuneRecorder, merged
-from collector.machine_code.launches import _TargetDriver
-from collector.measurement import AutotuneTiming, Autotuning
+from roofwatch.collector.autotune import AutotuneRecorder, merged
+from roofwatch.collector.machine_code.launches import _TargetDriver
+from roofwatch.collector.measurement import AutotuneTiming, Autotuning
 from tests.suites.tuned_function import scale
 
 SMALL, LARGE = (

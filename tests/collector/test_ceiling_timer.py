@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from collector.ceilings import ceiling_method, measure_ceilings
-from collector.measurement import CacheState, Timer
-from collector.protocol import Job, MeasureCeilings, Reply, TimingChoice
-from collector.run_plan import RunPlan
-from collector.suite_run import SuiteRun
-from collector.suite_source import SuiteSource
-from collector.timers.method import ChosenMethod, TimingMethod
-from collector.workers import Workers
+from roofwatch.collector.ceilings import ceiling_method, measure_ceilings
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.protocol import Job, MeasureCeilings, Reply, TimingChoice
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.timers.method import ChosenMethod, TimingMethod
+from roofwatch.collector.workers import Workers
 from tests.builders import make_environment
 
 
@@ -42,8 +42,8 @@ def test_every_ceiling_of_a_device_is_timed_that_way(monkeypatch: pytest.MonkeyP
         return SimpleNamespace(samples_ns=(2e9, 1e9))
 
     asked = TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
-    monkeypatch.setattr("collector.ceilings.sample_launches", sample)
-    monkeypatch.setattr("collector.ceilings.ceiling_method", lambda *_: asked)
+    monkeypatch.setattr("roofwatch.collector.ceilings.sample_launches", sample)
+    monkeypatch.setattr("roofwatch.collector.ceilings.ceiling_method", lambda *_: asked)
     ceilings = list(measure_ceilings("cpu", ["int8"], Timer.PERF_COUNTER))
 
     assert len(taken) > len(ceilings)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from collector.cache_copy import copy_in_rounds, whole_blocks
-from collector.ceilings import measure_ceilings
-from collector.machine_code.binary import instruction_bytes
-from collector.machine_code.disassembly import sass
-from collector.machine_code.launches import compiling_for
+from roofwatch.collector.cache_copy import copy_in_rounds, whole_blocks
+from roofwatch.collector.ceilings import measure_ceilings
+from roofwatch.collector.machine_code.binary import instruction_bytes
+from roofwatch.collector.machine_code.disassembly import sass
+from roofwatch.collector.machine_code.launches import compiling_for
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its ceilings cannot be measured")
 

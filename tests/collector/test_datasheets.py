@@ -2,8 +2,8 @@
 
 import pytest
 
-from collector.datasheets import DATASHEETS, Datasheet, beside_datasheet, datasheet_ceilings, datasheet_of
-from collector.device_state import DeviceState
+from roofwatch.collector.datasheets import DATASHEETS, Datasheet, beside_datasheet, datasheet_ceilings, datasheet_of
+from roofwatch.collector.device_state import DeviceState
 from tests.builders import make_ceiling
 
 H200 = "NVIDIA H200"

@@ -2,12 +2,12 @@
 
 from typing import Any, cast
 
-from collector.run import _Steps, _take_blocks
-from collector.run_plan import RunPlan
-from collector.sampling import EFFORTS, Preset
-from collector.selection import Subject
-from collector.suite_run import SuiteRun
-from collector.workers import Workers
+from roofwatch.collector.run import _Steps, _take_blocks
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import EFFORTS, Preset
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.workers import Workers
 
 FIRST, SECOND = Subject("a/n=1/float32/fwd", "eager"), Subject("b/n=1/float32/fwd", "eager")
 

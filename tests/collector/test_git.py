@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import GitError
-from collector.git import checked_out, commit_of, find_repository, project_name, read_commit, run_git
+from roofwatch.collector.errors import GitError
+from roofwatch.collector.git import checked_out, commit_of, find_repository, project_name, read_commit, run_git
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from collector.keeping.redaction import EVERYTHING, Redaction
-from collector.profiles.source import read_bytes
-from collector.profiling import Capture, ProfilingError, Window, profile_program
+from roofwatch.collector.keeping.redaction import EVERYTHING, Redaction
+from roofwatch.collector.profiles.source import read_bytes
+from roofwatch.collector.profiling import Capture, ProfilingError, Window, profile_program
 
 MULTIPLY = """
 import torch

@@ -9,21 +9,21 @@ from typing import IO
 import psutil
 import pytest
 
-from collector.measurement import Measurement
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
-from collector.rank import Rank
-from collector.rank_group import combined
-from collector.record import RunRecord
-from collector.results import Accuracy, TensorError
-from collector.revision import SuiteAt
-from collector.run import collect_run, measure_pair
-from collector.run_plan import RunPlan
-from collector.sampling import SamplingPlan
-from collector.suite_source import SuiteSource
-from collector.workers import Workers
 from roofwatch import UnsupportedError
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
+from roofwatch.collector.rank import Rank
+from roofwatch.collector.rank_group import combined
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Accuracy, TensorError
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import collect_run, measure_pair
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers import Workers
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")

@@ -8,14 +8,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from api.limits import Limits
-from api.problems import ProblemError
-from api.shape import parse_bounded
-from collector.errors import RecordError
-from collector.keeping.whole_file import check_writable
-from collector.measurement import measured_values
-from collector.part import Outcome
-from collector.record import SCHEMA_VERSION, RunRecord, json_schema
+from roofwatch.api.limits import Limits
+from roofwatch.api.problems import ProblemError
+from roofwatch.api.shape import parse_bounded
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.whole_file import check_writable
+from roofwatch.collector.measurement import measured_values
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
 
 VERSION = f'"schema_version":"{SCHEMA_VERSION}"'.encode()
@@ -138,10 +138,10 @@ def test_a_disk_that_is_full_loses_neither_the_old_file_nor_the_new_run(tmp_path
     script = f"""
 import resource, sys, tempfile
 from pathlib import Path
-from api.limits import Limits
-from api.problems import ProblemError
-from api.shape import parse_bounded
-from collector.errors import RecordError
+from roofwatch.api.limits import Limits
+from roofwatch.api.problems import ProblemError
+from roofwatch.api.shape import parse_bounded
+from roofwatch.collector.errors import RecordError
 from tests.builders import make_record
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:

@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from collector import suite_run
-from collector.errors import JournalError
-from collector.keeping.journal import Journal, journal_path
-from collector.keeping.journal_header import ALONE, header_of
-from collector.measurement import Block
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.revision import SuiteAt
-from collector.run import collect_run, measure_pair
-from collector.run_plan import RunPlan
-from collector.sampling import SamplingPlan
-from collector.selection import Subject
-from collector.suite_run import SuiteRun
-from collector.suite_source import SuiteSource
-from collector.workers import Workers
+from roofwatch.collector import suite_run
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.keeping.journal import Journal, journal_path
+from roofwatch.collector.keeping.journal_header import ALONE, header_of
+from roofwatch.collector.measurement import Block
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import collect_run, measure_pair
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers import Workers
 from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch

@@ -1,8 +1,8 @@
 import pytest
 
-from collector.machine import Ceiling
-from collector.measurement import CacheState
-from collector.roofline import binding_level, level_positions, position, roof_of
+from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.measurement import CacheState
+from roofwatch.collector.roofline import binding_level, level_positions, position, roof_of
 from tests.builders import make_case, make_ceiling
 
 

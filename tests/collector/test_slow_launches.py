@@ -2,12 +2,12 @@
 
 import pytest
 
-from collector.part import Outcome
-from collector.protocol import Failure
-from collector.run_plan import RunPlan
-from collector.sampling import EFFORTS, Preset
-from collector.time_out import check_limit, compile_limit, explained
-from collector.timing import TimedLaunches, relative_width_of_median, sample_launches
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import Failure
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import EFFORTS, Preset
+from roofwatch.collector.time_out import check_limit, compile_limit, explained
+from roofwatch.collector.timing import TimedLaunches, relative_width_of_median, sample_launches
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, launch_s: float, preset: Preset) -> tuple[TimedLaunches, float]:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from collector.errors import SuiteError
-from collector.protocol import ImplementationInfo, KernelInfo, SuiteInfo
-from collector.run_plan import RunPlan
-from collector.suite_run import SuiteRun
-from collector.suite_source import SuiteSource
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.protocol import ImplementationInfo, KernelInfo, SuiteInfo
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_source import SuiteSource
 from tests.builders import make_case
 
 IMPLEMENTATIONS = (

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import SuiteError
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
-from collector.revision import SuiteAt
-from collector.run import collect_run
-from collector.run_plan import RunPlan
-from collector.sampling import SamplingPlan
-from collector.suite_source import SuiteSource
-from collector.worker import Worker
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.worker import Worker
 from tests.builders import make_commit
 
 SUITES = Path(__file__).parent.parent / "suites"
@@ -91,9 +91,8 @@ def test_a_file_that_cannot_be_loaded_is_one_clear_error(
 
 def test_a_process_in_which_a_capture_failed_is_given_no_other_job(nursery: Nursery, tmp_path: Path) -> None:
     """torch's allocator believes ever after that the capture goes on, and fails whatever comes next."""
-    raising = (
-        "from collector.timers.cuda_graph import FailedCaptureError as Failed\n    import os; raise {}(os.getpid())"
-    )
+    failed = "from roofwatch.collector.timers.cuda_graph import FailedCaptureError as Failed"
+    raising = failed + "\n    import os; raise {}(os.getpid())"
     good = (SUITES / "bench_good.py").read_text()
     assert good.count("return x * 3") == 1
     job = CheckAccuracy(case_id="scale/n=1000/float32/fwd", implementation="eager")

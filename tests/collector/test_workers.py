@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from collector.case_check import CaseCheck
-from collector.nursery import Nursery
-from collector.protocol import TimeBlock
-from collector.sampling import SamplingPlan
-from collector.selection import Subject
-from collector.suite_source import SuiteSource
-from collector.workers import Workers
+from roofwatch.collector.case_check import CaseCheck
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.protocol import TimeBlock
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
 

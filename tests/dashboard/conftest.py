@@ -14,8 +14,8 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.navigation.page import StreamlitPage
 from streamlit.testing.v1 import AppTest
 
-import dashboard.app
-from dashboard import data
+import roofwatch.dashboard.app
+from roofwatch.dashboard import data
 
 OpenView = Callable[..., AppTest]
 _TIMEOUT_S = 60
@@ -53,11 +53,11 @@ def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
     """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
     # as values; `test_tables.py` has what they are written as
-    monkeypatch.setattr("dashboard.tables.table._write", _write_values)
+    monkeypatch.setattr("roofwatch.dashboard.tables.table._write", _write_values)
     forget_everything()
 
     def open_it(view: str, **address: str | list[str]) -> AppTest:
-        app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=_TIMEOUT_S)
+        app = AppTest.from_file(str(Path(roofwatch.dashboard.app.__file__)), default_timeout=_TIMEOUT_S)
         if view != "overview":
             # the pages are known only after a first run, which need not draw the front page
             with pytest.MonkeyPatch.context() as patch:

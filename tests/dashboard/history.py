@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
-from collector.case_record import CaseRecord
-from collector.measurement import Measurement
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.judged.judgements import replace_regressions
-from db.storing.ingest import ingest_record
-from db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
 from tests.builders import (
     PROJECT,
     make_accuracy,

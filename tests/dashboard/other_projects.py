@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from db.access.values import TriageState
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id, set_triage
-from db.storing.ingest import ingest_record
-from db.values import Cause, Suspect
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id, set_triage
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Cause, Suspect
 from tests.builders import (
     make_change_point,
     make_commit,

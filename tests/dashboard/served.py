@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _PROGRAM = (
-    "import sys; from pathlib import Path; from dashboard.serve import serve\n"
+    "import sys; from pathlib import Path; from roofwatch.dashboard.serve import serve\n"
     "url, folder, port = sys.argv[1:]\n"
     "sys.exit(serve(port=int(port) or None, database_url=url or None, data_dir=Path(folder) if folder else None,"
     " on_ready=lambda address: print(address, flush=True)))"

@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 import plotly.graph_objects as go
 import pytest
 
-from collector.metrics import METRICS
-from dashboard.charts.style import AXES, room_for
-from dashboard.charts.trend import Scale, series_names, trend_figure
-from dashboard.setting_changes import SettingChange
-from dashboard.zone import written
-from db.values import Regression, RegressionState, Series, Verdict
+from roofwatch.collector.metrics import METRICS
+from roofwatch.dashboard.charts.style import AXES, room_for
+from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
+from roofwatch.dashboard.setting_changes import SettingChange
+from roofwatch.dashboard.zone import written
+from roofwatch.db.values import Regression, RegressionState, Series, Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.dashboard.values import make_point, make_series
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ci.static.comparison import StaticJudgement, compare_static
-from dashboard.tables.code import code_table
+from roofwatch.ci.static.comparison import StaticJudgement, compare_static
+from roofwatch.dashboard.tables.code import code_table
 from tests.builders import CASE_ID, make_static_facts
 
 

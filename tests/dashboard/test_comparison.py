@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from collector.part import Outcome
-from dashboard.comparison import (
+from roofwatch.collector.part import Outcome
+from roofwatch.dashboard.comparison import (
     Order,
     change_points_between,
     changed_facts,
@@ -12,7 +12,7 @@ from dashboard.comparison import (
     in_order,
     why_not_comparable,
 )
-from db.values import RegressionState
+from roofwatch.db.values import RegressionState
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.dashboard.values import make_failed_case, make_measured_case, make_run_detail, make_static_row
 

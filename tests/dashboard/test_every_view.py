@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from dashboard.navigation import VIEWS
+from roofwatch.dashboard.navigation import VIEWS
 from tests.dashboard import test_browser, test_narrowed_views, test_permalinks
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ci.trends.movement import Movement
-from collector.part import Outcome
-from dashboard.charts.distribution import distribution_figure
-from dashboard.charts.heat_map import heat_map_html
+from roofwatch.ci.trends.movement import Movement
+from roofwatch.collector.part import Outcome
+from roofwatch.dashboard.charts.distribution import distribution_figure
+from roofwatch.dashboard.charts.heat_map import heat_map_html
 from tests.builders import make_blocks, make_measurement
 
 SLOWER = Movement("softmax", "A, 4 threads", 0.42, slower_count=2, faster_count=0)

@@ -7,7 +7,7 @@ from io import BytesIO
 import pandas as pd
 import pytest
 
-from dashboard.export import to_csv, to_markdown, to_parquet
+from roofwatch.dashboard.export import to_csv, to_markdown, to_parquet
 
 FRAME = pd.DataFrame(
     {

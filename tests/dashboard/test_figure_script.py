@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 import pytest
 import streamlit
 
-from dashboard.figure import show_figure
-from dashboard.figure_script import KINDS, slim_script, slim_scripts
+from roofwatch.dashboard.figure import show_figure
+from roofwatch.dashboard.figure_script import KINDS, slim_script, slim_scripts
 
 SCRIPTS = Path(streamlit.__file__).parent / "static" / "static" / "js"
 MODULES = (

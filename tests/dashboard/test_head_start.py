@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import streamlit
 
-from dashboard.head_start import elements_of, first_page
-from dashboard.navigation import VIEWS
-from dashboard.view_links import SCRIPT
+from roofwatch.dashboard.head_start import elements_of, first_page
+from roofwatch.dashboard.navigation import VIEWS
+from roofwatch.dashboard.view_links import SCRIPT
 
 STREAMLIT = Path(streamlit.__file__).parent / "static"
 PAGE = '<html><head><script type="module" src="./static/js/index.a1.js"></script></head><body></body></html>'

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard import data
-from dashboard.frame import READING
-from db.errors import StoreError
+from roofwatch.dashboard import data
+from roofwatch.dashboard.frame import READING
+from roofwatch.db.errors import StoreError
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import store_history
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from collector.part import Outcome
-from db.access.values import TriageState
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id, set_triage
-from db.storing.ingest import ingest_record
-from db.values import Cause, Regression, Suspect, Verdict
+from roofwatch.collector.part import Outcome
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id, set_triage
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Cause, Regression, Suspect, Verdict
 from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_regression
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history

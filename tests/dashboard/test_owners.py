@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from collector.source_line import SourceLine
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id
-from db.storing.ingest import ingest_record
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import store_history

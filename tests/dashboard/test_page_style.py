@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from dashboard.charts.page_style import for_page
+from roofwatch.dashboard.charts.page_style import for_page
 
 
 def lines(y: list[float], **layout: object) -> go.Figure:

@@ -13,17 +13,17 @@ from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.orm import Session
 from streamlit.testing.v1 import AppTest
 
-import dashboard.app
-from dashboard import data
-from dashboard.reading_ahead import read_ahead
-from db.access.values import TriageState
-from db.bisections.store import request_bisection
-from db.bisections.values import BisectionRange
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id, set_triage
-from db.reading.facet_values import Facets
-from db.storing.ingest import ingest_record
+import roofwatch.dashboard.app
+from roofwatch.dashboard import data
+from roofwatch.dashboard.reading_ahead import read_ahead
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.bisections.store import request_bisection
+from roofwatch.db.bisections.values import BisectionRange
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id, set_triage
+from roofwatch.db.reading.facet_values import Facets
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     PROJECT,
     make_change_point,
@@ -121,7 +121,7 @@ def _refuse(_project: str | None) -> Facets:
 def test_a_view_asks_six_times_at_most(
     statements: list[str], monkeypatch: pytest.MonkeyPatch, view: str, asked: dict[str, str | list[str]], seen: str
 ) -> None:
-    app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=60)
+    app = AppTest.from_file(str(Path(roofwatch.dashboard.app.__file__)), default_timeout=60)
     with monkeypatch.context() as patched:
         patched.setattr(data, "read_facets", _refuse)
         app.run()

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.runtime.scriptrunner_utils.script_run_context import get_script_run_ctx
 
-from dashboard import data, reading_ahead
-from dashboard.reading_ahead import ReadingAhead, read_ahead
+from roofwatch.dashboard import data, reading_ahead
+from roofwatch.dashboard.reading_ahead import ReadingAhead, read_ahead
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import store_history

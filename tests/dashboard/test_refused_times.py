@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from sqlalchemy import Engine
 
-from collector.measurement import CacheState
-from dashboard.comparison import Order, Shown, compare_runs, in_order
-from db.storing.ingest import ingest_record
+from roofwatch.collector.measurement import CacheState
+from roofwatch.dashboard.comparison import Order, Shown, compare_runs, in_order
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import make_blocks, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.test_views import table
@@ -75,8 +75,8 @@ def test_the_page_leaves_the_change_out_and_says_why(open_view: OpenView, store:
 
 
 def test_what_is_exported_has_no_change_where_the_page_has_none() -> None:
-    from dashboard.export import to_csv
-    from dashboard.views.compare import _written
+    from roofwatch.dashboard.export import to_csv
+    from roofwatch.dashboard.views.compare import _written
 
     exported = pd.read_csv(io.BytesIO(_written(compared({"cache": "cold"}), to_csv)))
     assert exported["relative change"].isna().tolist() == [False, True]

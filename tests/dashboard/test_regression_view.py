@@ -10,16 +10,16 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.artefact import Artefact, ArtefactKind
-from collector.record import RunRecord
-from collector.results import Counters
-from db.artefacts import store_artefact
-from db.bisections.store import request_bisection
-from db.bisections.values import BisectionRange
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id
-from db.storing.ingest import ingest_record
-from db.values import Regression
+from roofwatch.collector.artefact import Artefact, ArtefactKind
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Counters
+from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.bisections.store import request_bisection
+from roofwatch.db.bisections.values import BisectionRange
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Regression
 from tests.builders import (
     CASE_ID,
     PROJECT,

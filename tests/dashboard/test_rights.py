@@ -7,13 +7,13 @@ from pydantic import SecretStr
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from dashboard import data
-from dashboard.access.provider import sign_in_secrets
-from dashboard.access.rights import NotAllowedError, Person, may_triage, person_of
-from dashboard.errors import DashboardError
-from db.access.audit import list_entries
-from db.access.values import TriageState
-from db.judged.triage import StaleTriageError, regression_id
+from roofwatch.dashboard import data
+from roofwatch.dashboard.access.provider import sign_in_secrets
+from roofwatch.dashboard.access.rights import NotAllowedError, Person, may_triage, person_of
+from roofwatch.dashboard.errors import DashboardError
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.judged.triage import StaleTriageError, regression_id
 from roofwatch.settings import Settings, load_settings
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything

@@ -5,10 +5,10 @@ from zoneinfo import ZoneInfo
 import plotly.graph_objects as go
 import pytest
 
-from collector.profiles.kineto import Activity
-from dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
-from dashboard.charts.run_timeline import run_timeline_figure, thinned
-from dashboard.charts.spent_time import UNCOUNTED, spent_time_figure
+from roofwatch.collector.profiles.kineto import Activity
+from roofwatch.dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
+from roofwatch.dashboard.charts.run_timeline import run_timeline_figure, thinned
+from roofwatch.dashboard.charts.spent_time import UNCOUNTED, spent_time_figure
 from tests.builders import make_measurement, make_record
 from tests.dashboard.gpu_history import BLOCK_COUNT, HOT_AT, SOFTMAX, gpu_record
 

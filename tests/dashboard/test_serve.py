@@ -10,11 +10,11 @@ import psutil
 import pytest
 from sqlalchemy import URL
 
-from dashboard import reading_ahead, server_process
-from dashboard.errors import DashboardError
-from dashboard.navigation import VIEWS
-from dashboard.serve import serve
-from db.server import embedded
+from roofwatch.dashboard import reading_ahead, server_process
+from roofwatch.dashboard.errors import DashboardError
+from roofwatch.dashboard.navigation import VIEWS
+from roofwatch.dashboard.serve import serve
+from roofwatch.db.server import embedded
 from tests.dashboard.served import ROOT, serving
 
 TIMEOUT_S = 30
@@ -39,7 +39,7 @@ def text_of(url: URL) -> str:
 
 
 def test_serving_loads_streamlit_only_in_the_process_of_the_server() -> None:
-    program = "import sys, dashboard.serve; sys.exit('streamlit' in sys.modules)"
+    program = "import sys, roofwatch.dashboard.serve; sys.exit('streamlit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
@@ -73,9 +73,9 @@ def test_the_embedded_database_is_stopped_when_the_server_that_opened_it_is_told
 
 LET_GO_IN_VAIN = """
 import os, signal
-from dashboard.server_process import let_go_when_asked_to_end
-from db.errors import StoreError
-from db.server import embedded
+from roofwatch.dashboard.server_process import let_go_when_asked_to_end
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server import embedded
 
 def fail():
     raise StoreError("another process is at it")
@@ -136,7 +136,7 @@ def test_an_address_that_is_not_of_this_machine_is_named() -> None:
 
 def test_what_the_server_has_learned_is_passed_over_when_garbage_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     missing: list[set[str]] = []
-    needed = {f"dashboard.views.{view}" for view in VIEWS}
+    needed = {f"roofwatch.dashboard.views.{view}" for view in VIEWS}
     opened: list[str] = []
     looked_for_after: list[int] = []
     monkeypatch.setattr(gc, "freeze", lambda: missing.append(needed - sys.modules.keys()))

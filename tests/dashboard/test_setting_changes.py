@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dashboard.setting_changes import setting_changes
-from db.values import RunSetting, Series
+from roofwatch.dashboard.setting_changes import setting_changes
+from roofwatch.db.values import RunSetting, Series
 from tests.builders import make_series_key, sha_of
 from tests.dashboard.values import make_series
 

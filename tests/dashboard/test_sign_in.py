@@ -13,11 +13,11 @@ from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
-from db.access.audit import list_entries
-from db.access.values import TriageState
-from db.judged.triage import read_triage, regression_id
-from db.server import migrate
-from db.values import Regression
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.judged.triage import read_triage, regression_id
+from roofwatch.db.server import migrate
+from roofwatch.db.values import Regression
 from tests.builders import PROJECT
 from tests.dashboard.browsing import Watched, launched, new_context, watch
 from tests.dashboard.history import store_history

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dashboard.access.sign_in_return import CALLBACK, LOGIN, ReturnAfterSignIn
+from roofwatch.dashboard.access.sign_in_return import CALLBACK, LOGIN, ReturnAfterSignIn
 
 ORIGIN = "https://roofwatch.example.com"
 REGRESSION = "/regression?project=a%2Fb&regression=1"

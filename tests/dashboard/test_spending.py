@@ -1,7 +1,7 @@
 import pytest
 
-from dashboard.quantities import counter_text, duration_text, energy_text, money_text, rate_text
-from dashboard.spending import (
+from roofwatch.dashboard.quantities import counter_text, duration_text, energy_text, money_text, rate_text
+from roofwatch.dashboard.spending import (
     by_family,
     by_runner,
     hours_by_activity,
@@ -11,7 +11,7 @@ from dashboard.spending import (
     price_of,
     runner_table,
 )
-from db.reading.fleet_values import KernelCost
+from roofwatch.db.reading.fleet_values import KernelCost
 from tests.builders import make_commit_ref, make_environment
 from tests.dashboard.gpu_history import gpu
 from tests.dashboard.test_runner_figures import make_fleet_run

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from dashboard.tables.markup import Column, table_html
-from dashboard.tables.part import in_order_of, part_title, rows_with
+from roofwatch.dashboard.tables.markup import Column, table_html
+from roofwatch.dashboard.tables.part import in_order_of, part_title, rows_with
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
@@ -60,8 +60,8 @@ def test_a_part_says_which_rows_it_has() -> None:
 def long_table() -> None:
     import pandas as pd
 
-    from dashboard.tables.markup import Column
-    from dashboard.tables.table import show_table
+    from roofwatch.dashboard.tables.markup import Column
+    from roofwatch.dashboard.tables.table import show_table
 
     frame = pd.DataFrame({"open": [f"/run?{number}" for number in range(450)], "time": [*range(450)]})
     show_table(frame, formats={"time": "{:.0f} ms".format}, columns={"open": Column(link_text="open")})

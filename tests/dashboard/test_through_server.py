@@ -8,16 +8,16 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from collector.errors import SpoolError
-from collector.keeping.http_line import TOKEN_VARIABLE
-from dashboard import data
-from dashboard.access.rights import NotAllowedError, Person
-from dashboard.navigation import VIEWS
-from dashboard.serve import _what_is_read
-from dashboard.server_process import NO_SERVER, SERVER_VARIABLE
-from db.access.values import Scope, TriageState
-from db.judged.triage import regression_id
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping.http_line import TOKEN_VARIABLE
 from roofwatch.commands import service
+from roofwatch.dashboard import data
+from roofwatch.dashboard.access.rights import NotAllowedError, Person
+from roofwatch.dashboard.navigation import VIEWS
+from roofwatch.dashboard.serve import _what_is_read
+from roofwatch.dashboard.server_process import NO_SERVER, SERVER_VARIABLE
+from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.db.judged.triage import regression_id
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything
@@ -101,7 +101,7 @@ def test_the_command_asks_the_server_before_it_serves(
     store: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: dict[str, object] = {}
-    monkeypatch.setattr("dashboard.serve.serve", lambda **fields: asked.update(fields))
+    monkeypatch.setattr("roofwatch.dashboard.serve.serve", lambda **fields: asked.update(fields))
     monkeypatch.setenv("ROOFWATCH_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://nobody@nowhere/nothing")
     monkeypatch.setenv(TOKEN_VARIABLE, token_of_today(store, Scope.READ))

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 from streamlit.testing.v1 import AppTest
 
-from collector.part import Outcome
-from db.judged.judgements import replace_regressions
-from db.storing.ingest import ingest_record
+from roofwatch.collector.part import Outcome
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     PROJECT,
     make_commit,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.part import Outcome
-from dashboard.wording import (
+from roofwatch.collector.part import Outcome
+from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     age_text,
     change_text,
@@ -15,7 +15,7 @@ from dashboard.wording import (
     percent,
     worst_change_point,
 )
-from db.values import Verdict
+from roofwatch.db.values import Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 
 

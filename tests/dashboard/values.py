@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from collector.part import Outcome
-from db.reading.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
-from db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -10,14 +10,14 @@ from alembic import command
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from collector.record import RunRecord
-from db.artefacts import drop_unlinked, list_artefacts, read_artefact, store_artefact
-from db.errors import IngestError, StoreError
-from db.projects import delete_project
-from db.quarantine import release_run
-from db.queries import load_record
-from db.server import migrate
-from db.storing.ingest import ingest_record
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.artefacts import drop_unlinked, list_artefacts, read_artefact, store_artefact
+from roofwatch.db.errors import IngestError, StoreError
+from roofwatch.db.projects import delete_project
+from roofwatch.db.quarantine import release_run
+from roofwatch.db.queries import load_record
+from roofwatch.db.server import migrate
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import make_artefact, make_record
 
 CONTENT = bytes(range(256)) * 10_000  # 2.4 MiB: three chunks

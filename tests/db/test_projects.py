@@ -3,11 +3,11 @@
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from db.judged.judgements import replace_regressions
-from db.projects import delete_project
-from db.queries import list_projects, list_regressions, list_runs
-from db.server.status import read_status
-from db.storing.ingest import ingest_record
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.projects import delete_project
+from roofwatch.db.queries import list_projects, list_regressions, list_runs
+from roofwatch.db.server.status import read_status
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
 

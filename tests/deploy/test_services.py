@@ -16,8 +16,8 @@ import pytest
 from psycopg import sql
 from sqlalchemy import URL, make_url
 
-from db.server.migrate import current_revision, head_revision
-from db.server.session import open_server
+from roofwatch.db.server.migrate import current_revision, head_revision
+from roofwatch.db.server.session import open_server
 from tests.deploy.compose import ROOT, environment_seen, read_services
 
 SERVICES = read_services()

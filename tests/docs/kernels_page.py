@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib import import_module
 
-from collector.targets import DEFAULT_TARGETS
-from kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
-from kernels.registry import MODULES
 from roofwatch import Case, KernelSpec
+from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
+from roofwatch.kernels.registry import MODULES
 from roofwatch.spec import Language
 
 

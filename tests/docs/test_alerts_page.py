@@ -3,7 +3,7 @@
 import re
 from typing import get_args
 
-from ci.alerts.rules import AddressedChannel, AlertRules, IssueChannel, Rule, parse_rules
+from roofwatch.ci.alerts.rules import AddressedChannel, AlertRules, IssueChannel, Rule, parse_rules
 from tests.docs.markdown import ROOT, table_under
 
 PAGE = ROOT / "docs" / "alerts.md"

@@ -1,7 +1,7 @@
 """docs/diagnose.md against the code that it describes."""
 
-from ci.diagnosis.diagnose import RULES
-from ci.diagnosis.finding import Limit
+from roofwatch.ci.diagnosis.diagnose import RULES
+from roofwatch.ci.diagnosis.finding import Limit
 from roofwatch.profiles.diagnosing import Diagnosed, to_json, told
 from tests.ci.ailments import AILMENTS, diagnosed, evidence
 from tests.docs.markdown import ROOT, fences, table_under

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kernels.registry import suite
+from roofwatch.kernels.registry import suite
 from tests.docs.kernels_page import kernel_lines, model_rows
 from tests.docs.markdown import ROOT
 

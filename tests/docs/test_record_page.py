@@ -6,7 +6,7 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from collector import (
+from roofwatch.collector import (
     artefact,
     case_profile,
     case_record,
@@ -18,9 +18,9 @@ from collector import (
     skipped_kernel,
     source_line,
 )
-from collector.metrics import METRICS
-from collector.part import Outcome, Part
-from collector.record import SCHEMA_VERSION, RunRecord, json_schema
+from roofwatch.collector.metrics import METRICS
+from roofwatch.collector.part import Outcome, Part
+from roofwatch.collector.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.docs.markdown import ROOT, table_under
 from tests.roofwatch.command import roofwatch
 

@@ -8,8 +8,8 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from collector.git import read_commit, run_git
-from collector.record import RunRecord, Side
+from roofwatch.collector.git import read_commit, run_git
+from roofwatch.collector.record import RunRecord, Side
 
 
 def write_nights(repository: Path, measured: Path, folder: Path, *, base: str, branch: str) -> list[Path]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from ci.github.client import GitHubRepository
-from ci.github.requests import Clock
+from roofwatch.ci.github.client import GitHubRepository
+from roofwatch.ci.github.requests import Clock
 from tests.github.description import Operation, UnknownRequestError, operation_of
 
 TOKEN = "a-secret-token"

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from ci.errors import GitHubError
-from ci.github.annotations import Annotation, Level
-from ci.github.check_run import BEGUN, CheckRun, Conclusion
-from ci.github.event import Branch, RunOrder
-from ci.github.posting import post_check_run, pull_request_of
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.annotations import Annotation, Level
+from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion
+from roofwatch.ci.github.event import Branch, RunOrder
+from roofwatch.ci.github.posting import post_check_run, pull_request_of
 from tests.builders import sha_of
 from tests.github.stand_in import GitHubStandIn
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ci.errors import GitHubError
-from ci.github.check_run import BEGUN
-from ci.github.commanding import carry_out
-from ci.github.comment_command import (
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.check_run import BEGUN
+from roofwatch.ci.github.commanding import carry_out
+from roofwatch.ci.github.comment_command import (
     PREFIX,
     Asked,
     Command,
@@ -19,8 +19,8 @@ from ci.github.comment_command import (
     asked_in,
     parse_command,
 )
-from ci.github.event import Job, RunOrder, surroundings_of
-from ci.github.posting import post_check_run
+from roofwatch.ci.github.event import Job, RunOrder, surroundings_of
+from roofwatch.ci.github.posting import post_check_run
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, sha_of
 from tests.ci.situations import HOSTILE, SITUATIONS

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from ci.errors import GitHubError
-from ci.github.client import GitHubRepository
-from ci.github.event import RunOrder
-from ci.github.posting import Done, post_comment
-from ci.github.sticky_comment import body_of
-from ci.report.comment import COMMENT_MARKER
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.client import GitHubRepository
+from roofwatch.ci.github.event import RunOrder
+from roofwatch.ci.github.posting import Done, post_comment
+from roofwatch.ci.github.sticky_comment import body_of
+from roofwatch.ci.report.comment import COMMENT_MARKER
 from tests.github.stand_in import REPOSITORY, TOKEN, Answer, Failing, GitHubStandIn
 
 BODY = body_of(f"{COMMENT_MARKER}\nslower\n", "roofwatch", RunOrder(10, 1))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ci.github.check_run import Conclusion
-from ci.github.event import Job, RunOrder
-from collector.record import RunRecord
+from roofwatch.ci.github.check_run import Conclusion
+from roofwatch.ci.github.event import Job, RunOrder
+from roofwatch.collector.record import RunRecord
 from roofwatch.posting import Report, post, report_on
 from tests.builders import make_commit, sha_of
 from tests.ci.situations import SITUATIONS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ci.github.commanding import BISECT_WORKFLOW
+from roofwatch.ci.github.commanding import BISECT_WORKFLOW
 from tests.docs.command_line import check_line
 from tests.github.jobs import ROOT, WORKFLOWS
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from collector.checking.accuracy import check_accuracy
-from collector.results import Accuracy
 from roofwatch import Case, KernelSpec, cases
+from roofwatch.collector.checking.accuracy import check_accuracy
+from roofwatch.collector.results import Accuracy
 from roofwatch.spec import Direction, Implementation, Language
 
 

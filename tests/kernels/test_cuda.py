@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from collector.machine_code.binary import nvidia_resources
-from collector.part import Outcome
-from kernels.building_blocks.rows import row_layout, vector_length
-from kernels.errors import KernelError
-from kernels.normalisation.rms_norm import rms_norm_cuda, rms_norm_reference
-from kernels.reduction.softmax import softmax_cuda
-from kernels.registry import MODULES, suite
 from roofwatch import Case, CudaKernel, KernelSpec, UnsupportedError
+from roofwatch.collector.machine_code.binary import nvidia_resources
+from roofwatch.collector.part import Outcome
+from roofwatch.kernels.building_blocks.rows import row_layout, vector_length
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.normalisation.rms_norm import rms_norm_cuda, rms_norm_reference
+from roofwatch.kernels.reduction.softmax import softmax_cuda
+from roofwatch.kernels.registry import MODULES, suite
 from roofwatch.spec import Language
 from tests.kernels.builders import check, make_case
 from tests.kernels.disassembly import instructions

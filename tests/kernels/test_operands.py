@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernels.attention.attention import attention
-from kernels.errors import KernelError
-from kernels.gemm.matmul import matmul
-from kernels.mlp.swiglu import swiglu
-from kernels.normalisation.rms_norm import rms_norm
-from kernels.reduction.softmax import softmax
+from roofwatch.kernels.attention.attention import attention
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.gemm.matmul import matmul
+from roofwatch.kernels.mlp.swiglu import swiglu
+from roofwatch.kernels.normalisation.rms_norm import rms_norm
+from roofwatch.kernels.reduction.softmax import softmax
 
 SQUARE = torch.zeros(64, 64)
 HEADS = torch.zeros(1, 2, 64, 64)

@@ -3,9 +3,9 @@ import sys
 
 import pytest
 
-from collector.run_plan import RunPlan
-from kernels.errors import KernelError
-from kernels.registry import MODULES, find_kernel, suite
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.registry import MODULES, find_kernel, suite
 from roofwatch.spec import Direction
 
 
@@ -101,6 +101,6 @@ def test_an_unknown_name_is_answered_with_the_names_there_are():
 
 
 def test_importing_the_registry_imports_neither_torch_nor_triton():
-    program = "import sys, kernels.registry; print(sorted({'torch', 'triton'} & sys.modules.keys()))"
+    program = "import sys, roofwatch.kernels.registry; print(sorted({'torch', 'triton'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

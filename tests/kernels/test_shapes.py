@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernels import models, shapes
-from kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
-from kernels.registry import suite
-from kernels.shapes import Workload, model_cases, only, projections, with_choice
+from roofwatch.kernels import models, shapes
+from roofwatch.kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
+from roofwatch.kernels.registry import suite
+from roofwatch.kernels.shapes import Workload, model_cases, only, projections, with_choice
 
 
 def shapes_of(workloads: list[Workload]) -> list[dict[str, int | str]]:

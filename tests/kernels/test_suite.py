@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from collector.machine_code.static import compile_case
-from collector.part import Outcome
-from collector.targets import DEFAULT_TARGETS
-from kernels.registry import find_kernel, suite
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
+from roofwatch.collector.machine_code.static import compile_case
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.kernels.registry import find_kernel, suite
 from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import check, check_stand_in
 from tests.kernels.conftest import IS_INTERPRETED

@@ -1,6 +1,6 @@
 import pytest
 
-from kernels.target import Target
+from roofwatch.kernels.target import Target
 
 
 @pytest.mark.parametrize(

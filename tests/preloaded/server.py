@@ -23,12 +23,19 @@ from typing import Any
 _MAX_REQUEST_BYTES = 2**18
 _LOADED = {
     "command": (
-        *("pandas", "psycopg", "sqlalchemy", "rich.progress", "ci.github.client", "db.storing.ingest"),
+        *(
+            "pandas",
+            "psycopg",
+            "sqlalchemy",
+            "rich.progress",
+            "roofwatch.ci.github.client",
+            "roofwatch.db.storing.ingest",
+        ),
         *("roofwatch.cli", "roofwatch.backfill.job", "roofwatch.bisection.job", "roofwatch.measuring.checking"),
         *("roofwatch.measuring.pairing", "roofwatch.posting", "roofwatch.profiles.diagnosing", "roofwatch.tables"),
     ),
-    "compiling": ("collector.nursery_main",),
-    "interpreting": ("collector.nursery_main",),
+    "compiling": ("roofwatch.collector.nursery_main",),
+    "interpreting": ("roofwatch.collector.nursery_main",),
 }
 
 
@@ -40,7 +47,7 @@ def main() -> None:
     if kind == "command":
         _run_command(root, job)
     else:
-        from collector.nursery_main import main as serve_nursery
+        from roofwatch.collector.nursery_main import main as serve_nursery
 
         sys.path.append(root)
         serve_nursery(job["control_fd"])
@@ -68,11 +75,11 @@ def _build_command_line() -> None:
 
 def _run_command(root: str, job: dict[str, Any]) -> None:
     sys.path.insert(0, root)
-    import collector.nursery
+    import roofwatch.collector.nursery
     from roofwatch.cli import main as run_command
     from tests.preloaded.client import forking
 
-    vars(collector.nursery)["subprocess"] = forking(Path(job["sockets"]))
+    vars(roofwatch.collector.nursery)["subprocess"] = forking(Path(job["sockets"]))
     sys.path[0] = ""
     sys.argv = ["-c", *job["arguments"]]
     run_command()

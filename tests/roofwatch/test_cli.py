@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from collector.record import SCHEMA_VERSION, RunRecord
+from roofwatch.collector.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
 from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import CollectorError
-from collector.git import run_git
-from db.values import CommitRef, RegressionState, Verdict
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.git import run_git
+from roofwatch.db.values import CommitRef, RegressionState, Verdict
 from roofwatch.demo.folder import DemoError
 from roofwatch.demo.outcome import outcomes
 from roofwatch.demo.run import run_demo

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import RecordError
-from collector.record import RunRecord
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.record import RunRecord
 from roofwatch.records import read_record_files
 from tests.builders import make_record
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from ci.detect import NoiseFloor
-from collector.part import Outcome
-from db.reading.run_values import RunSummary
-from db.values import Series, SeriesPoint
+from roofwatch.ci.detect import NoiseFloor
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.db.values import Series, SeriesPoint
 from roofwatch.stored_tables import runs_table, series_table
 from roofwatch.terminal import print_table
 from tests.builders import NOON, PROJECT, make_commit_ref, make_series_key

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from collector.part import Outcome
-from collector.run import Progress
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.run import Progress
 from roofwatch.tables import measurements
 from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 from tests.builders import make_measurement, make_record

@@ -5,8 +5,8 @@ Revision: 0008, after 0007
 
 from alembic import op
 
-from db.migrations.rows_0008 import move_down, move_up
-from db.migrations.tables_0008 import NEW_INDEXES, NEW_TABLES, OLD_INDEXES, OLD_TABLES
+from roofwatch.db.migrations.rows_0008 import move_down, move_up
+from roofwatch.db.migrations.tables_0008 import NEW_INDEXES, NEW_TABLES, OLD_INDEXES, OLD_TABLES
 
 revision = "0008"
 down_revision = "0007"

@@ -7,14 +7,14 @@ gradient; the shares are added up afterwards in a fixed order, so the result is 
 Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467).
 """
 
-from kernels.normalisation.rms_norm.cuda import rms_norm_cuda
-from kernels.normalisation.rms_norm.spec import (
+from roofwatch.kernels.normalisation.rms_norm.cuda import rms_norm_cuda
+from roofwatch.kernels.normalisation.rms_norm.spec import (
     rms_norm_flop_count,
     rms_norm_memory_bytes,
     rms_norm_reference,
     rms_norm_spec,
 )
-from kernels.normalisation.rms_norm.triton import rms_norm
+from roofwatch.kernels.normalisation.rms_norm.triton import rms_norm
 
 __all__ = [
     "rms_norm",

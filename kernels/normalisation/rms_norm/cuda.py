@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
-from kernels.normalisation.rms_norm.operator import rms_norm_operator
-from kernels.normalisation.rms_norm.spec import require_rms_norm_operands, rms_norm_spec
-from kernels.target import multiprocessor_count
 from roofwatch import CudaKernel
+from roofwatch.kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
+from roofwatch.kernels.normalisation.rms_norm.operator import rms_norm_operator
+from roofwatch.kernels.normalisation.rms_norm.spec import require_rms_norm_operands, rms_norm_spec
+from roofwatch.kernels.target import multiprocessor_count
 
 _SOURCE = Path(__file__).with_name("rms_norm.cu")
 

@@ -4,11 +4,11 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, TILES_OF_LONG_ROWS, row_config
-from kernels.normalisation.column_gradients import add_to_share
-from kernels.normalisation.rms_norm.operator import rms_norm_operator
-from kernels.normalisation.rms_norm.spec import require_rms_norm_operands, rms_norm_spec
-from kernels.target import multiprocessor_count
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, TILES_OF_LONG_ROWS, row_config
+from roofwatch.kernels.normalisation.column_gradients import add_to_share
+from roofwatch.kernels.normalisation.rms_norm.operator import rms_norm_operator
+from roofwatch.kernels.normalisation.rms_norm.spec import require_rms_norm_operands, rms_norm_spec
+from roofwatch.kernels.target import multiprocessor_count
 
 
 @triton.jit

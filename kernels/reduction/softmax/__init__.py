@@ -6,14 +6,14 @@ for the row's maximum and sum, then to write the result.
 Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867).
 """
 
-from kernels.reduction.softmax.cuda import softmax_cuda
-from kernels.reduction.softmax.spec import (
+from roofwatch.kernels.reduction.softmax.cuda import softmax_cuda
+from roofwatch.kernels.reduction.softmax.spec import (
     softmax_flop_count,
     softmax_memory_bytes,
     softmax_reference,
     softmax_spec,
 )
-from kernels.reduction.softmax.triton import softmax
+from roofwatch.kernels.reduction.softmax.triton import softmax
 
 __all__ = [
     "softmax",

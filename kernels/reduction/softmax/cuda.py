@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
-from kernels.operands import require_operands
-from kernels.reduction.softmax.operator import softmax_operator
-from kernels.reduction.softmax.spec import softmax_spec
-from kernels.target import multiprocessor_count
 from roofwatch import CudaKernel
+from roofwatch.kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
+from roofwatch.kernels.operands import require_operands
+from roofwatch.kernels.reduction.softmax.operator import softmax_operator
+from roofwatch.kernels.reduction.softmax.spec import softmax_spec
+from roofwatch.kernels.target import multiprocessor_count
 
 _SOURCE = Path(__file__).with_name("softmax.cu")
 

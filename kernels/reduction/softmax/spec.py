@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.shapes import model_cases, small_rows, vocabulary_rows
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.shapes import model_cases, small_rows, vocabulary_rows
 
 
 def softmax_reference(x: torch.Tensor) -> torch.Tensor:

@@ -4,10 +4,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
-from kernels.operands import require_operands
-from kernels.reduction.softmax.operator import softmax_operator
-from kernels.reduction.softmax.spec import softmax_spec
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.operands import require_operands
+from roofwatch.kernels.reduction.softmax.operator import softmax_operator
+from roofwatch.kernels.reduction.softmax.spec import softmax_spec
 
 
 @triton.jit

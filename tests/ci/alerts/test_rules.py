@@ -2,8 +2,8 @@
 
 import pytest
 
-from ci.alerts.rules import parse_rules
-from ci.errors import AlertError
+from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.ci.errors import AlertError
 
 CHANNEL = '[channels]\nchat = { kind = "apprise", url_env = "CHAT" }\n'
 RULE = '[[rules]]\nname = "slower"\nkind = "regression"\nchannels = ["chat"]\n'

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from ci.alerts.silence import rhythm_of
+from roofwatch.ci.alerts.silence import rhythm_of
 from tests.builders import NOON
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from ci.alerts.rules import AlertRules, parse_rules
-from ci.alerts.steps import next_steps
-from db.alerts.values import Alert, AlertState, AlertStep, Firing, Message, Severity
+from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.alerts.steps import next_steps
+from roofwatch.db.alerts.values import Alert, AlertState, AlertStep, Firing, Message, Severity
 from tests.builders import NOON, PROJECT
 
 HOUR = timedelta(hours=1)

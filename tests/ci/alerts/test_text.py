@@ -5,8 +5,8 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from ci.alerts.text import Notice, to_document, to_html, to_markdown, to_text, to_title
-from db.alerts.values import AlertEvent, Fact, Link, Message, Severity
+from roofwatch.ci.alerts.text import Notice, to_document, to_html, to_markdown, to_text, to_title
+from roofwatch.db.alerts.values import AlertEvent, Fact, Link, Message, Severity
 from tests.builders import PROJECT
 
 HOSTILE = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ci.bisection.backfill import Aim, KnownChange, choose_order
+from roofwatch.ci.bisection.backfill import Aim, KnownChange, choose_order
 
 CHANGE = KnownChange(before=2, after=9, what="rms_norm 20 % slower")
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from ci.bisection.reading import read_pair
-from collector.device_state import DeviceState
-from collector.measurement import Timer
-from collector.part import Outcome
+from roofwatch.ci.bisection.reading import read_pair
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.measurement import Timer
+from roofwatch.collector.part import Outcome
 from tests.builders import CASE_ID, make_accuracy, make_blocks, make_measurement, make_record
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ci.bisection.request import range_of, series_to_bisect
-from collector.part import Outcome
-from db.values import Series
+from roofwatch.ci.bisection.request import range_of, series_to_bisect
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import Series
 from tests.builders import NOON, make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
 from tests.ci.values import make_point
 

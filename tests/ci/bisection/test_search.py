@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ci.bisection.posterior import change_probabilities
-from ci.bisection.search import Evidence, Measure, Named, SearchPlan, Stuck, next_move
+from roofwatch.ci.bisection.posterior import change_probabilities
+from roofwatch.ci.bisection.search import Evidence, Measure, Named, SearchPlan, Stuck, next_move
 from tests.ci.simulated_bisection import PLAIN_SAMPLES, Machine, Noise, Scenario, Trial, plain_bisection, search
 
 TRIALS = range(20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ci.bisection.weights import SAME_CODE, SAME_CODE_WEIGHT, SAME_SOURCES, MadeFrom, weigh
+from roofwatch.ci.bisection.weights import SAME_CODE, SAME_CODE_WEIGHT, SAME_SOURCES, MadeFrom, weigh
 
 BROKEN = MadeFrom(trouble="does not import")
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ci.diagnosis.diagnose import RULES, is_empty, is_wrong
-from ci.diagnosis.evidence import RecordEvidence, subjects_of
-from ci.diagnosis.finding import Limit, Weight
+from roofwatch.ci.diagnosis.diagnose import RULES, is_empty, is_wrong
+from roofwatch.ci.diagnosis.evidence import RecordEvidence, subjects_of
+from roofwatch.ci.diagnosis.finding import Limit, Weight
 from roofwatch.profiles.diagnosing import Diagnosed, told
 from tests.builders import make_case, make_measurement, make_record
 from tests.ci.ailments import (

@@ -1,7 +1,7 @@
 """What binds what got slower: told from the records of both ends."""
 
-from ci.diagnosis.finding import Limit
-from ci.diagnosis.limit_moves import limit_moves
+from roofwatch.ci.diagnosis.finding import Limit
+from roofwatch.ci.diagnosis.limit_moves import limit_moves
 from tests.ci.ailments import AILMENTS, NORM
 
 SUBJECT = (NORM, "triton")

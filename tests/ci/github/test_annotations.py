@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ci.github.annotations import MAX_ANNOTATIONS, Annotation, Level, annotations_of
-from ci.github.check_run import concluded
-from ci.pull_request import judge_pull_request
-from collector.record import RunRecord
-from collector.source_line import SourceLine
+from roofwatch.ci.github.annotations import MAX_ANNOTATIONS, Annotation, Level, annotations_of
+from roofwatch.ci.github.check_run import concluded
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.source_line import SourceLine
 from tests.builders import CASE_ID, make_static_facts
 from tests.ci.situations import HOSTILE, SITUATIONS, head_timed
 from tests.ci.values import SOFTMAX, make_records, make_timed

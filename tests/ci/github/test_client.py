@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci.errors import GitHubError
-from ci.github.event import Branch, RunOrder, job_of
-from ci.github.retry import MAX_ATTEMPTS, Failure
-from ci.github.sticky_comment import Comment, Plan, body_of, is_name, make_plan, without_marker
-from ci.report.comment import COMMENT_MARKER
+from roofwatch.ci.errors import GitHubError
+from roofwatch.ci.github.event import Branch, RunOrder, job_of
+from roofwatch.ci.github.retry import MAX_ATTEMPTS, Failure
+from roofwatch.ci.github.sticky_comment import Comment, Plan, body_of, is_name, make_plan, without_marker
+from roofwatch.ci.report.comment import COMMENT_MARKER
 from tests.builders import sha_of
 from tests.github.jobs import workflow_run_event
 

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ci.pairs.calibrations import noise_of_runners, stored_floor
-from db.values import Pair
+from roofwatch.ci.pairs.calibrations import noise_of_runners, stored_floor
+from roofwatch.db.values import Pair
 from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref
 
 

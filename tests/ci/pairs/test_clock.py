@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 
-from ci.compare import compare
-from ci.gate import exit_code
-from ci.pairs.clock import block_pairs, compare_cycles, is_clock_move
-from ci.pull_request import CaseJudgement, judge_pull_request
-from ci.reason import Reason
-from collector.measurement import Measurement
-from db.values import Verdict
+from roofwatch.ci.compare import compare
+from roofwatch.ci.gate import exit_code
+from roofwatch.ci.pairs.clock import block_pairs, compare_cycles, is_clock_move
+from roofwatch.ci.pull_request import CaseJudgement, judge_pull_request
+from roofwatch.ci.reason import Reason
+from roofwatch.collector.measurement import Measurement
+from roofwatch.db.values import Verdict
 from tests.builders import make_measurement
 from tests.ci.values import QUIET, make_records, make_timed, watched
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ci.pairs.comparable import BlockTiming, refuse_medians, refuse_timing
+from roofwatch.ci.pairs.comparable import BlockTiming, refuse_medians, refuse_timing
 
 HOT = BlockTiming(timer="cupti", cache="hot", launches_per_sample=8, block_count=3)
 

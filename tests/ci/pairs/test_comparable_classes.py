@@ -1,4 +1,4 @@
-from ci.pairs.comparable import differences_of
+from roofwatch.ci.pairs.comparable import differences_of
 from tests.builders import make_environment
 
 

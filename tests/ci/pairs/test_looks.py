@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ci.compare import compare, critical
-from ci.pairs.looks import ERROR_RATE, error_rate_at, look_number, looks_after
-from ci.reason import Reason
-from db.values import Verdict
+from roofwatch.ci.compare import compare, critical
+from roofwatch.ci.pairs.looks import ERROR_RATE, error_rate_at, look_number, looks_after
+from roofwatch.ci.reason import Reason
+from roofwatch.db.values import Verdict
 
 LOOKS = (8, 12, 18, 27, 40, 60)
 

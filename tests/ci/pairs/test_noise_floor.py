@@ -6,15 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from ci.compare import Comparison, compare, detectable_change
-from ci.pairs.noise_floor import DETECTABLE_AT, FloorUsed, NoiseFloor, NoiseFloorError, noise_floor_of
-from ci.pull_request import judge_pull_request
-from ci.report.comment import to_markdown
-from ci.trends.history import judge_history
-from collector.measurement import CacheState, Measurement, Timer
-from collector.record import RunRecord
-from collector.sampling import Preset
-from db.values import Verdict
+from roofwatch.ci.compare import Comparison, compare, detectable_change
+from roofwatch.ci.pairs.noise_floor import DETECTABLE_AT, FloorUsed, NoiseFloor, NoiseFloorError, noise_floor_of
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.trends.history import judge_history
+from roofwatch.collector.measurement import CacheState, Measurement, Timer
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.sampling import Preset
+from roofwatch.db.values import Verdict
 from roofwatch.tables import verdict_line
 from tests.builders import CASE_ID, make_environment, make_record, sha_of
 from tests.ci.values import QUIET, make_pair, make_records, make_series, make_timed

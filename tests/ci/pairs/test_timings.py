@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ci.pairs.timings import MIN_TIMINGS, Order, compare_timings
-from ci.reason import Reason
-from db.values import Verdict
+from roofwatch.ci.pairs.timings import MIN_TIMINGS, Order, compare_timings
+from roofwatch.ci.reason import Reason
+from roofwatch.db.values import Verdict
 
 FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}
 MOVED = frozenset(FLIPPED)

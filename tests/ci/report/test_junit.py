@@ -2,9 +2,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ci.pull_request import PullRequestJudgement, judge_pull_request
-from ci.report.junit import to_junit
-from db.values import Verdict
+from roofwatch.ci.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.junit import to_junit
+from roofwatch.db.values import Verdict
 from tests.ci.situations import HOSTILE, SITUATIONS
 
 

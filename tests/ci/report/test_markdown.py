@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci.report.markdown import code, folded, table
+from roofwatch.ci.report.markdown import code, folded, table
 
 
 @given(text=st.text(max_size=300))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ci.pull_request import judge_pull_request
-from ci.report.sarif import to_sarif
-from db.values import Verdict
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.report.sarif import to_sarif
+from roofwatch.db.values import Verdict
 from tests.ci.github.test_annotations import make_source_line
 from tests.ci.situations import SITUATIONS
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ci.detect import ChangePoint, find_change_points
-from ci.series.chance import chance_of_drift, chances_of_steps
-from ci.series.drift import Drift, find_drift
+from roofwatch.ci.detect import ChangePoint, find_change_points
+from roofwatch.ci.series.chance import chance_of_drift, chances_of_steps
+from roofwatch.ci.series.drift import Drift, find_drift
 
 
 def noise(rng: np.random.Generator, count: int, *, degrees: float, correlation: float) -> NDArray[np.float64]:

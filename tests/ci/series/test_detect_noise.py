@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.detector_series import NOISES
-from ci.detect import find_change_points
+from roofwatch.ci.detect import find_change_points
 
 SERIES = 24
 COUNT = 180

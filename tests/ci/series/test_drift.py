@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
-from ci.detect import find_change_points
-from ci.series.drift import Drift, find_drift, find_ratchets
+from roofwatch.ci.detect import find_change_points
+from roofwatch.ci.series.drift import Drift, find_drift, find_ratchets
 
 Values = NDArray[np.float64]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bench.detector_series import NOISES
-from ci.series.level_line import fit_slope, is_drifting, may_drift, residuals_of
-from ci.series.noise import deviation_of, estimate_noise, tick_of
+from roofwatch.ci.series.level_line import fit_slope, is_drifting, may_drift, residuals_of
+from roofwatch.ci.series.noise import deviation_of, estimate_noise, tick_of
 
 FLOOR = 0.001
 

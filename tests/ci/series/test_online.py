@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
 from bench.detectors import Detector, detect
-from ci.detect import find_change_points
-from ci.series import online, state_bytes
-from ci.series.online import resume, start, update
-from ci.series.online_state import Alarm, OnlineState
+from roofwatch.ci.detect import find_change_points
+from roofwatch.ci.series import online, state_bytes
+from roofwatch.ci.series.online import resume, start, update
+from roofwatch.ci.series.online_state import Alarm, OnlineState
 
 Values = NDArray[np.float64]
 

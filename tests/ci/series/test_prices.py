@@ -3,8 +3,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ci.series.noise import OUTLIER, Noise, bins_of, estimate_noise, prior_noise
-from ci.series.prices import Prices
+from roofwatch.ci.series.noise import OUTLIER, Noise, bins_of, estimate_noise, prior_noise
+from roofwatch.ci.series.prices import Prices
 
 LEVELS = np.array([-1.0, 0.25, 4.0])
 EDGES = np.array([0, 20, 31], dtype=np.intp)

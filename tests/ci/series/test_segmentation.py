@@ -3,9 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ci.series.bursts import Bursts, find_burst
-from ci.series.noise import bins_of, estimate_noise, prior_noise, stickiness_of_differences
-from ci.series.segmentation import MAX_BOUNDARIES, Segmenter, possible_boundaries, winsorised
+from roofwatch.ci.series.bursts import Bursts, find_burst
+from roofwatch.ci.series.noise import bins_of, estimate_noise, prior_noise, stickiness_of_differences
+from roofwatch.ci.series.segmentation import MAX_BOUNDARIES, Segmenter, possible_boundaries, winsorised
 
 PENALTY = 12.0
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ci.series.slope import slope_beside_steps
+from roofwatch.ci.series.slope import slope_beside_steps
 
 GAIN = 20.0
 """In squared widths of the noise, which is 1."""

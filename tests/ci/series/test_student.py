@@ -1,6 +1,6 @@
 import pytest
 
-from ci.series.student import critical_t, two_sided_p
+from roofwatch.ci.series.student import critical_t, two_sided_p
 
 
 @pytest.mark.parametrize(

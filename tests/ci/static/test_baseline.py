@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci.gate import exit_code
-from ci.pull_request import judge_pull_request
-from ci.reason import Reason
-from ci.report.comment import to_markdown
-from ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
-from ci.static.comparison import compare_static
-from collector.part import Outcome
-from collector.results import StaticFacts
-from db.values import Verdict
+from roofwatch.ci.gate import exit_code
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
+from roofwatch.ci.static.comparison import compare_static
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Verdict
 from tests.builders import make_static_facts
 from tests.ci.values import SOFTMAX, make_records, make_timed
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from ci.reason import Reason
-from ci.static.comparison import StaticJudgement, compare_static, is_same_machine_code
-from collector.part import Outcome
-from collector.results import StaticFacts
-from db.values import Cause, Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.comparison import StaticJudgement, compare_static, is_same_machine_code
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.values import Cause, Verdict
 from tests.builders import make_static_facts
 
 OLD, NEW = {"triton": "3.6.0"}, {"triton": "3.7.1"}

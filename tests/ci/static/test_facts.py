@@ -1,8 +1,8 @@
 import pytest
 
-from ci.reason import Reason
-from ci.static.facts import CodeFacts, code_facts, facts_in_words, judge_code, judge_facts, moved_facts
-from db.values import Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.facts import CodeFacts, code_facts, facts_in_words, judge_code, judge_facts, moved_facts
+from roofwatch.db.values import Verdict
 from tests.builders import make_static_facts
 
 BASE = {"registers": 64.0, "spilled_registers": 0.0, "local_bytes": 0.0, "shared_bytes": 1024.0, "code_bytes": 4096.0}

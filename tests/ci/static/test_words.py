@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ci.static.words import explain
-from collector.results import StaticFacts
+from roofwatch.ci.static.words import explain
+from roofwatch.collector.results import StaticFacts
 from tests.builders import make_static_facts
 
 TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}

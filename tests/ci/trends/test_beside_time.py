@@ -6,17 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.history import judge_history, unconfirmed
-from ci.trends.screen import ByCommit, has_moved
-from ci.trends.standing import Standing, advanced
-from ci.trends.standing_bytes import from_bytes, to_bytes
-from ci.trends.whole_look import look_at_columns, look_at_series
-from collector.part import Outcome
-from db.reading.columns import TimeColumns
-from db.reading.news_values import JudgedRun, News, NewTime
-from db.values import Cause, RunSetting, Series, Verdict
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.history import judge_history, unconfirmed
+from roofwatch.ci.trends.screen import ByCommit, has_moved
+from roofwatch.ci.trends.standing import Standing, advanced
+from roofwatch.ci.trends.standing_bytes import from_bytes, to_bytes
+from roofwatch.ci.trends.whole_look import look_at_columns, look_at_series
+from roofwatch.collector.part import Outcome
+from roofwatch.db.reading.columns import TimeColumns
+from roofwatch.db.reading.news_values import JudgedRun, News, NewTime
+from roofwatch.db.values import Cause, RunSetting, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import RUNNER_CLASS, SOFTMAX, make_series, only, stepped
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci.trends.clock_step import ClockStep, clock_step
-from ci.trends.history import judge_history, unconfirmed
-from ci.trends.movement import movements
-from db.values import Cause, Regression, RegressionState, Series, Verdict
+from roofwatch.ci.trends.clock_step import ClockStep, clock_step
+from roofwatch.ci.trends.history import judge_history, unconfirmed
+from roofwatch.ci.trends.movement import movements
+from roofwatch.db.values import Cause, Regression, RegressionState, Series, Verdict
 from tests.builders import make_series_key
 from tests.ci.values import SOFTMAX, make_pair, make_point, make_series, only, stepped
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ci.trends.history import judge_history
-from db.values import Cause, RunSetting, Series, Verdict
+from roofwatch.ci.trends.history import judge_history
+from roofwatch.db.values import Cause, RunSetting, Series, Verdict
 from tests.builders import make_commit_ref
 from tests.ci.values import (
     make_series,

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.counter_evidence import CounterEvidence
-from ci.trends.history import gather
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.witnesses import Witnesses
-from collector.results import Counters
-from db.reading.counted_values import CountedRun
-from db.values import Cause
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.counter_evidence import CounterEvidence
+from roofwatch.ci.trends.history import gather
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.collector.results import Counters
+from roofwatch.db.reading.counted_values import CountedRun
+from roofwatch.db.values import Cause
 from tests.builders import CASE_ID, make_commit_ref
 from tests.ci.values import RUNNER_CLASS, make_series, stepped
 

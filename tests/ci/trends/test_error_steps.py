@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ci.thresholds import Thresholds
-from ci.trends.error_steps import find_error_steps
-from ci.trends.history import judge_history
-from db.values import Regression, Series, Verdict
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.error_steps import find_error_steps
+from roofwatch.ci.trends.history import judge_history
+from roofwatch.db.values import Regression, Series, Verdict
 from tests.ci.values import make_series, make_static_series, only
 
 LIMITS = Thresholds()

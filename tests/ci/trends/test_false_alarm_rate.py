@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from ci.trends.false_alarm_rate import FalseAlarms, count_false_alarms
-from db.values import Regression, RegressionState, Verdict
+from roofwatch.ci.trends.false_alarm_rate import FalseAlarms, count_false_alarms
+from roofwatch.db.values import Regression, RegressionState, Verdict
 from tests.builders import NOON, make_regression
 
 

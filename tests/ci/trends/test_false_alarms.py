@@ -6,11 +6,11 @@ from datetime import date, timedelta
 
 import numpy as np
 
-from ci.trends.false_alarms import choose_alerts
-from ci.trends.history import judge_history
-from ci.trends.trend_finding import Status, TrendFinding, Window
-from collector.part import Outcome
-from db.values import Regression, RegressionState, Series
+from roofwatch.ci.trends.false_alarms import choose_alerts
+from roofwatch.ci.trends.history import judge_history
+from roofwatch.ci.trends.trend_finding import Status, TrendFinding, Window
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import Regression, RegressionState, Series
 from tests.builders import NOON, make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.ci.values import make_point
 

@@ -1,9 +1,9 @@
 import pytest
 
-from ci.thresholds import Thresholds
-from ci.trends.history import PairRequest, judge_history, unconfirmed
-from collector.part import Outcome
-from db.values import Cause, RegressionState, Series, Verdict
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.history import PairRequest, judge_history, unconfirmed
+from roofwatch.collector.part import Outcome
+from roofwatch.db.values import Cause, RegressionState, Series, Verdict
 from tests.builders import CASE_ID, make_commit_ref, make_series_key
 from tests.ci.values import (
     RUNNER_CLASS,

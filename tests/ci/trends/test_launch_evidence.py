@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.history import gather
-from ci.trends.launch_evidence import LaunchEvidence
-from ci.trends.standing import advanced
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.whole_look import look_at_series
-from ci.trends.witnesses import Witnesses
-from collector.case_profile import ProfiledActivity
-from db.reading.news_values import News
-from db.reading.profiled_values import ProfiledRun
-from db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.history import gather
+from roofwatch.ci.trends.launch_evidence import LaunchEvidence
+from roofwatch.ci.trends.standing import advanced
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.whole_look import look_at_series
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.collector.case_profile import ProfiledActivity
+from roofwatch.db.reading.news_values import News
+from roofwatch.db.reading.profiled_values import ProfiledRun
+from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import CASE_ID, make_activity, make_commit_ref, make_profile
 from tests.ci.values import RUNNER_CLASS, make_series, make_static_series, stepped
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from ci.trends.movement import Movement, movements
-from db.values import ChangePoint, RegressionState
+from roofwatch.ci.trends.movement import Movement, movements
+from roofwatch.db.values import ChangePoint, RegressionState
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 
 RMS_NORM = make_series_key()

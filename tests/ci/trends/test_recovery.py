@@ -1,8 +1,8 @@
 """What got worse and is back where it was."""
 
-from ci.thresholds import Thresholds
-from ci.trends.recovery import note_recoveries
-from db.values import CommitRef, Regression, RegressionState, Verdict
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.recovery import note_recoveries
+from roofwatch.db.values import CommitRef, Regression, RegressionState, Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
 
 

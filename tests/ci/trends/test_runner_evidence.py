@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.thresholds import Thresholds
-from ci.trends.history import gather, judge_history
-from ci.trends.runner_evidence import Calibrations, RunnerMove
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.witnesses import Witnesses
-from db.values import Cause, Pair, RunSetting, Series, SeriesPoint, Suspect
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.history import gather, judge_history
+from roofwatch.ci.trends.runner_evidence import Calibrations, RunnerMove
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.witnesses import Witnesses
+from roofwatch.db.values import Cause, Pair, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import make_pair, make_point, make_series, only, stepped
 

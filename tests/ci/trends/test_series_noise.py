@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ci.trends.series_noise import series_noise
+from roofwatch.ci.trends.series_noise import series_noise
 from tests.ci.values import make_point, make_series, stepped
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ci.detect import find_change_points
-from ci.trends.history import judge_history, unconfirmed
-from db.values import Regression, Series, Verdict
+from roofwatch.ci.detect import find_change_points
+from roofwatch.ci.trends.history import judge_history, unconfirmed
+from roofwatch.db.values import Regression, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import (
     make_pair,

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ci.pairs.pair_evidence import PairEvidence
-from ci.series import online, state_bytes
-from ci.thresholds import Thresholds
-from ci.trends.nights import Nights
-from ci.trends.standing import ErrorStanding, Standing, advanced
-from ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
-from ci.trends.trend_finding import TrendFinding
-from ci.trends.whole_look import look_at_series
-from db.reading.news_values import JudgedRun, NewError, News
+from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.series import online, state_bytes
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.ci.trends.nights import Nights
+from roofwatch.ci.trends.standing import ErrorStanding, Standing, advanced
+from roofwatch.ci.trends.standing_bytes import findings_from_json, findings_to_json, from_bytes, to_bytes
+from roofwatch.ci.trends.trend_finding import TrendFinding
+from roofwatch.ci.trends.whole_look import look_at_series
+from roofwatch.db.reading.news_values import JudgedRun, NewError, News
 from tests.builders import NOON
 from tests.ci.following import follow, look_whole
 from tests.ci.values import RUNNER_CLASS, make_series, stepped

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from ci.trends.history import judge_history
-from db.values import Series, Verdict
+from roofwatch.ci.trends.history import judge_history
+from roofwatch.db.values import Series, Verdict
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point, make_series, only, stepped
 

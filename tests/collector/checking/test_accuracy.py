@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.checking.accuracy import Baselines, check_accuracy
-from collector.part import Outcome
-from collector.results import Accuracy
 from roofwatch import KernelSpec, Tolerance, cases
+from roofwatch.collector.checking.accuracy import Baselines, check_accuracy
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import Accuracy
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
 
 N = 1000

@@ -8,17 +8,25 @@ from typing import Any
 import pytest
 import torch
 
-from collector.checking.check import Checker
-from collector.checking.check_report import Arrangement, CheckReport, Layout
-from collector.checking.check_run import CheckPlan, check_suite, select_subjects
-from collector.checking.evaluation import prepare
-from collector.checking.layouts import in_layout, layouts_of, rearranged
-from collector.errors import SuiteError
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.protocol import CaseKind, CheckableCase, FullyChecked, ImplementationInfo, KernelInfo, Reply, SuiteInfo
-from collector.suite_source import SuiteSource
 from roofwatch import KernelSpec, cases
+from roofwatch.collector.checking.check import Checker
+from roofwatch.collector.checking.check_report import Arrangement, CheckReport, Layout
+from roofwatch.collector.checking.check_run import CheckPlan, check_suite, select_subjects
+from roofwatch.collector.checking.evaluation import prepare
+from roofwatch.collector.checking.layouts import in_layout, layouts_of, rearranged
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import (
+    CaseKind,
+    CheckableCase,
+    FullyChecked,
+    ImplementationInfo,
+    KernelInfo,
+    Reply,
+    SuiteInfo,
+)
+from roofwatch.collector.suite_source import SuiteSource
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.checking import deviation as of_deviation
-from collector.checking.deviation import deviation, different_bytes, has_same_bytes, wrong_elements
+from roofwatch.collector.checking import deviation as of_deviation
+from roofwatch.collector.checking.deviation import deviation, different_bytes, has_same_bytes, wrong_elements
 
 NUMBERS = st.one_of(
     st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1e-300, 1e150]),

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.checking.mismatch import describe_values, describe_where
+from roofwatch.collector.checking.mismatch import describe_values, describe_where
 
 
 def marked(*shape: int, at: object) -> torch.Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from collector.checking.accuracy import check_accuracy
-from collector.checking.evaluation import References
-from collector.part import Outcome
+from roofwatch.collector.checking.accuracy import check_accuracy
+from roofwatch.collector.checking.evaluation import References
+from roofwatch.collector.part import Outcome
 from roofwatch.spec import KernelSpec, cases
 
 

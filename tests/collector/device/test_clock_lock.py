@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.device.clock_lock import ClockLock, held_clock, is_asleep, not_held, parse_clock
-from collector.device.nvml import CLOCK_LIMIT_TDP
-from collector.errors import CollectorError
+from roofwatch.collector.device.clock_lock import ClockLock, held_clock, is_asleep, not_held, parse_clock
+from roofwatch.collector.device.nvml import CLOCK_LIMIT_TDP
+from roofwatch.collector.errors import CollectorError
 from tests.collector.nvml import UUID, calls_in, make_reading, replay_everywhere
 
 LOCKED = ["nvmlDeviceSetGpuLockedClocks", UUID, 1500, 1500]
@@ -19,7 +19,7 @@ RESET = ["nvmlDeviceResetGpuLockedClocks", UUID]
 
 COLLECTOR = f"""
 import os
-from collector.device.clock_lock import ClockLock
+from roofwatch.collector.device.clock_lock import ClockLock
 lock = ClockLock({UUID!r}, 1500)
 os.write(1, b"%d\\n" % lock.guardian_pid)
 input()

@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from collector.device_state import DeviceState, Telemetry
-from collector.measurement import measured_values
+from roofwatch.collector.device_state import DeviceState, Telemetry
+from roofwatch.collector.measurement import measured_values
 from tests.builders import NOON, make_blocks, make_case, make_measurement
 
 

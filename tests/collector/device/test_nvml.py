@@ -5,8 +5,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from collector.device.clock_events import EVENT_REASONS, FAULTS, reason_names
-from collector.device.nvml import (
+from roofwatch.collector.device.clock_events import EVENT_REASONS, FAULTS, reason_names
+from roofwatch.collector.device.nvml import (
     CLOCK_LIMIT_TDP,
     CLOCK_MEMORY,
     CLOCK_SM,
@@ -16,8 +16,8 @@ from collector.device.nvml import (
     NvmlDevice,
     NvmlError,
 )
-from collector.device.nvml_replay import ReplayedNvml
-from collector.errors import CollectorError
+from roofwatch.collector.device.nvml_replay import ReplayedNvml
+from roofwatch.collector.errors import CollectorError
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, replayed
 
 
@@ -151,7 +151,7 @@ def recording_of(tmp_path: Path, function: str, answers: list[object]) -> Replay
 
 @pytest.mark.gpu
 def test_a_real_device_tells_its_clocks_power_and_temperature() -> None:
-    from collector.environment import device_uuid
+    from roofwatch.collector.environment import device_uuid
 
     with NvmlDevice(device_uuid("cuda")) as device:
         assert (device.sm_clock_mhz() or 0) > 0

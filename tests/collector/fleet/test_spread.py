@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from collector.case_record import CaseRecord
-from collector.errors import CollectorError
-from collector.fleet.cluster import Cluster
-from collector.fleet.joined_record import join
-from collector.fleet.share import Share, deal
-from collector.fleet.shipped_suite import ship
-from collector.protocol import ImplementationInfo
-from collector.revision import SuiteAt
-from collector.run_plan import RunPlan
-from collector.selection import Selected
-from collector.suite_source import SuiteSource
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.fleet.cluster import Cluster
+from roofwatch.collector.fleet.joined_record import join
+from roofwatch.collector.fleet.share import Share, deal
+from roofwatch.collector.fleet.shipped_suite import ship
+from roofwatch.collector.protocol import ImplementationInfo
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.selection import Selected
+from roofwatch.collector.suite_source import SuiteSource
 from tests.builders import (
     make_case,
     make_ceiling,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.artefact import ArtefactKind
-from collector.errors import RecordError
-from collector.keeping.artefact_folder import ArtefactFolder, artefact_name, kind_of
-from collector.keeping.redaction import EVERYTHING, Redaction, RedactionError
+from roofwatch.collector.artefact import ArtefactKind
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.artefact_folder import ArtefactFolder, artefact_name, kind_of
+from roofwatch.collector.keeping.redaction import EVERYTHING, Redaction, RedactionError
 from tests.builders import make_artefact
 
 REDACTION = Redaction(users=frozenset({"jdoe"}), secrets=frozenset({"hunter2"}))

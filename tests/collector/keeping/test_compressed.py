@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import RecordError
-from collector.keeping.compressed import TooLargeError, compress, read_document
-from collector.record import MAX_RECORD_BYTES, RunRecord
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.keeping.compressed import TooLargeError, compress, read_document
+from roofwatch.collector.record import MAX_RECORD_BYTES, RunRecord
 from roofwatch.records import read_records
 from tests.builders import make_record
 
@@ -75,7 +75,7 @@ def test_what_unfolds_to_more_than_it_may_is_refused_before_it_fills_the_memory(
 
 
 def test_a_bomb_in_a_record_file_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.record.MAX_RECORD_BYTES", 2**20)
+    monkeypatch.setattr("roofwatch.collector.record.MAX_RECORD_BYTES", 2**20)
     file = tmp_path / "record.json.gz"
     file.write_bytes(gzip.compress(bytes(2**21)))
     with pytest.raises(RecordError, match=r"record\.json\.gz: more than 1048576 bytes, which is the most"):
@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_the_old_compressed_file_as_it_was(tmp_path: Path) ->
     script = """
 import resource, sys
 from pathlib import Path
-from collector.errors import RecordError
+from roofwatch.collector.errors import RecordError
 from tests.builders import make_record
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:

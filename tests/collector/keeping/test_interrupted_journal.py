@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import JournalError
-from collector.keeping.journal import Journal, journal_path
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.keeping.journal import Journal, journal_path
 from tests.collector.keeping.test_journal import keep, kept, make_header
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from collector.errors import JournalError
-from collector.keeping.journal import Journal, discard, journal_path, read_header
-from collector.keeping.journal_lines import Header, MeasuredSuite
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.keeping.journal import Journal, discard, journal_path, read_header
+from roofwatch.collector.keeping.journal_lines import Header, MeasuredSuite
 from tests.builders import NOON, make_accuracy, make_ceiling, make_commit, make_environment
 
 ROOT = Path(__file__).parents[3]
@@ -185,8 +185,8 @@ LIMIT_BYTES = 3_000
 FILL_THE_DISK = """
 import resource, sys
 from pathlib import Path
-from collector.errors import JournalError
-from collector.keeping.journal import Journal
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.keeping.journal import Journal
 from tests.collector.keeping.test_journal import keep, make_header
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
 journal = Journal.begin(path, make_header())

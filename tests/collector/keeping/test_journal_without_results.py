@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import JournalError
-from collector.keeping.journal import Journal
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.keeping.journal import Journal
 from tests.builders import make_ceiling, make_environment
 from tests.collector.keeping.test_journal import keep, make_header
 

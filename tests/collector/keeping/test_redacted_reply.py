@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from collector.checking.check_run import CheckPlan, check_suite
-from collector.keeping.journal import Journal
-from collector.keeping.journal_header import ALONE, header_of
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.revision import SuiteAt
-from collector.run import Progress, collect_run
-from collector.run_plan import RunPlan
-from collector.sampling import SamplingPlan
-from collector.suite_source import SuiteSource
+from roofwatch.collector.checking.check_run import CheckPlan, check_suite
+from roofwatch.collector.keeping.journal import Journal
+from roofwatch.collector.keeping.journal_header import ALONE, header_of
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import Progress, collect_run
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.suite_source import SuiteSource
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")

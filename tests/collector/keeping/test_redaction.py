@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.keeping.redacted_record import redact_record, without_author
-from collector.keeping.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
-from collector.part import Outcome
+from roofwatch.collector.keeping.redacted_record import redact_record, without_author
+from roofwatch.collector.keeping.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
+from roofwatch.collector.part import Outcome
 from tests.builders import CASE_ID, make_activity, make_environment, make_measurement, make_profile, make_record
 
 HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))

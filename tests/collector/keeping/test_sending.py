@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import SpoolError
-from collector.keeping.sending import HttpSender
-from collector.keeping.spool import Acknowledged, Backoff, Refused, Spool, Stays, Unavailable
-from collector.record import RunRecord
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping.sending import HttpSender
+from roofwatch.collector.keeping.spool import Acknowledged, Backoff, Refused, Spool, Stays, Unavailable
+from roofwatch.collector.record import RunRecord
 from tests.builders import NOON, make_record
 from tests.door import (
     TOKEN,

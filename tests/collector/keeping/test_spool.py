@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from collector.errors import RecordError, SpoolError
-from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Stays, Unavailable
-from collector.record import RunRecord
+from roofwatch.collector.errors import RecordError, SpoolError
+from roofwatch.collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Stays, Unavailable
+from roofwatch.collector.record import RunRecord
 from tests.builders import make_record
 
 ROOT = Path(__file__).parents[3]
@@ -264,7 +264,7 @@ def test_a_process_that_is_killed_while_it_sends_leaves_the_record_and_no_lock(t
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from collector.keeping.spool import Spool
+from roofwatch.collector.keeping.spool import Spool
 Spool(Path(sys.argv[1])).deliver(lambda record: os.kill(os.getpid(), signal.SIGKILL))
 """
 
@@ -330,9 +330,9 @@ def test_what_cannot_be_written_whole_leaves_nothing_half_in_the_spool(tmp_path:
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from collector.errors import SpoolError
-from collector.keeping.spool import Spool
-from collector.record import RunRecord
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping.spool import Spool
+from roofwatch.collector.record import RunRecord
 record = RunRecord.read(Path(sys.argv[2]))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails instead
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from collector.artefact import Artefact
-from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
-from collector.record import RunRecord
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
+from roofwatch.collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
+from roofwatch.collector.record import RunRecord
 from tests.builders import make_record
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from collector.artefact import Artefact
-from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool
-from collector.record import RunRecord
+from roofwatch.collector.artefact import Artefact
+from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
+from roofwatch.collector.keeping.spool import Acknowledged, Answer, Backoff, Refused, Spool
+from roofwatch.collector.record import RunRecord
 from tests.builders import make_record
 
 _CHANGES = ("open", "mkdir", "replace", "unlink", "rmdir", "fsync")

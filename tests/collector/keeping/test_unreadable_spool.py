@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from collector.keeping.artefact_folder import ArtefactFolder
-from collector.keeping.sending import HttpSender
-from collector.keeping.spool import Acknowledged, Spool, Stays
+from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
+from roofwatch.collector.keeping.sending import HttpSender
+from roofwatch.collector.keeping.spool import Acknowledged, Spool, Stays
 from tests.builders import make_record
 
 

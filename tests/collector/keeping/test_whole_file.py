@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.keeping.spool import Spool
-from collector.keeping.whole_file import check_writable, make_folder, whole_file
+from roofwatch.collector.keeping.spool import Spool
+from roofwatch.collector.keeping.whole_file import check_writable, make_folder, whole_file
 from tests.builders import make_record
 
 

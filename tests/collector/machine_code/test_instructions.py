@@ -2,7 +2,7 @@
 
 import pytest
 
-from collector.machine_code.instructions import count_amdgcn, count_sass, widths
+from roofwatch.collector.machine_code.instructions import count_amdgcn, count_sass, widths
 
 
 def sass(*instructions: str) -> dict[str, int]:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.machine_code.occupancy import LIMITS, theoretical_occupancy
-from collector.targets import DEFAULT_TARGETS
+from roofwatch.collector.machine_code.occupancy import LIMITS, theoretical_occupancy
+from roofwatch.collector.targets import DEFAULT_TARGETS
 
 
 def test_every_usual_target_has_its_limits() -> None:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import SuiteError
-from collector.machine_code.signature import Signature, is_notation, read_signatures, to_toml
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.machine_code.signature import Signature, is_notation, read_signatures, to_toml
 
 WHOLE = Signature(
     "package.module:kernel",

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from collector.source_lines import repository_of, source_lines
-from collector.suite import load_suite
-from collector.suite_source import SuiteSource
+from roofwatch.collector.source_lines import repository_of, source_lines
+from roofwatch.collector.suite import load_suite
+from roofwatch.collector.suite_source import SuiteSource
 
 MODULE = '''
 import functools

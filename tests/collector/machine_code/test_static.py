@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import triton
 
-from collector.errors import ToolchainError
-from collector.machine_code.addresses import same_addresses
-from collector.machine_code.binary import machine_code
-from collector.machine_code.disassembly import sass
-from collector.machine_code.instructions import widths
-from collector.part import Outcome
-from collector.targets import DEFAULT_TARGETS, TargetError, parse_target
+from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.machine_code.addresses import same_addresses
+from roofwatch.collector.machine_code.binary import machine_code
+from roofwatch.collector.machine_code.disassembly import sass
+from roofwatch.collector.machine_code.instructions import widths
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.targets import DEFAULT_TARGETS, TargetError, parse_target
 from tests.collector.static_suite import COPY, GEMM, facts_of
 
 RUN = subprocess.run
@@ -166,7 +166,7 @@ def test_one_start_of_the_disassembler_reads_all_functions_of_a_target_and_none_
         started.append([Path(command[0]).name, *command[1:-1]])
         return RUN(command, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr("collector.machine_code.disassembly.subprocess.run", noted)
+    monkeypatch.setattr("roofwatch.collector.machine_code.disassembly.subprocess.run", noted)
     facts = facts_of(tmp_path, TWO_SIZES, ("sm_90", "gfx942"))
     read = [words for words in started if "--binary" in words]  # Triton asks each of its tools for its version
     started.clear()

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from collector.machine_code.known_facts import KnownFacts
-from collector.machine_code.static_compiler import StaticCompiler
-from collector.machine_code.static_lane import compile_suite
-from collector.machine_code.static_store import StaticStore
-from collector.nursery import Nursery
-from collector.results import StaticFacts
-from collector.run import Progress
-from collector.run_plan import RunPlan
-from collector.suite_run import SuiteRun
-from collector.suite_source import SuiteSource
+from roofwatch.collector.machine_code.known_facts import KnownFacts
+from roofwatch.collector.machine_code.static_compiler import StaticCompiler
+from roofwatch.collector.machine_code.static_lane import compile_suite
+from roofwatch.collector.machine_code.static_store import StaticStore
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.run import Progress
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_source import SuiteSource
 from tests.collector.static_suite import COPY, HEADER
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
@@ -110,7 +110,7 @@ CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]]
     "a compiler's setting": (lambda _, patch: patch.setenv("TRITON_DEFAULT_FP_FUSION", "0"), ["kernel", "other"]),
     "the version of Triton": (
         lambda _, patch: patch.setattr(
-            "collector.machine_code.toolchain._installed", lambda: iter([("triton-9.9", "0")])
+            "roofwatch.collector.machine_code.toolchain._installed", lambda: iter([("triton-9.9", "0")])
         ),
         ["kernel", "other"],
     ),

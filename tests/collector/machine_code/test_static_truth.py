@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ci.reason import Reason
-from ci.static.comparison import compare_static
-from collector.machine_code.binary import amd_resources
-from collector.machine_code.instructions import widths
-from collector.machine_code.occupancy import LIMITS, theoretical_occupancy
-from collector.part import Outcome
-from collector.results import StaticFacts
-from collector.targets import DEFAULT_TARGETS
-from db.values import Verdict
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.comparison import compare_static
+from roofwatch.collector.machine_code.binary import amd_resources
+from roofwatch.collector.machine_code.instructions import widths
+from roofwatch.collector.machine_code.occupancy import LIMITS, theoretical_occupancy
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.db.values import Verdict
 from tests.collector.static_suite import COPY, GEMM, facts_of_all
 
 TILED = GEMM.format(m=64, n=64)

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import ToolchainError
-from collector.machine_code.virtual_environment import (
+from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.machine_code.virtual_environment import (
     environment_with_triton,
     put_in_place,
     reason_in,

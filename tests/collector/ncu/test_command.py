@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from collector.measurement import CacheState
-from collector.ncu.command import CounterChoice, import_command, profile_command, target_command
-from collector.ncu.job import NcuAnswer, NcuJob
-from collector.part import Outcome
-from collector.suite_source import SuiteSource
+from roofwatch.collector.measurement import CacheState
+from roofwatch.collector.ncu.command import CounterChoice, import_command, profile_command, target_command
+from roofwatch.collector.ncu.job import NcuAnswer, NcuJob
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.suite_source import SuiteSource
 from tests.roofwatch.command import SUITES
 
 NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from collector.ncu.counters import counters_of, stalls_of
-from collector.ncu.counting import read_report
-from collector.profiles.ncu_metrics import Metric, facts, stall_shares
-from collector.profiles.recognise import read_profile
+from roofwatch.collector.ncu.counters import counters_of, stalls_of
+from roofwatch.collector.ncu.counting import read_report
+from roofwatch.collector.profiles.ncu_metrics import Metric, facts, stall_shares
+from roofwatch.collector.profiles.recognise import read_profile
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 LONG = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.ncu.counting import CountedCall, CountingPlan, NcuError, count_call
-from collector.part import Outcome
-from collector.suite_source import SuiteSource
+from roofwatch.collector.ncu.counting import CountedCall, CountingPlan, NcuError, count_call
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.suite_source import SuiteSource
 
 ANSWERS = """
 job = json.loads(pathlib.Path(sys.argv[-1]).read_text())
@@ -76,7 +76,7 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_case_of_our_own_suite_is_counted() -> None:
-    from collector.ncu.counting import find_ncu
+    from roofwatch.collector.ncu.counting import find_ncu
 
     try:
         executable = find_ncu()

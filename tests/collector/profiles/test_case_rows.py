@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from collector.case_profile import MOST_NAME, MOST_ROWS, CaseProfile
-from collector.profiles.case_rows import profile_of_calls
-from collector.profiles.source import ProfileError
+from roofwatch.collector.case_profile import MOST_NAME, MOST_ROWS, CaseProfile
+from roofwatch.collector.profiles.case_rows import profile_of_calls
+from roofwatch.collector.profiles.source import ProfileError
 from tests.builders import CASE_ID
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.profiles.chrome_events import scan_trace
-from collector.profiles.host_work import HostWork
-from collector.profiles.kineto import TraceSummary
-from collector.profiles.source import ProfileError
-from collector.profiles.time_spent import time_spent
+from roofwatch.collector.profiles.chrome_events import scan_trace
+from roofwatch.collector.profiles.host_work import HostWork
+from roofwatch.collector.profiles.kineto import TraceSummary
+from roofwatch.collector.profiles.source import ProfileError
+from roofwatch.collector.profiles.time_spent import time_spent
 
 EVENTS: list[dict[str, Any]] = [
     {"ph": "X", "cat": "kernel", "name": 'a "quoted" ] name', "ts": 10, "dur": 2, "args": {"device": 0, "stream": 7}},

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from collector.keeping.redaction import Redaction
-from collector.profiles.recognise import read_profile
-from collector.profiles.redacted import redact_profile
-from collector.profiles.source import ProfileError
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.profiles.recognise import read_profile
+from roofwatch.collector.profiles.redacted import redact_profile
+from roofwatch.collector.profiles.source import ProfileError
 
 SAID = "Processing [/home/alice/run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]..."
 KERNELS = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name

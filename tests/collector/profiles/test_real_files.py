@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from collector.keeping.redaction import Redaction
-from collector.profiles.recognise import read_profile
-from collector.profiles.redacted import redact_profile
-from collector.profiles.source import ProfileError
+from roofwatch.collector.keeping.redaction import Redaction
+from roofwatch.collector.profiles.recognise import read_profile
+from roofwatch.collector.profiles.redacted import redact_profile
+from roofwatch.collector.profiles.source import ProfileError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from collector.keeping.redacted_file import redact_file
-from collector.keeping.redaction import EVERYTHING, Kind, Redaction, RedactionError
-from collector.profiles.recognise import read_profile
-from collector.profiles.redacted import redact_profile
-from collector.profiles.source import ProfileError
+from roofwatch.collector.keeping.redacted_file import redact_file
+from roofwatch.collector.keeping.redaction import EVERYTHING, Kind, Redaction, RedactionError
+from roofwatch.collector.profiles.recognise import read_profile
+from roofwatch.collector.profiles.redacted import redact_profile
+from roofwatch.collector.profiles.source import ProfileError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 

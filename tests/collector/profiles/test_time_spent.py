@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from collector.profiles.host_work import HostWork, Work
-from collector.profiles.kineto import TraceSummary
-from collector.profiles.time_spent import TimeSpent, read_time_spent, time_spent
+from roofwatch.collector.profiles.host_work import HostWork, Work
+from roofwatch.collector.profiles.kineto import TraceSummary
+from roofwatch.collector.profiles.time_spent import TimeSpent, read_time_spent, time_spent
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 EXPECTED = json.loads((DATA / "expected.json").read_text())

@@ -59,7 +59,7 @@ class StandInGpu:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: StandInGraph(gpu))
         monkeypatch.setattr(torch.cuda, "graph", capture)
         for module in ("cuda_events", "cuda_graph", "cupti"):
-            monkeypatch.setattr(f"collector.timers.{module}.perf_counter_ns", lambda: gpu.host_ns)
+            monkeypatch.setattr(f"roofwatch.collector.timers.{module}.perf_counter_ns", lambda: gpu.host_ns)
 
 
 class StandInEvent:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collector.timers.activity import Activity, Window, samples_of
+from roofwatch.collector.timers.activity import Activity, Window, samples_of
 from roofwatch.spec import UnsupportedError
 
 

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from collector.errors import TimerError
-from collector.measurement import CacheState, Timer
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.protocol import ChooseTiming
-from collector.revision import SuiteAt
-from collector.run import Progress, collect_run
-from collector.run_plan import RunPlan
-from collector.sampling import SamplingPlan
-from collector.suite_source import SuiteSource
-from collector.timers.choice import choose_method
-from collector.timers.method import ChosenMethod, TimingMethod
-from collector.worker import Worker
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import ChooseTiming
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import Progress, collect_run
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.timers.choice import choose_method
+from roofwatch.collector.timers.method import ChosenMethod, TimingMethod
+from roofwatch.collector.worker import Worker
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
@@ -76,7 +76,7 @@ def test_a_run_whose_times_cannot_be_taken_as_asked_measures_nothing(
 
 def test_a_rotated_cache_is_refused_where_no_case_touches_enough_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice a cache of a MiB takes 4096 copies of 512 bytes, and that many are made."""
-    monkeypatch.setattr("collector.timers.choice.last_level_cache_bytes", lambda _: 2**20)
+    monkeypatch.setattr("roofwatch.collector.timers.choice.last_level_cache_bytes", lambda _: 2**20)
     for enough in ([512.0], [8.0, 512.0], [8.0, 0.0], []):
         chosen = choose_method("cpu", cache=CacheState.ROTATED, touched_bytes=enough)
         assert chosen.method == TimingMethod(Timer.PERF_COUNTER, CacheState.ROTATED)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from collector.errors import TimerError
-from collector.timers.activity import Activity
-from collector.timers.cupti_records import Recorder, recorder
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.timers.activity import Activity
+from roofwatch.collector.timers.cupti_records import Recorder, recorder
 from roofwatch.spec import UnsupportedError
 
 

@@ -6,17 +6,17 @@ import pytest
 import typer
 
 from bench.gpu_records import KERNELS, agreement, calibrating, counting, cross_check, page
-from ci.pairs.noise_floor import CaseNoise, NoiseFloor
-from collector.case_record import CaseRecord
-from collector.errors import SuiteError
-from collector.kernel_info import describe_kernel
-from collector.measurement import Timer
-from collector.protocol import SuiteInfo
-from collector.record import RunRecord
-from collector.sampling import Preset
-from collector.selection import Selection
-from kernels.reduction.softmax.spec import softmax_spec
+from roofwatch.ci.pairs.noise_floor import CaseNoise, NoiseFloor
 from roofwatch.cli import app
+from roofwatch.collector.case_record import CaseRecord
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.kernel_info import describe_kernel
+from roofwatch.collector.measurement import Timer
+from roofwatch.collector.protocol import SuiteInfo
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.sampling import Preset
+from roofwatch.collector.selection import Selection
+from roofwatch.kernels.reduction.softmax.spec import softmax_spec
 from roofwatch.profiles.counting import select_calls
 from tests.builders import CASE_ID, make_blocks, make_environment, make_measurement, make_record
 

@@ -5,17 +5,17 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from collector.errors import TimerError
-from collector.measurement import CacheState
-from collector.timers import caches
-from collector.timers.caches import CacheFlush, release_persisting_lines
-from collector.timers.cuda_events import EventStopwatch
-from collector.timers.cuda_graph import GraphStopwatch
-from collector.timers.cupti import CuptiStopwatch
-from collector.timers.cupti_records import Recorder
-from collector.timers.held_device import HeldDevice
-from collector.timers.rotation import Rotation
-from collector.timers.stopwatch import Alone, Sample
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.measurement import CacheState
+from roofwatch.collector.timers import caches
+from roofwatch.collector.timers.caches import CacheFlush, release_persisting_lines
+from roofwatch.collector.timers.cuda_events import EventStopwatch
+from roofwatch.collector.timers.cuda_graph import GraphStopwatch
+from roofwatch.collector.timers.cupti import CuptiStopwatch
+from roofwatch.collector.timers.cupti_records import Recorder
+from roofwatch.collector.timers.held_device import HeldDevice
+from roofwatch.collector.timers.rotation import Rotation
+from roofwatch.collector.timers.stopwatch import Alone, Sample
 from roofwatch.spec import UnsupportedError
 from tests.collector.timers.cuda import StandInGpu
 from tests.collector.timers.test_cupti_records import StandIn, kernel
@@ -192,7 +192,7 @@ def test_a_launch_by_cupti_begins_on_an_idle_device_and_its_flush_is_none_of_it(
 
     monkeypatch.setattr(cupti, "get_timestamp", read_clock, raising=False)
     module: ModuleType = cupti  # type: ignore[assignment]  # all that is used of the module
-    monkeypatch.setattr("collector.timers.cupti.recorder", lambda: Recorder(module))
+    monkeypatch.setattr("roofwatch.collector.timers.cupti.recorder", lambda: Recorder(module))
 
     def launch() -> None:
         gpu.launch("first", KERNEL_NS, ISSUE_NS)

@@ -7,15 +7,15 @@ from itertools import combinations
 import pytest
 import torch
 
-from collector.errors import TimerError
-from collector.measurement import CacheState, Timer
-from collector.sampling import SamplingPlan
-from collector.timers.choice import choose_method
-from collector.timers.memory import measure_memory, memory_floor
-from collector.timers.method import possible_methods
-from collector.timers.rotation import Copies
-from collector.timers.stopwatch import Launch
-from collector.timing import TimedLaunches, sample_launches, timing_stream
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.timers.choice import choose_method
+from roofwatch.collector.timers.memory import measure_memory, memory_floor
+from roofwatch.collector.timers.method import possible_methods
+from roofwatch.collector.timers.rotation import Copies
+from roofwatch.collector.timers.stopwatch import Launch
+from roofwatch.collector.timing import TimedLaunches, sample_launches, timing_stream
 
 pytestmark = pytest.mark.gpu
 

@@ -1,6 +1,6 @@
 """Memory of one launch, from the allocator's statistics in the form of torch.cuda.memory_stats."""
 
-from collector.timers.memory import MemoryFloor, memory_floor, memory_use
+from roofwatch.collector.timers.memory import MemoryFloor, memory_floor, memory_use
 
 MIB = 2**20
 BEFORE = {

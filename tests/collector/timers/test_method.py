@@ -1,8 +1,8 @@
 import pytest
 
-from collector.errors import TimerError
-from collector.measurement import CacheState, Timer
-from collector.timers.method import ChosenMethod, TimingMethod, default_method, possible_methods
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.timers.method import ChosenMethod, TimingMethod, default_method, possible_methods
 
 
 def test_a_gpu_is_offered_its_timers_from_the_best_on_each_with_its_own_cold_cache() -> None:

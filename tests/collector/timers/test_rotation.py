@@ -2,7 +2,7 @@ import weakref
 
 import pytest
 
-from collector.timers.rotation import Rotation, copy_count
+from roofwatch.collector.timers.rotation import Rotation, copy_count
 from roofwatch.spec import UnsupportedError
 
 MIB = 2**20

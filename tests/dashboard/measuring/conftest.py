@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, event
 from streamlit.testing.v1 import AppTest
 
-import dashboard.app
-from collector.record import RunRecord
-from dashboard import data
-from db.errors import StoreError
-from db.reading.facet_values import Facets
+import roofwatch.dashboard.app
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard import data
+from roofwatch.db.errors import StoreError
+from roofwatch.db.reading.facet_values import Facets
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import store_gpu_history
 from tests.databases import TEMPLATE, Databases
@@ -25,7 +25,7 @@ def open_view(open_view: OpenView, monkeypatch: pytest.MonkeyPatch) -> OpenView:
     """As that of all views, but the overview, which makes the pages known, ends before it reads anything."""
 
     def open_it(view: str, **asked: str) -> AppTest:
-        app = AppTest.from_file(str(Path(dashboard.app.__file__)), default_timeout=60)
+        app = AppTest.from_file(str(Path(roofwatch.dashboard.app.__file__)), default_timeout=60)
         with monkeypatch.context() as patched:
             patched.setattr(data, "read_facets", _refuse)
             app.run()

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from collector.artefact import Artefact, ArtefactKind
-from collector.measurement import MemoryUse
-from collector.record import RunRecord
-from dashboard import data
-from db.artefacts import store_artefact
-from db.reading.fleet_values import FleetRun
-from db.storing.ingest import ingest_record
+from roofwatch.collector.artefact import Artefact, ArtefactKind
+from roofwatch.collector.measurement import MemoryUse
+from roofwatch.collector.record import RunRecord
+from roofwatch.dashboard import data
+from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import CASE_ID, make_activity, make_measurement, make_profile, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, gpu_record

@@ -7,9 +7,9 @@ import re
 import pytest
 from sqlalchemy import Engine
 
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.storing.ingest import ingest_record
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     make_case,
     make_commit,

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from sqlalchemy import Engine, func, select
 
-from db.access.allowance import Bucket, Taken, take
-from db.tables.access import AllowanceRow
+from roofwatch.db.access.allowance import Bucket, Taken, take
+from roofwatch.db.tables.access import AllowanceRow
 from tests.builders import NOON
 
 BUCKET = Bucket(per_s=2.0, most=10)

@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from db.access.audit import list_entries
-from db.access.tokens import check_token, create_token, list_tokens, revoke_token
-from db.access.values import NewToken, Scope
-from db.errors import StoreError
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.access.tokens import check_token, create_token, list_tokens, revoke_token
+from roofwatch.db.access.values import NewToken, Scope
+from roofwatch.db.errors import StoreError
 from tests.builders import PROJECT
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

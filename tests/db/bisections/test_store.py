@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from db.bisections.store import (
+from roofwatch.db.bisections.store import (
     Claim,
     ClaimLostError,
     begin_bisection,
@@ -21,7 +21,7 @@ from db.bisections.store import (
     release_bisection,
     request_bisection,
 )
-from db.bisections.values import (
+from roofwatch.db.bisections.values import (
     Answer,
     Bisection,
     BisectionCommit,
@@ -31,7 +31,7 @@ from db.bisections.values import (
     BisectionStep,
     Standing,
 )
-from db.errors import StoreError
+from roofwatch.db.errors import StoreError
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 
 ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", "eager", sha_of(0), sha_of(4), "H200")

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.judged.branch_line import Measured, find_unreachable
+from roofwatch.db.judged.branch_line import Measured, find_unreachable
 from tests.builders import NOON
 
 

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.queries import list_regressions
-from db.storing.ingest import ingest_record
-from db.values import Cause, Regression, RegressionState, Suspect, Verdict
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.queries import list_regressions
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 from tests.builders import (
     PROJECT,
     make_change_point,

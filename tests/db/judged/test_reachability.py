@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from db.judged.reachability import note_unreachable
-from db.storing.ingest import ingest_record
+from roofwatch.db.judged.reachability import note_unreachable
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_record
 
 

@@ -7,14 +7,14 @@ from alembic import command
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from db.access.audit import list_entries
-from db.access.values import Triage, TriageState
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.judged.triage import read_triage, regression_id, set_triage
-from db.server import migrate
-from db.storing.ingest import ingest_record
-from db.values import Regression
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import read_triage, regression_id, set_triage
+from roofwatch.db.server import migrate
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Regression
 from tests.builders import (
     PROJECT,
     make_change_point,

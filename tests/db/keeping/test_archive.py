@@ -10,10 +10,10 @@ import pytest
 import zstandard
 from sqlalchemy import Engine
 
-from collector.errors import RecordError
-from collector.record import RunRecord
-from db.errors import StoreError
-from db.keeping.archive import Header, Run, run_line, to_bytes
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.archive import Header, Run, run_line, to_bytes
 from roofwatch.store.archive_file import check_archive, read_archive, write_archive
 from tests.builders import NOON, PROJECT, make_record
 from tests.db.keeping.test_export import take

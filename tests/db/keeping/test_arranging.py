@@ -11,12 +11,12 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill
-from db.errors import StoreError
-from db.keeping.arranging import arrange
-from db.keeping.soundness import find_unsound
-from db.queries import load_record
-from db.server.holding import judging_alone
-from db.storing.ingest import ingest_record
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.arranging import arrange
+from roofwatch.db.keeping.soundness import find_unsound
+from roofwatch.db.queries import load_record
+from roofwatch.db.server.holding import judging_alone
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import make_record
 
 SHAPE = Shape("made up", run_count=40, series_count=100, day_count=30)

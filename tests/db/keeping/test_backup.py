@@ -12,14 +12,14 @@ from alembic import command
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
-from collector.measurement import Block
-from db.errors import StoreError
-from db.keeping.backup import restore_backup
-from db.keeping.verify import verify_store
-from db.queries import load_record
-from db.server import migrate
-from db.server.session import open_store
-from db.storing.ingest import ingest_record
+from roofwatch.collector.measurement import Block
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.backup import restore_backup
+from roofwatch.db.keeping.verify import verify_store
+from roofwatch.db.queries import load_record
+from roofwatch.db.server import migrate
+from roofwatch.db.server.session import open_store
+from roofwatch.db.storing.ingest import ingest_record
 from roofwatch.store.keeping import back_up
 from tests.builders import NOON, make_measurement, make_record
 from tests.db.reading.test_records import full_record

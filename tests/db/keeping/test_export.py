@@ -14,17 +14,17 @@ import pytest
 from sqlalchemy import URL, Engine, text
 from sqlalchemy.orm import Session
 
-from collector.record import RunRecord
-from db.access.audit import list_entries
-from db.access.tokens import create_token
-from db.access.trust import list_trusted, trust_repository
-from db.access.values import Scope, TriageState
-from db.alerts.outbox import claim_next
-from db.alerts.standing import list_alerts, write_steps
-from db.alerts.values import Alert, AlertEvent, AlertState, AlertStep, Fact, Link, Message, Severity, Telling
-from db.artefacts import read_artefact, store_artefact
-from db.bisections.store import claim_bisection, finish_bisection, request_bisection
-from db.bisections.values import (
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.access.tokens import create_token
+from roofwatch.db.access.trust import list_trusted, trust_repository
+from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.db.alerts.outbox import claim_next
+from roofwatch.db.alerts.standing import list_alerts, write_steps
+from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, AlertStep, Fact, Link, Message, Severity, Telling
+from roofwatch.db.artefacts import read_artefact, store_artefact
+from roofwatch.db.bisections.store import claim_bisection, finish_bisection, request_bisection
+from roofwatch.db.bisections.values import (
     Answer,
     BisectionCommit,
     BisectionProgress,
@@ -33,17 +33,17 @@ from db.bisections.values import (
     BisectionStep,
     Standing,
 )
-from db.judged.judgements import replace_regressions
-from db.judged.standings import read_judged_history
-from db.judged.triage import read_triage, regression_id, set_triage
-from db.keeping.aged_parts import Part
-from db.keeping.exporting import export_lines
-from db.keeping.importing import Imported, import_lines
-from db.keeping.retention import prune
-from db.keeping.verify import verify_store
-from db.projects import ensure_project
-from db.server.session import make_engine
-from db.storing.ingest import ingest_record
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.standings import read_judged_history
+from roofwatch.db.judged.triage import read_triage, regression_id, set_triage
+from roofwatch.db.keeping.aged_parts import Part
+from roofwatch.db.keeping.exporting import export_lines
+from roofwatch.db.keeping.importing import Imported, import_lines
+from roofwatch.db.keeping.retention import prune
+from roofwatch.db.keeping.verify import verify_store
+from roofwatch.db.projects import ensure_project
+from roofwatch.db.server.session import make_engine
+from roofwatch.db.storing.ingest import ingest_record
 from roofwatch.store.archive_file import check_archive, read_archive, write_archive
 from roofwatch.store.keeping import import_store
 from tests.builders import (

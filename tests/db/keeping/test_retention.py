@@ -9,18 +9,18 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from collector.device_state import Telemetry
-from collector.record import RunRecord
-from db.access.values import TriageState
-from db.artefacts import list_artefacts, read_artefact, store_artefact
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id, set_triage
-from db.keeping.aged_parts import Part
-from db.keeping.retention import Pruned, prune
-from db.keeping.verify import verify_store
-from db.queries import list_series_keys, load_record, read_series
-from db.storing.ingest import ingest_record
+from roofwatch.collector.device_state import Telemetry
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id, set_triage
+from roofwatch.db.keeping.aged_parts import Part
+from roofwatch.db.keeping.retention import Pruned, prune
+from roofwatch.db.keeping.verify import verify_store
+from roofwatch.db.queries import list_series_keys, load_record, read_series
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     NOON,
     PROJECT,
@@ -199,7 +199,7 @@ def test_what_went_is_not_counted_again(store: Engine) -> None:
 
 
 def test_more_runs_than_a_batch_all_go_in_several_transactions(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("db.keeping.retention._BATCH_RUNS", 2)
+    monkeypatch.setattr("roofwatch.db.keeping.retention._BATCH_RUNS", 2)
     records = stored(store, *(days_old(number, 90 - number) for number in range(6)))
     told: list[int] = []
 

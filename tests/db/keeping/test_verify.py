@@ -8,12 +8,12 @@ from alembic import command
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from db.keeping.verify import Verification, verify_store
-from db.quarantine import release_run
-from db.server import migrate
-from db.server.session import make_engine
-from db.storing.ingest import ingest_record
-from db.tables.partitions import PARTITIONED
+from roofwatch.db.keeping.verify import Verification, verify_store
+from roofwatch.db.quarantine import release_run
+from roofwatch.db.server import migrate
+from roofwatch.db.server.session import make_engine
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.tables.partitions import PARTITIONED
 from tests.builders import (
     make_accuracy,
     make_ceiling,

@@ -4,11 +4,11 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.measurement import MemoryUse
-from collector.part import Outcome
-from db.queries import list_series_keys, read_series
-from db.reading.trend import TrendQuestion, read_trend
-from db.storing.ingest import ingest_record
+from roofwatch.collector.measurement import MemoryUse
+from roofwatch.collector.part import Outcome
+from roofwatch.db.queries import list_series_keys, read_series
+from roofwatch.db.reading.trend import TrendQuestion, read_trend
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_blocks, make_commit_ref, make_measurement, make_record, make_series_key
 
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from ci.judge import judge_project
-from collector.results import Counters
-from db.reading.counted import read_counted_runs
-from db.storing.ingest import ingest_record
+from roofwatch.ci.judge import judge_project
+from roofwatch.collector.results import Counters
+from roofwatch.db.reading.counted import read_counted_runs
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import CASE_ID, NOON, PROJECT, make_measurement, make_record
 from tests.ci.values import stepped
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.device_state import DeviceState
-from collector.part import Outcome
-from db.queries import list_runner_standings
-from db.reading.coverage_values import CaseStanding, RunnerStanding
-from db.storing.ingest import ingest_record
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.part import Outcome
+from roofwatch.db.queries import list_runner_standings
+from roofwatch.db.reading.coverage_values import CaseStanding, RunnerStanding
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.source_line import SourceLine
-from db.queries import read_facets
-from db.reading.facet_values import CaseFacet, Facets
-from db.storing.ingest import ingest_record
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.db.queries import read_facets
+from roofwatch.db.reading.facet_values import CaseFacet, Facets
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_case, make_commit, make_environment, make_record
 
 SOFTMAX = "softmax/n=8/float16/fwd"

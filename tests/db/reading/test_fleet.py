@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from db.queries import (
+from roofwatch.db.queries import (
     list_case_costs,
     list_fleet_runs,
     list_kernel_costs,
@@ -12,7 +12,7 @@ from db.queries import (
     load_record,
     read_run_energies,
 )
-from db.storing.ingest import ingest_record
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_pair_of_records, make_record
 from tests.dashboard.gpu_history import GEMM, HOT_AT, RUN_COUNT, SOFTMAX, gpu, gpu_record, store_gpu_history
 

@@ -9,11 +9,17 @@ import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
-from collector.record import RunRecord
-from db.errors import StoreError
-from db.queries import list_case_costs, list_commits, list_fleet_runs, list_kernel_costs, list_runner_standings
-from db.reading.comparing import read_runs_of_commits
-from db.storing.ingest import ingest_record
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import (
+    list_case_costs,
+    list_commits,
+    list_fleet_runs,
+    list_kernel_costs,
+    list_runner_standings,
+)
+from roofwatch.db.reading.comparing import read_runs_of_commits
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_commit, make_environment, make_measurement, make_record, sha_of
 from tests.databases import TEMPLATE, Databases
 

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.measurement import CacheState, Measurement, Timer
-from collector.part import Outcome
-from collector.record import Pairing, RunRecord, Side
-from db.queries import list_newest_calibrations, list_pairs
-from db.storing.ingest import ingest_record
-from db.values import Pair
+from roofwatch.collector.measurement import CacheState, Measurement, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import Pairing, RunRecord, Side
+from roofwatch.db.queries import list_newest_calibrations, list_pairs
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Pair
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -16,20 +16,20 @@ from sqlalchemy.orm import Session
 
 from bench.made_up_evidence import fill_evidence
 from bench.made_up_store import Shape, fill, fill_checks, settle
-from ci.alerts.looking import AlertPlan, look
-from ci.alerts.rules import parse_rules
-from db import queries
-from db.access.values import TriageState
-from db.alerts.outbox import claim_next, list_deliveries
-from db.alerts.standing import list_alerts
-from db.alerts.values import AlertState, DeliveryState
-from db.errors import StoreError
-from db.judged.judging import read_run_state
-from db.judged.reachability import note_unreachable
-from db.projects import delete_project
-from db.quarantine import release_run
-from db.reading.codes import list_failed_checks, read_codes
-from db.reading.comparing import (
+from roofwatch.ci.alerts.looking import AlertPlan, look
+from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.db import queries
+from roofwatch.db.access.values import TriageState
+from roofwatch.db.alerts.outbox import claim_next, list_deliveries
+from roofwatch.db.alerts.standing import list_alerts
+from roofwatch.db.alerts.values import AlertState, DeliveryState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judging import read_run_state
+from roofwatch.db.judged.reachability import note_unreachable
+from roofwatch.db.projects import delete_project
+from roofwatch.db.quarantine import release_run
+from roofwatch.db.reading.codes import list_failed_checks, read_codes
+from roofwatch.db.reading.comparing import (
     find_runs_to_compare,
     read_case_of_both,
     read_case_of_runs,
@@ -37,17 +37,17 @@ from db.reading.comparing import (
     read_runs,
     read_runs_of_commits,
 )
-from db.reading.contents import read_contents
-from db.reading.error_columns import read_error_columns
-from db.reading.news import list_judged_runs, read_news
-from db.reading.series import count_series_runs, list_series_page
-from db.reading.sides import find_sides
-from db.reading.time_columns import list_case_row_ids, read_time_columns
-from db.reading.trend import TrendQuestion
-from db.storing.ingest import ingest_record
-from db.storing.result import OnConflict
-from db.tables.partitions import PARTITIONED
-from db.values import SeriesKey
+from roofwatch.db.reading.contents import read_contents
+from roofwatch.db.reading.error_columns import read_error_columns
+from roofwatch.db.reading.news import list_judged_runs, read_news
+from roofwatch.db.reading.series import count_series_runs, list_series_page
+from roofwatch.db.reading.sides import find_sides
+from roofwatch.db.reading.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.reading.trend import TrendQuestion
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.storing.result import OnConflict
+from roofwatch.db.tables.partitions import PARTITIONED
+from roofwatch.db.values import SeriesKey
 from tests.builders import NOON
 from tests.databases import Databases
 from tests.db.reading.test_records import full_record

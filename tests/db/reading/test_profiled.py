@@ -5,10 +5,10 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from ci.judge import judge_project
-from collector.case_profile import CaseProfile
-from db.reading.profiled import read_profiled_runs
-from db.storing.ingest import ingest_record
+from roofwatch.ci.judge import judge_project
+from roofwatch.collector.case_profile import CaseProfile
+from roofwatch.db.reading.profiled import read_profiled_runs
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import CASE_ID, NOON, PROJECT, make_activity, make_measurement, make_profile, make_record
 from tests.ci.values import stepped
 

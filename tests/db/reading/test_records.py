@@ -9,17 +9,17 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from collector.case_profile import CaseProfile, ProfiledActivity
-from collector.device_state import DeviceState, Telemetry
-from collector.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
-from collector.part import Outcome
-from collector.record import Pairing, RunRecord, Side
-from collector.results import Counters, ProfilerFinding
-from db.errors import StoreError
-from db.queries import load_record, run_detail
-from db.reading.records import load_cases
-from db.storing.ingest import ingest_record
-from db.tables.records import CaseRow, RunRow
+from roofwatch.collector.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.device_state import DeviceState, Telemetry
+from roofwatch.collector.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import Pairing, RunRecord, Side
+from roofwatch.collector.results import Counters, ProfilerFinding
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import load_record, run_detail
+from roofwatch.db.reading.records import load_cases
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.tables.records import CaseRow, RunRow
 from tests.builders import (
     make_accuracy,
     make_case,

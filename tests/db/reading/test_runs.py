@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.errors import StoreError
-from db.queries import list_commits, list_projects, list_runs, run_detail
-from db.reading.comparing import find_runs_to_compare, read_runs_of_commits
-from db.reading.run_values import CeilingValue, MeasuredCase, RunSummary, StaticRow
-from db.storing.ingest import ingest_record
-from db.values import MeasuredCommit
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import list_commits, list_projects, list_runs, run_detail
+from roofwatch.db.reading.comparing import find_runs_to_compare, read_runs_of_commits
+from roofwatch.db.reading.run_values import CeilingValue, MeasuredCase, RunSummary, StaticRow
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import MeasuredCommit
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from collector.device_state import DeviceState
-from collector.measurement import Autotuning, measured_values
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.queries import list_series_keys, read_series
-from db.storing.ingest import ingest_record
-from db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
+from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.measurement import Autotuning, measured_values
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.queries import list_series_keys, read_series
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 from tests.builders import (
     NOON,
     PROJECT,

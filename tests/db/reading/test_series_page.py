@@ -4,14 +4,14 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from db.queries import list_series_keys
-from db.reading.series import list_series_page
-from db.storing.ingest import ingest_record
+from roofwatch.db.queries import list_series_keys
+from roofwatch.db.reading.series import list_series_page
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_case, make_measurement, make_record
 
 
 def test_a_page_of_keys_looks_at_no_more_cases_than_it_needs(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("db.reading.series._CASES_AT_ONCE", 2)
+    monkeypatch.setattr("roofwatch.db.reading.series._CASES_AT_ONCE", 2)
     cases = [make_case(f"{kernel}/n={number}/float32/fwd") for kernel in ("Z", "a") for number in range(3)]
     ids = [case.case_id for case in cases]
     # of one there is no series

@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from collector.measurement import Measurement, MemoryUse
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.reading.codes import list_failed_checks, read_codes
-from db.reading.error_columns import read_error_columns
-from db.reading.news import list_judged_runs, read_news
-from db.reading.time_columns import list_case_row_ids, read_time_columns
-from db.storing.ingest import ingest_record
+from roofwatch.collector.measurement import Measurement, MemoryUse
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.reading.codes import list_failed_checks, read_codes
+from roofwatch.db.reading.error_columns import read_error_columns
+from roofwatch.db.reading.news import list_judged_runs, read_news
+from roofwatch.db.reading.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     NOON,
     PROJECT,

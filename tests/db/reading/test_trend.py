@@ -10,14 +10,14 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill
-from collector.measurement import CacheState
-from collector.part import Outcome
-from db.queries import list_series_keys, list_window_ends, read_series, read_trend
-from db.reading import trend
-from db.reading.trend import MOST_POINTS, TrendQuestion
-from db.reading.trend_values import Trend
-from db.storing.ingest import ingest_record
-from db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.collector.measurement import CacheState
+from roofwatch.collector.part import Outcome
+from roofwatch.db.queries import list_series_keys, list_window_ends, read_series, read_trend
+from roofwatch.db.reading import trend
+from roofwatch.db.reading.trend import MOST_POINTS, TrendQuestion
+from roofwatch.db.reading.trend_values import Trend
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     PROJECT,
     make_commit,

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[3]
 USE = """
 import sys
 from pathlib import Path
-from db.server.embedded import start
+from roofwatch.db.server.embedded import start
 with start(Path(sys.argv[1])) as server:
     print(server.url.render_as_string(hide_password=False), flush=True)
     sys.stdin.read()

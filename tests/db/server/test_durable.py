@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from db.artefacts import list_artefacts, store_artefact
-from db.queries import load_record
-from db.server import embedded, migrate
-from db.server.durable import COMMITS_TO_DISK
-from db.server.session import make_engine, reading_session
-from db.storing.ingest import ingest_record
+from roofwatch.db.artefacts import list_artefacts, store_artefact
+from roofwatch.db.queries import load_record
+from roofwatch.db.server import embedded, migrate
+from roofwatch.db.server.durable import COMMITS_TO_DISK
+from roofwatch.db.server.session import make_engine, reading_session
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import make_artefact, make_record
 from tests.db.server.embedded_server import ask, kill_server
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from db.errors import StoreError
-from db.server import embedded, ports, postgres
-from db.server.ports import free_port, running_port
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server import embedded, ports, postgres
+from roofwatch.db.server.ports import free_port, running_port
 from tests.db.server.embedded_server import answers, ask, server_pid
 
 

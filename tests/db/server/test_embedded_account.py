@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from db.server import embedded
-from db.server.postgres import find_postgres
+from roofwatch.db.server import embedded
+from roofwatch.db.server.postgres import find_postgres
 from tests.db.server.embedded_server import answers, ask, kill_server, server_pid, using
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
@@ -72,7 +72,9 @@ def test_roots_server_finds_its_programs_below_a_closed_folder(tmp_path: Path, m
     shutil.copytree(installed, closed / wheel.name / installed.name, symlinks=True)
     if libraries.exists():
         shutil.copytree(libraries, closed / libraries.name)
-    monkeypatch.setattr("db.server.postgres._find_programs", lambda: closed / wheel.name / installed.name / "bin")
+    monkeypatch.setattr(
+        "roofwatch.db.server.postgres._find_programs", lambda: closed / wheel.name / installed.name / "bin"
+    )
 
     with embedded.start(tmp_path / "store") as server:
         assert ask(server.url, "SELECT 1") == 1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from db.errors import StoreError
-from db.server import embedded
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server import embedded
 from tests.db.server.embedded_server import ask, server_pid, using
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from db.errors import StoreError
-from db.server import embedded
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server import embedded
 from tests.db.server.embedded_server import USE, answers, ask, kill_server, server_pid, using
 
 # ends while a thread of it, which its end does not wait for, starts a server
 END_AMID_A_START = """
 import sys, threading
 from pathlib import Path
-from db.server.embedded import start
+from roofwatch.db.server.embedded import start
 folder = Path(sys.argv[1])
 threading.Thread(target=start, args=(folder,), daemon=True).start()
 while not (folder / "alive").exists():
@@ -107,7 +107,7 @@ def test_killing_the_server_and_its_user_together_is_survived(folder: Path) -> N
 FORK = """
 import os, sys
 from pathlib import Path
-from db.server.embedded import start
+from roofwatch.db.server.embedded import start
 server = start(Path(sys.argv[1]))
 child = os.fork()
 if child == 0:

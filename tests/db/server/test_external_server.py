@@ -7,15 +7,15 @@ import pytest
 from sqlalchemy import URL, text
 from sqlalchemy.orm import Session
 
-from db.errors import StoreError
-from db.keeping.backup import restore_backup, write_backup
-from db.keeping.verify import verify_store
-from db.queries import list_projects
-from db.server import session
-from db.server.client_programs import Client, Server, describe_server, find_client
-from db.server.migrate import upgrade
-from db.server.session import open_server, open_sibling, open_store
-from db.storing.ingest import ingest_record
+from roofwatch.db.errors import StoreError
+from roofwatch.db.keeping.backup import restore_backup, write_backup
+from roofwatch.db.keeping.verify import verify_store
+from roofwatch.db.queries import list_projects
+from roofwatch.db.server import session
+from roofwatch.db.server.client_programs import Client, Server, describe_server, find_client
+from roofwatch.db.server.migrate import upgrade
+from roofwatch.db.server.session import open_server, open_sibling, open_store
+from roofwatch.db.storing.ingest import ingest_record
 from tests import servers
 from tests.builders import PROJECT, make_record
 from tests.servers import make_certificate, make_server
@@ -133,7 +133,7 @@ def test_a_server_that_no_client_here_is_new_enough_for_says_what_to_install() -
 
 def test_of_several_clients_the_one_of_the_server_s_own_version_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     here = [Client(Path("/a"), 18, False), Client(Path("/b"), 15, True), Client(Path("/c"), 16, True)]
-    monkeypatch.setattr("db.server.client_programs._clients", lambda _: iter(here))
+    monkeypatch.setattr("roofwatch.db.server.client_programs._clients", lambda _: iter(here))
 
     assert find_client("pg_dump", Server(15, "", None, is_encrypted=True)).major_version == 15
     assert find_client("pg_dump", Server(16, "", None, is_encrypted=False)).major_version == 16

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, text
 
-from db.server.holding import IS_HELD_BY, judging_alone, rewriting_alone
-from db.server.session import open_store
+from roofwatch.db.server.holding import IS_HELD_BY, judging_alone, rewriting_alone
+from roofwatch.db.server.session import open_store
 from tests.builders import PROJECT
 from tests.db.server.pgbouncer import pooling
 
 A_MINUTE_S = 60
 HOLD = """
 import sys
-from db.server.holding import judging_alone, rewriting_alone
-from db.server.session import open_store
+from roofwatch.db.server.holding import judging_alone, rewriting_alone
+from roofwatch.db.server.session import open_store
 with open_store(sys.argv[1]) as engine, judging_alone(engine, sys.argv[2]), rewriting_alone(engine):
     print("holds", flush=True)
     sys.stdin.read()

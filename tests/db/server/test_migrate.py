@@ -12,14 +12,14 @@ from alembic.migration import MigrationContext
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 from sqlalchemy.orm import Session
 
-from collector.measurement import MemoryUse, Timer
-from collector.part import Outcome
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.queries import load_record
-from db.server import migrate
-from db.storing.ingest import ingest_record
-from db.tables.every import Base
+from roofwatch.collector.measurement import MemoryUse, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.queries import load_record
+from roofwatch.db.server import migrate
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.tables.every import Base
 from tests.builders import (
     make_accuracy,
     make_commit,

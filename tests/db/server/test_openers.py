@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine, text
 
-from ci import judge
-from ci.thresholds import Thresholds
-from db.errors import StoreError
-from db.server.session import connections_of, open_again
+from roofwatch.ci import judge
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.db.errors import StoreError
+from roofwatch.db.server.session import connections_of, open_again
 from tests.builders import PROJECT
 
 ROOT = Path(__file__).parents[3]

@@ -11,13 +11,13 @@ from sqlalchemy import URL, Engine, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.orm import Session
 
-from api.limits import Limits
-from db.errors import StoreError
-from db.queries import list_commits, list_projects
-from db.server.client_programs import describe_server
-from db.server.session import make_engine, open_sibling, open_store, parse_url, reading_session
-from db.storing.ingest import ingest_record
-from db.tables.partitions import ensure_partitions
+from roofwatch.api.limits import Limits
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import list_commits, list_projects
+from roofwatch.db.server.client_programs import describe_server
+from roofwatch.db.server.session import make_engine, open_sibling, open_store, parse_url, reading_session
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.tables.partitions import ensure_partitions
 from roofwatch.store.database_source import DatabaseSource
 from tests.builders import PROJECT, make_record
 

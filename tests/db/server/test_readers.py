@@ -10,18 +10,18 @@ from sqlalchemy import URL, Engine, LargeBinary, create_engine, inspect, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
-from db.access.audit import list_entries
-from db.access.tokens import create_token
-from db.access.values import Scope, TriageState
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.judged.triage import read_triage, regression_id, set_triage
-from db.queries import list_projects, load_record
-from db.server.readers import SECRET_COLUMNS, grant_reader
-from db.server.session import open_store
-from db.server.status import read_status
-from db.storing.ingest import ingest_record
-from db.tables.access import Base
+from roofwatch.db.access.audit import list_entries
+from roofwatch.db.access.tokens import create_token
+from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import read_triage, regression_id, set_triage
+from roofwatch.db.queries import list_projects, load_record
+from roofwatch.db.server.readers import SECRET_COLUMNS, grant_reader
+from roofwatch.db.server.session import open_store
+from roofwatch.db.server.status import read_status
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.tables.access import Base
 from tests.builders import PROJECT, make_record, make_regression
 
 PASSWORD = "p@ss 'word\\ %"

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import URL, text
 from sqlalchemy.orm import Session
 
-from db.errors import StoreError
-from db.queries import load_record
-from db.server import migrate
-from db.server.session import open_server, open_store, parse_url
-from db.storing.ingest import ingest_record
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import load_record
+from roofwatch.db.server import migrate
+from roofwatch.db.server.session import open_server, open_store, parse_url
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import make_record
 
 _TCP_OPTIONS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)

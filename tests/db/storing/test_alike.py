@@ -12,16 +12,16 @@ import pytest
 from sqlalchemy import Engine, event, text, update
 from sqlalchemy.orm import Session
 
-from collector.measurement import CacheState, Timer
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import StaticFacts
-from db.keeping.aged_runs import read_summaries, store_summaries
-from db.keeping.archive import AgedRun
-from db.reading.records import load_record
-from db.storing.alike import facts_sha256, identity_sha256
-from db.storing.ingest import ingest_record
-from db.tables.records import RunRow
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import StaticFacts
+from roofwatch.db.keeping.aged_runs import read_summaries, store_summaries
+from roofwatch.db.keeping.archive import AgedRun
+from roofwatch.db.reading.records import load_record
+from roofwatch.db.storing.alike import facts_sha256, identity_sha256
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.tables.records import RunRow
 from tests.builders import make_case, make_environment, make_measurement, make_record, make_static_facts
 
 CASE_IDS = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(1, 6)]

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from db.storing.column_bytes import Column, Same, encode
-from db.storing.staging import Columns, Load, Target, stage_rows
+from roofwatch.db.storing.column_bytes import Column, Same, encode
+from roofwatch.db.storing.staging import Columns, Load, Target, stage_rows
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),

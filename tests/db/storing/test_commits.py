@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import Session
 
-from db.storing.ingest import ingest_record
-from db.tables.records import CommitRow
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.tables.records import CommitRow
 from tests.builders import make_commit, make_record, sha_of
 from tests.db.storing.together import at_once
 

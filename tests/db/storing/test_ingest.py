@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
-from collector.part import Outcome
-from collector.record import RunRecord
-from collector.results import Counters
-from db.errors import ConflictError, IngestError, StoreError
-from db.reading.records import load_record
-from db.storing.ingest import ingest_record
-from db.storing.result import IngestResult, OnConflict
-from db.tables.records import Base, MeasurementRow, RunRow
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Counters
+from roofwatch.db.errors import ConflictError, IngestError, StoreError
+from roofwatch.db.reading.records import load_record
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.storing.result import IngestResult, OnConflict
+from roofwatch.db.tables.records import Base, MeasurementRow, RunRow
 from tests.builders import (
     CASE_ID,
     PROJECT,

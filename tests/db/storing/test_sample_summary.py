@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.measurement import Block
-from db.storing.sample_summary import summarise
+from roofwatch.collector.measurement import Block
+from roofwatch.db.storing.sample_summary import summarise
 from tests.builders import NOON, make_measurement
 
 positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)

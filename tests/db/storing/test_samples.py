@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db.storing.measurements import towards_zero
-from db.storing.samples import SampleSet, pack_one, unpack
+from roofwatch.db.storing.measurements import towards_zero
+from roofwatch.db.storing.samples import SampleSet, pack_one, unpack
 
 positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
 

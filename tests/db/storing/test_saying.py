@@ -7,11 +7,11 @@ import orjson
 import pytest
 from pydantic import BaseModel
 
-from collector.record import RunRecord
-from collector.skipped_kernel import SkippedKernel
-from collector.source_line import SourceLine
-from db.storing.content import Content
-from db.storing.saying import write
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.skipped_kernel import SkippedKernel
+from roofwatch.collector.source_line import SourceLine
+from roofwatch.db.storing.content import Content
+from roofwatch.db.storing.saying import write
 from tests.builders import make_artefact, make_record
 from tests.db.reading.test_records import full_record
 

@@ -4,8 +4,8 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from db.storing.column_bytes import Column
-from db.storing.staging import Columns, Target, sending
+from roofwatch.db.storing.column_bytes import Column
+from roofwatch.db.storing.staging import Columns, Target, sending
 
 FIRST, SECOND = (Target(name, {"number": "int4"}) for name in ("first", "second"))
 

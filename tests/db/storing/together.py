@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import Engine, create_engine
 
-from collector.record import RunRecord
-from db.storing.ingest import ingest_record
-from db.storing.result import IngestResult, OnConflict
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.storing.result import IngestResult, OnConflict
 
 
 def at_once(store: Engine, records: list[RunRecord], on_conflict: OnConflict = OnConflict.REFUSE) -> list[IngestResult]:

@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
-from collector.record import RunRecord
-from db.errors import IngestError
-from db.projects import delete_project
-from db.reading.records import load_record
-from db.storing.content import Content
-from db.storing.ingest import ingest_record, store_record
-from db.tables.partitions import PARTITIONED, ensure_partitions, list_partitions
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.errors import IngestError
+from roofwatch.db.projects import delete_project
+from roofwatch.db.reading.records import load_record
+from roofwatch.db.storing.content import Content
+from roofwatch.db.storing.ingest import ingest_record, store_record
+from roofwatch.db.tables.partitions import PARTITIONED, ensure_partitions, list_partitions
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_profile, make_record, make_static_facts
 
 JULY = datetime(2024, 7, 31, 23, 59, tzinfo=UTC)
@@ -123,7 +123,7 @@ def test_what_lies_in_the_default_partition_moves_when_its_own_is_made(store: En
 def test_a_reader_in_the_way_delays_nothing_and_the_run_is_stored(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.tables.partitions._PATIENCE", "1ms")
+    monkeypatch.setattr("roofwatch.db.tables.partitions._PATIENCE", "1ms")
     record = record_of(JULY)
     with store.connect() as reader:
         reader.execute(text("SELECT count(*) FROM measurement"))  # and stays in its transaction

@@ -4,8 +4,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
-from db.judged.judgements import replace_regressions
-from db.storing.ingest import ingest_record
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
 IMPOSSIBLE = {

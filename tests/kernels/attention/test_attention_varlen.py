@@ -3,9 +3,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from kernels.attention.attention import attention
-from kernels.attention.attention_varlen import attention_varlen, attention_varlen_spec
-from kernels.errors import KernelError
+from roofwatch.kernels.attention.attention import attention
+from roofwatch.kernels.attention.attention_varlen import attention_varlen, attention_varlen_spec
+from roofwatch.kernels.errors import KernelError
 from tests.kernels.builders import make_case
 
 TOKENS = torch.zeros(5, 2, 16)

@@ -3,12 +3,12 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.attention.decoding import tokens_per_split
-from kernels.attention.paged_decode_attention import (
+from roofwatch.kernels.attention.decoding import tokens_per_split
+from roofwatch.kernels.attention.paged_decode_attention import (
     paged_decode_attention,
     paged_decode_attention_spec,
 )
-from kernels.errors import KernelError
+from roofwatch.kernels.errors import KernelError
 from tests.kernels.builders import make_case
 
 

@@ -3,7 +3,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.building_blocks.tiles import by_chiplet, tile_of
+from roofwatch.kernels.building_blocks.tiles import by_chiplet, tile_of
 
 
 @triton.jit

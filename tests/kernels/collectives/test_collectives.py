@@ -7,20 +7,20 @@ import pytest
 import torch
 from torch import distributed
 
-from collector.nursery import Nursery
-from collector.part import Outcome
-from collector.protocol import CheckAccuracy, TimeBlock
-from collector.results import Accuracy
-from collector.sampling import SamplingPlan
-from collector.suite_source import SuiteSource
-from collector.workers import Workers
-from kernels.collectives.all_gather import all_gather_spec
-from kernels.collectives.all_reduce import all_reduce, all_reduce_spec
-from kernels.collectives.all_to_all import all_to_all_spec
-from kernels.collectives.collective import require_whole_shares
-from kernels.collectives.reduce_scatter import reduce_scatter_spec
-from kernels.errors import KernelError
 from roofwatch import Case, KernelSpec
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import CheckAccuracy, TimeBlock
+from roofwatch.collector.results import Accuracy
+from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers import Workers
+from roofwatch.kernels.collectives.all_gather import all_gather_spec
+from roofwatch.kernels.collectives.all_reduce import all_reduce, all_reduce_spec
+from roofwatch.kernels.collectives.all_to_all import all_to_all_spec
+from roofwatch.kernels.collectives.collective import require_whole_shares
+from roofwatch.kernels.collectives.reduce_scatter import reduce_scatter_spec
+from roofwatch.kernels.errors import KernelError
 from tests.kernels.builders import make_case
 
 SUITE = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_collectives.py")

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.gemm.matmul import matmul, matmul_config, matmul_spec
-from kernels.target import Target
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.gemm.matmul import matmul, matmul_config, matmul_spec
+from roofwatch.kernels.target import Target
 from tests.kernels.builders import make_case
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.gemm.matmul_split_k import matmul_split_k, matmul_split_k_spec, split_length
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.gemm.matmul_split_k import matmul_split_k, matmul_split_k_spec, split_length
 from tests.kernels.builders import make_case
 
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.low_precision.fp8_matmul_blockwise import fp8_matmul_blockwise, fp8_matmul_blockwise_spec
 from roofwatch import UnsupportedError
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.fp8_matmul_blockwise import fp8_matmul_blockwise, fp8_matmul_blockwise_spec
 from tests.kernels.builders import make_case
 
 

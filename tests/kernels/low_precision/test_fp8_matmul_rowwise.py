@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.low_precision.fp8_matmul_rowwise import fp8_matmul_rowwise, fp8_matmul_rowwise_spec
-from kernels.low_precision.quantise_fp8 import quantise_fp8
 from roofwatch import UnsupportedError
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.fp8_matmul_rowwise import fp8_matmul_rowwise, fp8_matmul_rowwise_spec
+from roofwatch.kernels.low_precision.quantise_fp8 import quantise_fp8
 from tests.kernels.builders import make_case
 
 

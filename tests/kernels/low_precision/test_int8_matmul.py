@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.low_precision.int8_matmul import MAX_K, int8_matmul, int8_matmul_spec
-from kernels.low_precision.quantise_int8 import quantise_int8
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.int8_matmul import MAX_K, int8_matmul, int8_matmul_spec
+from roofwatch.kernels.low_precision.quantise_int8 import quantise_int8
 from tests.kernels.builders import make_case
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from kernels.low_precision.packing import pack_int4, pack_ternary, unpack_int4, unpack_ternary
+from roofwatch.kernels.low_precision.packing import pack_int4, pack_ternary, unpack_int4, unpack_ternary
 
 
 def test_four_bit_levels_come_back_from_their_words():

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.building_blocks.fp8 import E4M3_MAX
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.low_precision.quantise_fp8 import quantise_fp8, quantise_fp8_reference, quantise_fp8_spec
+from roofwatch.kernels.building_blocks.fp8 import E4M3_MAX
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.low_precision.quantise_fp8 import quantise_fp8, quantise_fp8_reference, quantise_fp8_spec
 from tests.kernels.builders import make_case
 
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.errors import KernelError
-from kernels.low_precision.quantise_int8 import quantise_int8, quantise_int8_spec
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.quantise_int8 import quantise_int8, quantise_int8_spec
 from tests.kernels.builders import make_case
 
 

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from collector.machine_code.static import compile_case
-from collector.part import Outcome
-from kernels.errors import KernelError
-from kernels.low_precision.packing import pack_ternary
-from kernels.low_precision.ternary_matmul import MAX_FEW_ROWS, MAX_K, ternary_matmul, ternary_matmul_spec
+from roofwatch.collector.machine_code.static import compile_case
+from roofwatch.collector.part import Outcome
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.packing import pack_ternary
+from roofwatch.kernels.low_precision.ternary_matmul import MAX_FEW_ROWS, MAX_K, ternary_matmul, ternary_matmul_spec
 from tests.kernels.builders import make_case
 
 

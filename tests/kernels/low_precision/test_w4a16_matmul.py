@@ -1,12 +1,17 @@
 import pytest
 import torch
 
-from collector.machine_code.static import compile_case
-from collector.part import Outcome
-from kernels.errors import KernelError
-from kernels.low_precision.packing import pack_int4
-from kernels.low_precision.w4a16_matmul import MAX_FEW_ROWS, w4a16_matmul, w4a16_matmul_config, w4a16_matmul_spec
-from kernels.target import Target
+from roofwatch.collector.machine_code.static import compile_case
+from roofwatch.collector.part import Outcome
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.low_precision.packing import pack_int4
+from roofwatch.kernels.low_precision.w4a16_matmul import (
+    MAX_FEW_ROWS,
+    w4a16_matmul,
+    w4a16_matmul_config,
+    w4a16_matmul_spec,
+)
+from roofwatch.kernels.target import Target
 from tests.kernels.builders import make_case
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.memory.embedding_gather import embedding_gather, embedding_gather_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.memory.embedding_gather import embedding_gather, embedding_gather_spec
 from tests.kernels.builders import make_case
 
 

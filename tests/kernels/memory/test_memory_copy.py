@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.memory.memory_copy import memory_copy, memory_copy_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.memory.memory_copy import memory_copy, memory_copy_spec
 from tests.kernels.builders import make_case
 
 

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.memory.rotary import rotary, rotary_reference, rotary_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.memory.rotary import rotary, rotary_reference, rotary_spec
 from tests.kernels.builders import make_case
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.memory.transpose import transpose, transpose_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.memory.transpose import transpose, transpose_spec
 from tests.kernels.builders import make_case
 
 

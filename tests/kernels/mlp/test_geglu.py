@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.mlp.geglu import geglu, geglu_reference, geglu_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.mlp.geglu import geglu, geglu_reference, geglu_spec
 from tests.kernels.builders import make_case
 
 

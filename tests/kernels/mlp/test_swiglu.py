@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from kernels.mlp.swiglu import swiglu, swiglu_reference, swiglu_spec
+from roofwatch.kernels.mlp.swiglu import swiglu, swiglu_reference, swiglu_spec
 from tests.kernels.builders import make_case
 
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
-from kernels.moe.routing import chosen_experts
 from roofwatch import InputMaker
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
+from roofwatch.kernels.moe.routing import chosen_experts
 from tests.kernels.builders import make_case
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.moe.moe_permute import moe_permute, moe_permute_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.moe.moe_permute import moe_permute, moe_permute_spec
 from tests.kernels.builders import make_case
 
 

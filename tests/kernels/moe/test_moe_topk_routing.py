@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing, moe_topk_routing_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing, moe_topk_routing_spec
 from tests.kernels.builders import make_case
 
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.moe.moe_permute import moe_permute
-from kernels.moe.moe_unpermute import moe_unpermute, moe_unpermute_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.moe.moe_permute import moe_permute
+from roofwatch.kernels.moe.moe_unpermute import moe_unpermute, moe_unpermute_spec
 from tests.kernels.builders import make_case
 
 

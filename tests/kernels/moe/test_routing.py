@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.moe.routing import ROUTINGS, chosen_experts, expert_offsets, routed
-from kernels.shapes import Workload
 from roofwatch import Case, InputMaker
+from roofwatch.kernels.moe.routing import ROUTINGS, chosen_experts, expert_offsets, routed
+from roofwatch.kernels.shapes import Workload
 from tests.kernels.builders import make_case
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.normalisation.adaln_modulate import adaln_modulate, adaln_modulate_reference, adaln_modulate_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.normalisation.adaln_modulate import adaln_modulate, adaln_modulate_reference, adaln_modulate_spec
 from tests.kernels.builders import make_case
 
 

@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.errors import KernelError
-from kernels.normalisation.add_rms_norm import (
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.normalisation.add_rms_norm import (
     add_rms_norm,
     add_rms_norm_reference,
     add_rms_norm_spec,
 )
-from kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
+from roofwatch.kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
 from tests.kernels.builders import make_case
 
 LENGTHS = [63, MAX_ROW_BYTES_BACKWARD // 4 + 100]

@@ -1,14 +1,14 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.normalisation.group_norm_silu import (
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.normalisation.group_norm_silu import (
     group_norm_silu,
     group_norm_silu_reference,
     group_norm_silu_spec,
     part_length,
 )
-from kernels.shapes import feature_maps
+from roofwatch.kernels.shapes import feature_maps
 from tests.kernels.builders import make_case
 
 

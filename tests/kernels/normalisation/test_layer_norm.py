@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.errors import KernelError
-from kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
-from kernels.normalisation.layer_norm import layer_norm, layer_norm_reference, layer_norm_spec
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.normalisation.column_gradients import MAX_ROW_BYTES_BACKWARD
+from roofwatch.kernels.normalisation.layer_norm import layer_norm, layer_norm_reference, layer_norm_spec
 from tests.kernels.builders import make_case
 
 LENGTHS = [63, MAX_ROW_BYTES_BACKWARD // 4 + 100]

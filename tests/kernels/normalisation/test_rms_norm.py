@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from kernels.normalisation.rms_norm import rms_norm, rms_norm_reference, rms_norm_spec
+from roofwatch.kernels.normalisation.rms_norm import rms_norm, rms_norm_reference, rms_norm_spec
 from tests.kernels.builders import make_case
 
 

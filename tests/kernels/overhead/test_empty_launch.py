@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.overhead.empty_launch import MAX_ELEMENTS, empty_launch, empty_launch_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.overhead.empty_launch import MAX_ELEMENTS, empty_launch, empty_launch_spec
 from tests.kernels.builders import make_case
 
 

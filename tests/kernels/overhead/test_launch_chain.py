@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.overhead.launch_chain import launch_chain, launch_chain_spec
 from roofwatch import UnsupportedError
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.overhead.launch_chain import launch_chain, launch_chain_spec
 from tests.kernels.builders import make_case
 
 GRAPHS = ("triton_graph", "eager_graph")

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.errors import KernelError
-from kernels.quantisation_aware_training.nonary_fake_quant import nonary_fake_quant, nonary_fake_quant_spec
-from kernels.quantisation_aware_training.ternary_fake_quant import ternary_fake_quant, ternary_fake_quant_spec
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.quantisation_aware_training.nonary_fake_quant import nonary_fake_quant, nonary_fake_quant_spec
+from roofwatch.kernels.quantisation_aware_training.ternary_fake_quant import ternary_fake_quant, ternary_fake_quant_spec
 from tests.kernels.builders import make_case
 
 FakeQuant = Callable[[torch.Tensor], torch.Tensor]

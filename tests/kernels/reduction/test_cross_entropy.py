@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.reduction.cross_entropy import cross_entropy, cross_entropy_spec
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.reduction.cross_entropy import cross_entropy, cross_entropy_spec
 from tests.kernels.builders import make_case
 
 LENGTHS = [1000, 5001]

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
-from kernels.reduction.softmax import softmax, softmax_spec
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.reduction.softmax import softmax, softmax_spec
 from tests.kernels.builders import make_case
 
 LENGTHS = [1000, MAX_COLS_IN_REGISTERS + 100]

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.sparsity.block_sparse_matmul import block_sparse_matmul, block_sparse_matmul_spec, unfold_blocks
 from roofwatch import InputMaker
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.sparsity.block_sparse_matmul import block_sparse_matmul, block_sparse_matmul_spec, unfold_blocks
 from tests.kernels.builders import make_case
 
 OPERANDS = ("blocks", "row_pointers", "column_indices", "x")

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernels.errors import KernelError
-from kernels.sparsity.matmul_2_4 import matmul_2_4, matmul_2_4_spec, unfold_2_4
 from roofwatch import InputMaker, UnsupportedError
+from roofwatch.kernels.errors import KernelError
+from roofwatch.kernels.sparsity.matmul_2_4 import matmul_2_4, matmul_2_4_spec, unfold_2_4
 from tests.kernels.builders import make_case
 
 

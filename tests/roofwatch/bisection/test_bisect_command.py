@@ -13,18 +13,18 @@ import pytest
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from ci.bisection.search import SearchPlan
-from collector.errors import GitError, JournalError
-from collector.nursery import Nursery
-from collector.run_plan import RunPlan
-from db.bisections.store import claim_bisection, read_bisection, request_bisection
-from db.bisections.values import BisectionRange, BisectionState, Standing
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.judged.triage import read_triage
-from db.storing.ingest import ingest_record
 from roofwatch.bisection.job import BisectJob, range_of_regression
 from roofwatch.bisection.plan import BisectPlan, folder_of
+from roofwatch.ci.bisection.search import SearchPlan
+from roofwatch.collector.errors import GitError, JournalError
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.db.bisections.store import claim_bisection, read_bisection, request_bisection
+from roofwatch.db.bisections.values import BisectionRange, BisectionState, Standing
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import read_triage
+from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SERIES, SlowedRepository, make_slowed_repository

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ci.bisection.answer import compare_pairs
-from ci.bisection.search import Named, SearchPlan
-from ci.bisection.weights import MadeFrom
-from collector.run_plan import RunPlan
-from db.bisections.values import BisectionState, Standing
 from roofwatch.bisection.plan import BisectPlan
 from roofwatch.bisection.report import end_of, exit_status, sentences, step_line, table
 from roofwatch.bisection.search import Bisected
 from roofwatch.bisection.state import BisectState, Visit
+from roofwatch.ci.bisection.answer import compare_pairs
+from roofwatch.ci.bisection.search import Named, SearchPlan
+from roofwatch.ci.bisection.weights import MadeFrom
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.db.bisections.values import BisectionState, Standing
 from tests.builders import NOON, make_commit_ref, sha_of
 
 REFS = [make_commit_ref(number) for number in range(1, 6)]

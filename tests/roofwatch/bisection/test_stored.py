@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from db.bisections.store import ClaimLostError, list_bisections, read_bisection
-from db.bisections.values import BisectionProgress, BisectionRange, BisectionState
 from roofwatch.bisection.report import Ended
 from roofwatch.bisection.stored import StoredBisection
+from roofwatch.db.bisections.store import ClaimLostError, list_bisections, read_bisection
+from roofwatch.db.bisections.values import BisectionProgress, BisectionRange, BisectionState
 from tests.builders import PROJECT, sha_of
 from tests.db.bisections.test_store import ANSWER, PROGRESS
 

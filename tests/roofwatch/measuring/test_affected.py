@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import GitError
-from collector.record import RunRecord
-from collector.run_plan import RunPlan
+from roofwatch.collector.errors import GitError
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.measuring.affected import Affected, find_affected
 from tests.roofwatch.command import roofwatch
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ci.static.toolchain import Build, judge_upgrades
-from collector.errors import CollectorError
-from collector.part import Outcome
 from roofwatch.auditing import MARKER, Selection, audited_versions, exit_status, repeat_command, write_report
+from roofwatch.ci.static.toolchain import Build, judge_upgrades
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.part import Outcome
 from tests.builders import make_static_facts
 from tests.roofwatch.command import SUITES, roofwatch
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.errors import SuiteError
-from collector.nursery import Nursery
-from collector.record import RunRecord
-from collector.run_plan import RunPlan
 from roofwatch.backfill.job import BackfillJob
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.run_plan import RunPlan
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SlowedRepository, make_slowed_repository
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ci.compare import compare
-from ci.pairs.noise_floor import noise_floor_of
-from collector.record import RunRecord
 from roofwatch import tables
+from roofwatch.ci.compare import compare
+from roofwatch.ci.pairs.noise_floor import noise_floor_of
+from roofwatch.collector.record import RunRecord
 from roofwatch.measuring.calibrating import summary
 from tests.builders import CASE_ID, make_record
 from tests.roofwatch.command import SUITES, roofwatch

@@ -3,11 +3,11 @@
 import pytest
 from typer.main import get_command
 
-from collector.measurement import CacheState, Timer
-from collector.run_plan import RunPlan
-from collector.sampling import EFFORTS, Preset, SamplingPlan
 from roofwatch.arguments import run_plan
 from roofwatch.cli import app
+from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.sampling import EFFORTS, Preset, SamplingPlan
 
 COMPILING = {"run", "ab", "backfill", "diagnose", "static"}
 TIME_OUTS_OF: dict[str, set[str]] = {"check": {"check_timeout"}, "static": set()}

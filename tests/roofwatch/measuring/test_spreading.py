@@ -16,8 +16,8 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from collector.keeping.journal import journal_path
-from collector.record import RunRecord
+from roofwatch.collector.keeping.journal import journal_path
+from roofwatch.collector.record import RunRecord
 from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 

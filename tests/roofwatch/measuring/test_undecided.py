@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from ci.pull_request import judge_pull_request
-from collector.measurement import Measurement
-from collector.record import RunRecord
-from collector.selection import Subject
-from collector.spent_time import Activity
+from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.collector.measurement import Measurement
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.spent_time import Activity
 from roofwatch.measuring.undecided import MoreWhileItHelps, is_floor_unknown, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from collector.errors import RecordError, SuiteError
-from collector.ncu.counting import CountedCall
-from collector.part import Outcome
-from collector.protocol import CaseKind, CheckableCase, Failure, ImplementationInfo, KernelInfo, SuiteInfo
-from collector.record import RunRecord
-from collector.results import Counters, ProfilerFinding
+from roofwatch.collector.errors import RecordError, SuiteError
+from roofwatch.collector.ncu.counting import CountedCall
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.protocol import CaseKind, CheckableCase, Failure, ImplementationInfo, KernelInfo, SuiteInfo
+from roofwatch.collector.record import RunRecord
+from roofwatch.collector.results import Counters, ProfilerFinding
 from roofwatch.profiles.counting import exit_status, name_report, select_calls, with_counters
 from roofwatch.profiles.counting_tables import tables
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record

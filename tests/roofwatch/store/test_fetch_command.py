@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from collector.errors import SpoolError
-from collector.record import RunRecord
-from db.access.values import Scope
-from db.storing.ingest import ingest_record
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.record import RunRecord
+from roofwatch.db.access.values import Scope
+from roofwatch.db.storing.ingest import ingest_record
 from roofwatch.store.fetching import fetch_records
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_commit, make_record, sha_of

@@ -11,20 +11,20 @@ import pytest
 from sqlalchemy import URL, Engine
 from typer.main import get_command
 
-from api.limits import Limits
-from collector.errors import RecordError, SpoolError
-from collector.keeping.http_line import HttpLine
-from collector.part import Outcome
-from collector.record import RunRecord
-from db.access.values import Scope, TriageState
-from db.errors import StoreError
-from db.judged.judgements import replace_regressions
-from db.judged.triage import regression_id, set_triage
-from db.storing.ingest import ingest_record
-from db.values import RegressionState
+from roofwatch.api.limits import Limits
 from roofwatch.backfill.measuring import known_to_source
 from roofwatch.cli import app
+from roofwatch.collector.errors import RecordError, SpoolError
+from roofwatch.collector.keeping.http_line import HttpLine
+from roofwatch.collector.part import Outcome
+from roofwatch.collector.record import RunRecord
 from roofwatch.commands import show
+from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.judged.triage import regression_id, set_triage
+from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.server import Server, TooMuchError

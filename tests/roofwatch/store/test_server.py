@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from collector.errors import SpoolError
-from collector.keeping import http_line
-from collector.keeping.http_line import BrokenLineError, HttpLine
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.keeping import http_line
+from roofwatch.collector.keeping.http_line import BrokenLineError, HttpLine
 from roofwatch.store.known_answers import KnownAnswers
 from roofwatch.store.server import Server, server_to_read
 from tests.door import TOKEN, Door, Say, answer, hang_up, hang_up_within, open_door
