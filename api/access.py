@@ -12,12 +12,12 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import Engine
 
-from roofwatch.api.failures import FailureLimiter
+from roofwatch.api.login_throttle import FailureLimiter
 from roofwatch.api.oidc import Workflows, is_json_web_token
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.rate import RateLimiter
-from roofwatch.db.access.tokens import check_token
-from roofwatch.db.access.values import Scope, Token
+from roofwatch.db.auth.tokens import check_token
+from roofwatch.db.auth.values import Scope, Token
 
 _bearer = HTTPBearer(
     auto_error=False,

@@ -19,10 +19,11 @@ from roofwatch.api.access import Gatekeeper
 from roofwatch.api.alerting import Alerts, AlertThread
 from roofwatch.api.body import Uploads
 from roofwatch.api.documents import unfold_examples
-from roofwatch.api.failures import FailureLimiter
 from roofwatch.api.judging import JudgeThread
 from roofwatch.api.limits import Limits
+from roofwatch.api.login_throttle import FailureLimiter
 from roofwatch.api.memory import Memory
+from roofwatch.api.middleware import Metrics, Watch
 from roofwatch.api.oidc import GITHUB, Workflows
 from roofwatch.api.rate import RateLimiter
 from roofwatch.api.readiness import Readiness
@@ -40,14 +41,13 @@ from roofwatch.api.routes import (
     series,
 )
 from roofwatch.api.state import State
-from roofwatch.api.watch import Metrics, Watch
-from roofwatch.db.access.allowance import Bucket, Taken, take
-from roofwatch.db.access.tokens import load_live_tokens
-from roofwatch.db.access.trust import list_trusted
-from roofwatch.db.access.values import TrustedRepository
-from roofwatch.db.server.migrate import ensure_current
-from roofwatch.db.server.room import is_full
-from roofwatch.db.server.session import connections_of
+from roofwatch.db.auth.allowance import Bucket, Taken, take
+from roofwatch.db.auth.tokens import load_live_tokens
+from roofwatch.db.auth.trust import list_trusted
+from roofwatch.db.auth.values import TrustedRepository
+from roofwatch.db.engine.disk_space import is_full
+from roofwatch.db.engine.migrate import ensure_current
+from roofwatch.db.engine.session import connections_of
 
 _LOANS = 20
 """A process takes such a part of a full bucket at a time."""

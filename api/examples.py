@@ -10,9 +10,9 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
-from roofwatch.db.access.values import AuditEntry, Triage, TriageState
-from roofwatch.db.judged.judging import RunState
-from roofwatch.db.reading.run_values import CeilingValue, RunSummary
+from roofwatch.db.auth.values import AuditEntry, Triage, TriageState
+from roofwatch.db.queries.run_values import CeilingValue, RunSummary
+from roofwatch.db.regressions.judging import RunState
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RunSetting, SeriesKey, Suspect, Verdict
 
 RUN_ID = "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11"

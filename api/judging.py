@@ -9,10 +9,10 @@ from collections.abc import Callable
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from roofwatch.ci.judge import judge_project
+from roofwatch.ci.history.analyse import judge_project
+from roofwatch.db.engine.session import reading_session
 from roofwatch.db.errors import StoreError
-from roofwatch.db.judged.judging import list_waiting, note_judgement
-from roofwatch.db.server.session import reading_session
+from roofwatch.db.regressions.judging import list_waiting, note_judgement
 
 _LOOK_EVERY_S = 30.0
 

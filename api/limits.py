@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofwatch.collector.record import MAX_DEPTH
+from roofwatch.collector.record.record import MAX_DEPTH
 
 _MIB = 2**20
 

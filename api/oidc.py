@@ -16,7 +16,7 @@ import jwt
 from jwt.exceptions import PyJWKClientConnectionError, PyJWTError
 
 from roofwatch.api.problems import unavailable
-from roofwatch.db.access.values import TrustedRepository
+from roofwatch.db.auth.values import TrustedRepository
 
 GITHUB = "https://token.actions.githubusercontent.com"
 

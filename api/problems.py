@@ -18,11 +18,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.db.access.idempotency import ReusedKeyError
+from roofwatch.db.auth.idempotency import ReusedKeyError
+from roofwatch.db.engine.disk_space import is_full
 from roofwatch.db.errors import AgedError, ConflictError, IngestError, NotStoredError, StoreError
-from roofwatch.db.judged.triage import StaleTriageError
 from roofwatch.db.quarantine import NotQuarantinedError
-from roofwatch.db.server.room import is_full
+from roofwatch.db.regressions.triage import StaleTriageError
 
 MEDIA_TYPE = "application/problem+json"
 _DATABASE_RETRY_S = 10

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from roofwatch.db.access.allowance import Taken
+from roofwatch.db.auth.allowance import Taken
 
 _MOST_KNOWN = 10_000
 

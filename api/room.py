@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from roofwatch.db.server.room import has_room
+from roofwatch.db.engine.disk_space import has_room
 
 
 class Room:

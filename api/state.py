@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 from roofwatch.api.body import Uploads
 from roofwatch.api.limits import Limits
 from roofwatch.api.memory import Memory
+from roofwatch.api.middleware import Metrics
 from roofwatch.api.problems import unavailable
 from roofwatch.api.readiness import Readiness
 from roofwatch.api.room import Room
-from roofwatch.api.watch import Metrics
-from roofwatch.db.server.session import reading_session
+from roofwatch.db.engine.session import reading_session
 
 _RETRY_S = 5
 

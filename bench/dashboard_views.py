@@ -42,7 +42,7 @@ from bench.streamlit_alone import VIEW
 from roofwatch.dashboard.frame import MAIN_FIGURE
 from roofwatch.dashboard.navigation import VIEWS
 from roofwatch.dashboard.view_links import view_link_html
-from roofwatch.db.server.session import open_store
+from roofwatch.db.engine.session import open_store
 
 LONG = Shape("long", run_count=50_000, series_count=4)
 """One series of it is what a trend has to stay fluid with."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.detectors import Detector
-from roofwatch.ci.compare import compare
-from roofwatch.ci.pairs.timings import Order, compare_timings
+from roofwatch.ci.ab.compare import compare
+from roofwatch.ci.ab.timings import Order, compare_timings
 
 detect = Detector()
 """`detect(values, index)`: places and directions of the steps, of a whole history as of one that grows by prefixes."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.detector_series import NOISES, Generator, Values, on_levels
 from bench.detectors import detect
-from roofwatch.ci.series import online
+from roofwatch.ci.changepoint import online
 
 _SEED = 20_261_121
 _COUNT = 500

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.detect import find_change_points
-from roofwatch.ci.series import online
-from roofwatch.ci.series.online_state import OnlineState
+from roofwatch.ci.changepoint import online
+from roofwatch.ci.changepoint.detect import find_change_points
+from roofwatch.ci.changepoint.online_state import OnlineState
 
 _MIN_RELATIVE_CHANGE = 0.005
 """Half of the smallest step that anyone plants: nothing is to be left out as too small to tell."""
@@ -27,7 +27,7 @@ class Detector:
     """Judges a history whole when it first sees it, and value by value once it grows: as the service does.
 
     A caller that asks about the values of its last question and some more is taken to follow one history. The new
-    values go to the online state alone, which goes on from the levels that were found (`roofwatch.ci.trends.standing`
+    values go to the online state alone, which goes on from the levels that were found (`roofwatch.ci.history.standing`
     says why),
     and what was told stays told. So every prefix may be asked about at the cost of its newest value. Any other question
     is about a history of its own, and is answered from the whole of it, unless it has no more values than the online

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
-from roofwatch.ci.detect import find_change_points
-from roofwatch.ci.series.drift import find_drift
+from roofwatch.ci.changepoint.detect import find_change_points
+from roofwatch.ci.changepoint.drift import find_drift
 from roofwatch.ci.thresholds import Thresholds
 
 _QUIET_WEEKS, _WEEKS, _RATE = 8, 18, 0.005

@@ -13,8 +13,8 @@ from sqlalchemy import JSON, Engine, Table, delete, insert, inspect, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
-from roofwatch.db.storing.shared_rows import as_json
-from roofwatch.db.tables.records import (
+from roofwatch.db.ingest.shared_rows import as_json
+from roofwatch.db.schema.records import (
     AccuracyRow,
     Base,
     CeilingRow,
@@ -25,7 +25,7 @@ from roofwatch.db.tables.records import (
     SampleSetRow,
     TensorErrorRow,
 )
-from roofwatch.db.tables.table import Coded
+from roofwatch.db.schema.table import Coded
 
 OF_RUN: tuple[type[Base], ...] = (
     *(RunRow, CeilingRow, MeasurementRow, SampleSetRow),

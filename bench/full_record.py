@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from roofwatch.collector.case_record import CaseRecord
-from roofwatch.collector.device_state import DeviceState, Telemetry
-from roofwatch.collector.machine import Ceiling, Environment
-from roofwatch.collector.measurement import Block, CacheState, Measurement, Timer
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import Commit, RunRecord
-from roofwatch.collector.results import Accuracy, Counters, StaticFacts, TensorError
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.measurement import Block, CacheState, Measurement, Timer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
 
 IMPLEMENTATIONS = ("eager", "compile", "triton")
 _TARGETS = ("sm_90", "sm_100")

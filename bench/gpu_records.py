@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING
 
 from roofwatch.arguments import suite_at
 from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
-from roofwatch.collector.measurement import CacheState, Measurement, Timer
-from roofwatch.collector.metrics import format_ns
-from roofwatch.collector.ncu.counting import find_ncu
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.profiling.ncu.counting import find_ncu
+from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
+from roofwatch.collector.record.metrics import format_ns
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import EFFORTS, Preset
+from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.workers.fork_server import Nursery
 
 if TYPE_CHECKING:  # brings NumPy along
-    from roofwatch.ci.pairs.noise_floor import NoiseFloor
+    from roofwatch.ci.ab.noise_floor import NoiseFloor
 
 KERNELS = ("empty_launch", "rms_norm", "softmax", "swiglu", "matmul", "attention")
 _COUNTED = "softmax"
@@ -198,7 +198,7 @@ def _floor_file(folder: Path) -> Path:
 
 
 def _read_floor(file: Path) -> NoiseFloor:
-    from roofwatch.ci.pairs.noise_floor import NoiseFloor
+    from roofwatch.ci.ab.noise_floor import NoiseFloor
 
     return NoiseFloor.parse(file.read_bytes())
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from roofwatch.ci.group import group_findings
-from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.ab.pair_evidence import PairEvidence
+from roofwatch.ci.history.group import group_findings
+from roofwatch.ci.history.history import gather, judge_history
+from roofwatch.ci.history.trend_finding import TrendFinding, Window
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.ci.trends.history import gather, judge_history
-from roofwatch.ci.trends.trend_finding import TrendFinding, Window
 from roofwatch.db.values import Series, SeriesKey
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.planted import Score, plant, score

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine, inspect, text
 
-from roofwatch.db.tables.records import MeasurementRow
-from roofwatch.db.tables.table import Base
+from roofwatch.db.schema.records import MeasurementRow
+from roofwatch.db.schema.table import Base
 
 _TABLE = MeasurementRow.__tablename__
 _INDEXES = sorted(Base.metadata.tables[_TABLE].indexes, key=lambda index: str(index.name))

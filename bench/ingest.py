@@ -35,11 +35,11 @@ from bench.made_up_store import settle
 from bench.orm_ingest import store_by_objects
 from bench.processor_time import ProcessorTime
 from bench.stopwatch import Stopwatch
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.cycles import look_for_cycles_seldom
-from roofwatch.db.server.session import open_store
-from roofwatch.db.storing import content, ingest, machine_code, measurements, said_measurements
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.engine.session import open_store
+from roofwatch.db.ingest import content, ingest, machine_code, measurements, said_measurements
+from roofwatch.db.ingest.ingest import ingest_record
 
 Made = TypeVar("Made")
 

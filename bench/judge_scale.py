@@ -24,10 +24,10 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, insert, inspect, select, text
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.judge import judge_project
-from roofwatch.db.server.session import open_store
-from roofwatch.db.tables.partitions import ensure_partitions
-from roofwatch.db.tables.records import (
+from roofwatch.ci.history.analyse import judge_project
+from roofwatch.db.engine.session import open_store
+from roofwatch.db.schema.partitions import ensure_partitions
+from roofwatch.db.schema.records import (
     CommitRow,
     EnvironmentRow,
     MeasurementRow,

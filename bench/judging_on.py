@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.detector_series import planted_series
-from roofwatch.ci.detect import find_change_points
+from roofwatch.ci.changepoint.detect import find_change_points
+from roofwatch.ci.history.trend_finding import TrendFinding
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.ci.trends.trend_finding import TrendFinding
 from tests.ci.following import follow, look_whole
 
 _NEAR = 5

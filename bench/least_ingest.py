@@ -11,9 +11,9 @@ from itertools import chain
 import numpy as np
 import orjson
 
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.storing.samples import pack
-from roofwatch.db.storing.saying import write
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.samples import pack
+from roofwatch.db.ingest.saying import write
 
 
 def least_processor_s(record: RunRecord, repeats: int = 5) -> float:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.artefact import Artefact
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.artefact import Artefact
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts, read_artefact
 from roofwatch.db.errors import StoreError
-from roofwatch.db.queries import load_record
-from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
 
 
 @dataclass

@@ -9,9 +9,10 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.queries import list_commits, list_series_keys
-from roofwatch.db.storing.samples import SampleSet, pack_one
+from roofwatch.db.ingest.samples import SampleSet, pack_one
+from roofwatch.db.queries.runs import list_commits
+from roofwatch.db.queries.series import list_series_keys
+from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
 
 _SAMPLED_RUNS = 4

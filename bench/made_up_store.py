@@ -19,8 +19,8 @@ import psycopg
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, Row, text
 
-from roofwatch.db.keeping.rewriting import tile_runs
-from roofwatch.db.tables.partitions import ensure_partitions
+from roofwatch.db.maintenance.rewriting import tile_runs
+from roofwatch.db.schema.partitions import ensure_partitions
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"

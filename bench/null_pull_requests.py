@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.compare import compare, control_false_discoveries
+from roofwatch.ci.ab.compare import compare, control_false_discoveries
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Verdict
 

@@ -11,12 +11,12 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from bench.finished_rows import Rows, make_objects
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.storing.content import Content
-from roofwatch.db.storing.measurements import Measurements, load_samples
-from roofwatch.db.storing.run_key import RunKey
-from roofwatch.db.storing.run_row import run_values
-from roofwatch.db.tables.records import CaseRow, CaseVersionRow, ProjectRow, RunRow, SeriesRow, StaticFactRow
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.content import Content
+from roofwatch.db.ingest.measurements import Measurements, load_samples
+from roofwatch.db.ingest.run_key import RunKey
+from roofwatch.db.ingest.run_row import run_values
+from roofwatch.db.schema.records import CaseRow, CaseVersionRow, ProjectRow, RunRow, SeriesRow, StaticFactRow
 
 
 def store_by_objects(engine: Engine, record: RunRecord, rows: Rows) -> None:

@@ -23,13 +23,13 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from roofwatch.arguments import suite_at
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import EFFORTS, Preset, SamplingPlan
 from roofwatch.collector.spent_time import Activity
-from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.collector.timing.sampling import EFFORTS, Preset, SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
 
 _KERNEL = (Activity.WARM_UP, Activity.TIMING)
 _BLOCKS = (*_KERNEL, Activity.OVERHEAD)

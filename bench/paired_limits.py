@@ -19,7 +19,7 @@ from bench.detection import decide
 from bench.detector_series import COARSE, NOISES, Generator, ticked
 from bench.history_limits import around_running_median, rows_of
 from bench.noise_laws import law_of, log_likelihood
-from roofwatch.ci.compare import critical
+from roofwatch.ci.ab.compare import critical
 
 Floats = NDArray[np.float64]
 

@@ -28,9 +28,9 @@ from time import perf_counter
 import torch
 from torch.utils.benchmark import Timer
 
-from roofwatch.collector.metrics import format_ns
-from roofwatch.collector.sampling import SamplingPlan
-from roofwatch.collector.timing import relative_width_of_median, sample_launches
+from roofwatch.collector.record.metrics import format_ns
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
 
 ENOUGH = 0.02
 """Width of the interval relative to the median: 1 % to either side."""
@@ -57,7 +57,7 @@ class Reached:
 
 
 def ours(launch: Launch, seconds: float) -> Reached:
-    """`roofwatch.collector.timing`, with its usual warm-up."""
+    """`roofwatch.collector.timing.timing`, with its usual warm-up."""
     plan = SamplingPlan(warmup_ms=20, budget_ms=1e3 * seconds, max_samples=10**6, relative_width=ENOUGH)
     began = perf_counter()
     taken = sample_launches(launch, plan)

@@ -19,8 +19,8 @@ from typing import Any
 LIMIT_S = 10.0
 LIMIT_BYTES = 2**30
 _READERS = {
-    "roofwatch read": "from roofwatch.collector.profiles.recognise import read_profile as read",
-    "where the time went": "from roofwatch.collector.profiles.time_spent import read_time_spent as read",
+    "roofwatch read": "from roofwatch.collector.profiling.detect_format import read_profile as read",
+    "where the time went": "from roofwatch.collector.profiling.time_spent import read_time_spent as read",
 }
 _MEASURE = """
 import sys, time

@@ -31,20 +31,17 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from bench.service import Service
-from roofwatch.collector.keeping.sending import HttpSender
-from roofwatch.collector.keeping.spool import Acknowledged, Unavailable
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.queries import (
-    list_fleet_runs,
-    list_runner_standings,
-    list_series_keys,
-    list_triaged,
-    load_record,
-    read_facets,
-    read_trend,
-)
-from roofwatch.db.reading.trend import TrendQuestion
-from roofwatch.db.tables.records import RunRow
+from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.queries.coverage import list_runner_standings
+from roofwatch.db.queries.filter_options import read_facets
+from roofwatch.db.queries.fleet import list_fleet_runs
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.series import list_series_keys
+from roofwatch.db.queries.trend import TrendQuestion, read_trend
+from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.schema.records import RunRow
 
 _PROJECTS = 5
 _SENT_TWICE = 0.1

@@ -19,12 +19,12 @@ from typing import Self
 
 from sqlalchemy import Engine
 
-from roofwatch.db.access.values import Scope
-from roofwatch.db.server import embedded, migrate
-from roofwatch.db.server.session import make_engine
+from roofwatch.db.auth.values import Scope
+from roofwatch.db.engine import embedded, migrate
+from roofwatch.db.engine.session import make_engine
 from roofwatch.store.access import create_project_token
 
-_COMMAND = (sys.executable, "-c", "from roofwatch.cli import main; main()")
+_COMMAND = (sys.executable, "-c", "from roofwatch.cli.main import main; main()")
 _WAIT_S = 120.0
 _POLL_S = 0.02
 

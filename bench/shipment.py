@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from bench.ledger import stored_as
 from bench.service import Service
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.keeping.spool import Spool
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.spool import Spool
+from roofwatch.collector.record.record import RunRecord
 
 
 class Push:

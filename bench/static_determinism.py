@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 import time
 
-from roofwatch.collector.machine_code.static_lane import compile_suite
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
 

@@ -32,10 +32,10 @@ from sqlalchemy.orm import Session
 from bench.hurried_server import has_indexes, hurrying
 from bench.made_up_store import DEEP, WIDE, fill, settle
 from bench.processor_time import spent_ns
-from roofwatch.db.reading.comparing import read_runs_of_commits
-from roofwatch.db.reading.series import read_series
-from roofwatch.db.server import migrate
-from roofwatch.db.server.session import make_engine, open_store, reading_session
+from roofwatch.db.engine import migrate
+from roofwatch.db.engine.session import make_engine, open_store, reading_session
+from roofwatch.db.queries.comparing import read_runs_of_commits
+from roofwatch.db.queries.series import read_series
 from roofwatch.db.values import SeriesKey
 
 _TARGET_MS = 50.0

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.remark import Remark
-from roofwatch.collector.measurement import Autotuning, Measurement
-from roofwatch.collector.metrics import format_ns
+from roofwatch.ci.message import Remark
+from roofwatch.collector.record.measurement import Autotuning, Measurement
+from roofwatch.collector.record.metrics import format_ns
 
 Configuration = Mapping[str, str | int | float | bool | None]
 _Key = tuple[str, str]

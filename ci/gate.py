@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.db.values import Verdict
 
 

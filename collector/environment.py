@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from roofwatch.collector.device.nvml import DeviceFacts, NvmlDevice, NvmlError
-from roofwatch.collector.machine import Environment
+from roofwatch.collector.record.machine import Environment
 
 _KNOB_PREFIXES = ("TRITON_", "TORCHINDUCTOR_", "PTXAS_", "OMP_", "MKL_", "CUDA_LAUNCH_BLOCKING", "CUBLAS_")
 _NOT_KNOBS = ("_DIR", "_PATH", "_HOME")

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.record import Commit
+from roofwatch.collector.record.record import Commit
 
 _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.protocol import Failure
+from roofwatch.collector.workers.protocol import Failure
 
 
 def machine_error(what: str, failure: Failure | None, device: str) -> CollectorError:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit
-from roofwatch.collector.machine_code.signature import SIGNATURE_SUFFIX
-from roofwatch.collector.record import Commit
+from roofwatch.collector.record.record import Commit
 from roofwatch.collector.suite_source import SuiteSource
 
 

@@ -11,18 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.collector.device.device_watch import DeviceWatch
-from roofwatch.collector.keeping.journal import Journal
-from roofwatch.collector.machine_code.static_compiler import StaticCompiler
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.protocol import Mode
-from roofwatch.collector.record import Pairing, RunRecord, Side
+from roofwatch.collector.compile.static_compiler import StaticCompiler
+from roofwatch.collector.device.device_session import DeviceWatch
+from roofwatch.collector.outbox.journal import Journal
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.spent_time import Activity
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import Mode
+from roofwatch.collector.workers.worker_pool import Workers
 
 _MOST_CHECKS_AT_ONCE = 8
 

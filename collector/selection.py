@@ -6,9 +6,9 @@ import fnmatch
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from roofwatch.collector.case_record import CaseRecord
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.protocol import ImplementationInfo, KernelInfo, SuiteInfo
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 
 
 @dataclass(frozen=True, order=True)

@@ -11,8 +11,8 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
+from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.machine_code.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
 
@@ -30,7 +30,7 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     elif source.path.suffix == SIGNATURE_SUFFIX:
-        from roofwatch.collector.machine_code.signed_suite import (
+        from roofwatch.collector.compile.signature_suite import (
             signed_specs,  # brings torch along, which who lists files has no need of
         )
 

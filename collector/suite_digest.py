@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from roofwatch.collector.compile.sources import digest_of_file
+from roofwatch.collector.compile.static_store import digest_of
 from roofwatch.collector.git import find_repository, run_git
-from roofwatch.collector.machine_code.sources import digest_of_file
-from roofwatch.collector.machine_code.static_store import digest_of
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.install import PACKAGE_DIR
 

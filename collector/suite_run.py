@@ -9,23 +9,31 @@ from contextlib import closing
 from typing import Any
 
 from roofwatch import __version__
-from roofwatch.collector.case_check import CaseCheck, accuracy_of
-from roofwatch.collector.case_profile import CaseProfile
-from roofwatch.collector.case_record import CaseRecord
-from roofwatch.collector.case_timing import CaseTiming, under_the_roof
-from roofwatch.collector.device.device_beside import DeviceBeside
-from roofwatch.collector.device.device_watch import DeviceWatch
+from roofwatch.collector.accuracy.case_check import CaseCheck, accuracy_of
+from roofwatch.collector.compile.static_compiler import StaticCompiler
+from roofwatch.collector.device.device_monitor import DeviceBeside
+from roofwatch.collector.device.device_session import DeviceWatch
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.keeping.journal import SuiteLog
-from roofwatch.collector.keeping.journal_lines import CompiledCase, changed_fields
-from roofwatch.collector.keeping.redacted_record import redact_record
-from roofwatch.collector.keeping.redaction import Redaction
-from roofwatch.collector.machine import Ceiling, Environment
-from roofwatch.collector.machine_code.static_compiler import StaticCompiler
 from roofwatch.collector.machine_error import machine_error
-from roofwatch.collector.measurement import Block, Measurement
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import (
+from roofwatch.collector.outbox.journal import SuiteLog
+from roofwatch.collector.outbox.journal_lines import CompiledCase, changed_fields
+from roofwatch.collector.outbox.redacted_record import redact_record
+from roofwatch.collector.outbox.redaction import Redaction
+from roofwatch.collector.record.case_profile import CaseProfile
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.measurement import Block, Measurement
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
+from roofwatch.collector.record.results import Accuracy, StaticFacts
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.selection import Selection, Subject
+from roofwatch.collector.spent_time import Activity, SpentTime
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.timing.case_timing import CaseTiming, under_the_roof
+from roofwatch.collector.timing.method import ChosenMethod
+from roofwatch.collector.timing.timing_choice import choose_timing
+from roofwatch.collector.workers.protocol import (
     DescribeEnvironment,
     ImplementationInfo,
     MeasureCeilings,
@@ -34,16 +42,8 @@ from roofwatch.collector.protocol import (
     SuiteInfo,
     TimeBlock,
 )
-from roofwatch.collector.record import Commit, Pairing, RunRecord, utc_now
-from roofwatch.collector.results import Accuracy, StaticFacts
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Selection, Subject
-from roofwatch.collector.spent_time import Activity, SpentTime
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.time_out import explained
-from roofwatch.collector.timers.method import ChosenMethod
-from roofwatch.collector.timing_choice import choose_timing
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.workers.timeout import explained
+from roofwatch.collector.workers.worker_pool import Workers
 
 HARNESS_VERSION = __version__
 

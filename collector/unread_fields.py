@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from roofwatch.collector.part import Part
+from roofwatch.collector.record.part import Part
 
 _EXTRA = attrgetter("__pydantic_extra__")  # what model_extra gives, without a call for each part
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.ci.pairs.comparable import Timing, refuse_medians
-from roofwatch.collector.part import Outcome
+from roofwatch.ci.ab.comparable import Timing, refuse_medians
+from roofwatch.collector.record.part import Outcome
 from roofwatch.dashboard.wording import natural_order
-from roofwatch.db.reading.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState
 
 _ANY_RUNNER = ""

@@ -20,28 +20,28 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from roofwatch.arguments import open_configured_store
+from roofwatch.ci.ab.calibrations import RunnerNoise, noise_of_runners
 from roofwatch.ci.errors import AlertError
-from roofwatch.ci.owners import Ownership
-from roofwatch.ci.pairs.calibrations import RunnerNoise, noise_of_runners
+from roofwatch.ci.report.owners import Ownership
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.access.rights import NotAllowedError, Person, may_triage
 from roofwatch.dashboard.errors import UnreadServerError
 from roofwatch.dashboard.server_process import NO_SERVER, SERVER_VARIABLE
 from roofwatch.dashboard.triaged import Triaged
-from roofwatch.db.access.values import AuditEntry, TriageState
 from roofwatch.db.artefacts import StoredArtefact
+from roofwatch.db.auth.values import AuditEntry, TriageState
 from roofwatch.db.bisections.values import BisectionDetail
 from roofwatch.db.errors import StoreError
-from roofwatch.db.judged import triage
-from roofwatch.db.reading import questions
-from roofwatch.db.reading.coverage_values import RunnerStanding
-from roofwatch.db.reading.facet_values import Facets
-from roofwatch.db.reading.fleet_values import CaseCost, FleetRun, KernelCost, RunsAsked
-from roofwatch.db.reading.question import Question
-from roofwatch.db.reading.run_values import RunDetail
-from roofwatch.db.reading.trend import TrendQuestion
-from roofwatch.db.reading.trend_values import Trend, WindowEnd
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.coverage_values import RunnerStanding
+from roofwatch.db.queries.filter_option_values import Facets
+from roofwatch.db.queries.fleet_values import CaseCost, FleetRun, KernelCost, RunsAsked
+from roofwatch.db.queries.question import Question
+from roofwatch.db.queries.run_values import RunDetail
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.db.queries.trend_values import Trend, WindowEnd
+from roofwatch.db.regressions import triage
 from roofwatch.db.values import MeasuredCommit, Regression, Series, SeriesKey
 from roofwatch.ownership import configured_ownership
 from roofwatch.settings import load_settings

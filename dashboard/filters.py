@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from roofwatch.dashboard.tag_groups import by_group
-from roofwatch.db.reading.facet_values import CaseFacet, Facets
+from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
 from roofwatch.db.values import Regression, SeriesKey
 
 PARAMETERS: Mapping[str, str] = {

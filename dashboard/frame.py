@@ -18,7 +18,7 @@ from roofwatch.dashboard.reader import reader_zone
 from roofwatch.dashboard.source_links import SourceLinks
 from roofwatch.dashboard.wording import code_span
 from roofwatch.dashboard.zone import zone_title
-from roofwatch.db.reading.facet_values import Facets
+from roofwatch.db.queries.filter_option_values import Facets
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"

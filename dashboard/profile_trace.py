@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 
-from roofwatch.collector.profiles.chrome_events import scan_trace
-from roofwatch.collector.profiles.kineto import Activity, TraceSummary
-from roofwatch.collector.profiles.source import ProfileError
+from roofwatch.collector.profiling.chrome_events import scan_trace
+from roofwatch.collector.profiling.kineto import Activity, TraceSummary
+from roofwatch.collector.profiling.source import ProfileError
 
 MAX_UNPACKED_BYTES = 256 * 2**20
 """A larger one is for Perfetto: it would fill the server's memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofwatch.collector.metrics import format_bytes, format_ns, metric
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
 _KILO, _MEGA = 1e3, 1e6

@@ -69,9 +69,9 @@ def let_go_when_asked_to_end() -> None:
     def end(number: int, _frame: FrameType | None) -> None:
         for each in _ENDING:
             signal.signal(each, signal.SIG_IGN)
-        if "roofwatch.db.server.embedded" in sys.modules:  # else none was opened
+        if "roofwatch.db.engine.embedded" in sys.modules:  # else none was opened
+            from roofwatch.db.engine.embedded import close_all
             from roofwatch.db.errors import StoreError
-            from roofwatch.db.server.embedded import close_all
 
             try:
                 close_all()

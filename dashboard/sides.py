@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from roofwatch.dashboard.wording import choice_text
 from roofwatch.dashboard.zone import written
-from roofwatch.db.reading.facet_values import Facets
-from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.queries.filter_option_values import Facets
+from roofwatch.db.queries.fleet_values import FleetRun
 
 
 class By(StrEnum):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from roofwatch.dashboard.wording import natural_order, worst_change_point
-from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.values import Regression, RegressionState, Verdict
 
 _OPEN_STATES = {TriageState.NEW, TriageState.ACKNOWLEDGED}

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from roofwatch.ci.trends.movement import Movement
-from roofwatch.collector.metrics import Layer
-from roofwatch.collector.part import Outcome
-from roofwatch.db.access.values import TriageState
+from roofwatch.ci.history.change import Movement
+from roofwatch.collector.record.metrics import Layer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, Verdict
 
 

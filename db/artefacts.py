@@ -14,10 +14,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.engine.durable import COMMITS_TO_DISK
 from roofwatch.db.errors import IngestError, StoreError
-from roofwatch.db.server.durable import COMMITS_TO_DISK
-from roofwatch.db.tables.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
+from roofwatch.db.schema.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3

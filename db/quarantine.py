@@ -7,15 +7,15 @@ from uuid import UUID
 from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
-from roofwatch.db.access.audit import add_entry
-from roofwatch.db.access.idempotency import OnceOnly, is_first
 from roofwatch.db.artefacts import link_contents, list_artefacts
+from roofwatch.db.auth.audit import add_entry
+from roofwatch.db.auth.idempotency import OnceOnly, is_first
 from roofwatch.db.errors import StoreError
-from roofwatch.db.keeping.as_sent import load_as_sent
+from roofwatch.db.ingest.content import Content
+from roofwatch.db.ingest.ingest import lock_run, store_record
+from roofwatch.db.maintenance.as_sent import load_as_sent
 from roofwatch.db.projects import is_quarantine, record_name
-from roofwatch.db.storing.content import Content
-from roofwatch.db.storing.ingest import lock_run, store_record
-from roofwatch.db.tables.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
 
 
 class NotQuarantinedError(StoreError):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from roofwatch.collector.metrics import Metric, metric
-from roofwatch.collector.part import Outcome
+from roofwatch.collector.record.metrics import Metric, metric
+from roofwatch.collector.record.part import Outcome
 
 
 class Cause(StrEnum):

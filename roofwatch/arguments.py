@@ -6,16 +6,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
 from roofwatch.collector.device.clock_lock import parse_clock
 from roofwatch.collector.device.fitness import UnfitDevice
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import commit_of, find_repository
-from roofwatch.collector.measurement import CacheState, Timer
+from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.revision import SuiteAt, import_roots
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import EFFORTS, Preset
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.targets import DEFAULT_TARGETS, parse_target
+from roofwatch.collector.timing.sampling import EFFORTS, Preset
 
 if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
     from sqlalchemy import Engine
@@ -31,7 +31,7 @@ def configured_url() -> str | None:
 
 def open_configured_store() -> AbstractContextManager[Engine]:
     """The store that the settings name, else the embedded one."""
-    from roofwatch.db.server.session import open_store
+    from roofwatch.db.engine.session import open_store
     from roofwatch.settings import load_settings
 
     settings = load_settings()
@@ -40,7 +40,7 @@ def open_configured_store() -> AbstractContextManager[Engine]:
 
 def open_configured_server() -> AbstractContextManager[Engine]:
     """The same, whatever the state of its schema."""
-    from roofwatch.db.server.session import open_server
+    from roofwatch.db.engine.session import open_server
     from roofwatch.settings import load_settings
 
     settings = load_settings()

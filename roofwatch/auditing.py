@@ -16,14 +16,14 @@ from rich.text import Text
 
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.toolchain import Build, Upgrade
-from roofwatch.collector.errors import CollectorError, ToolchainError
-from roofwatch.collector.machine_code.virtual_environment import (
+from roofwatch.collector.compile.virtual_environment import (
     VirtualEnvironment,
     environment_with_triton,
     refuse_other_triton,
 )
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.errors import CollectorError, ToolchainError
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.terminal import printable, write_text

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
-from roofwatch.ci.codeowners import PLACES, CodeOwners, parse_codeowners
 from roofwatch.ci.errors import AlertError, GitHubError
-from roofwatch.ci.owners import Ownership
+from roofwatch.ci.report.codeowners import PLACES, CodeOwners, parse_codeowners
+from roofwatch.ci.report.owners import Ownership
 from roofwatch.settings import Settings
 
 _GITHUB = "https://api.github.com"

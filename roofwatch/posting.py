@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github import check_run
 from roofwatch.ci.github.acceptance import accepted_check, findings_of, found_line, with_acceptance
@@ -21,12 +22,11 @@ from roofwatch.ci.github.commanding import CommandRepository, standing_acceptanc
 from roofwatch.ci.github.event import TOKEN_VARIABLE, Job, Surroundings, job_of
 from roofwatch.ci.github.posting import Done, Repository, post_check_run, post_comment, pull_request_of
 from roofwatch.ci.github.sticky_comment import body_of, without_marker
-from roofwatch.ci.pairs.noise_floor import NoiseFloor, NoiseFloorError
-from roofwatch.ci.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.comment import is_silent, to_markdown
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record import RunRecord, Side
+from roofwatch.collector.record.record import RunRecord, Side
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
 
 RECORD_SUFFIX = ".json.gz"
 """Of a record whose place was not chosen."""

@@ -22,13 +22,13 @@ from roofwatch.ci.static.baseline import (
     to_toml,
 )
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, place_of
+from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
+from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import find_repository
-from roofwatch.collector.machine_code.signature import SIGNATURE_SUFFIX
-from roofwatch.collector.machine_code.static_lane import compile_suite
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import Commit
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Commit
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.revision import own_suite_at_revision, suite_at_revision
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from roofwatch import tables
-from roofwatch.ci.detect import NoiseFloor
-from roofwatch.collector.metrics import METRICS
-from roofwatch.db.access.values import Triage, TriageState
-from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.ci.changepoint.detect import NoiseFloor
+from roofwatch.collector.record.metrics import METRICS
+from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.queries.run_values import RunSummary
 from roofwatch.db.values import Series
 from roofwatch.store.source import TriagedRegression
 from roofwatch.terminal import printable

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.machine_code.instructions import widths
-from roofwatch.collector.measurement import measured_values
-from roofwatch.collector.metrics import format_bytes, format_ns, metric
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.results import StaticFacts
-from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.collector.compile.instructions import widths
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.record.measurement import measured_values
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 from roofwatch.measuring.listing import targets
 from roofwatch.terminal import printable
 
 if TYPE_CHECKING:
-    from roofwatch.ci.compare import Comparison
-    from roofwatch.ci.pairs.noise_floor import FloorUsed, NoiseFloor
-    from roofwatch.ci.pull_request import PullRequestJudgement
-    from roofwatch.ci.side_result import SideResult
+    from roofwatch.ci.ab.compare import Comparison
+    from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
+    from roofwatch.ci.ab.side_result import SideResult
+    from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.ci.static.comparison import StaticJudgement
-    from roofwatch.collector.checking.check_report import CheckReport, TensorReport
-    from roofwatch.collector.protocol import KernelInfo
-    from roofwatch.db.server.status import StoreStatus
+    from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
+    from roofwatch.collector.workers.protocol import KernelInfo
+    from roofwatch.db.engine.status import StoreStatus
     from roofwatch.db.values import Regression
     from roofwatch.store.downloading import OfferedArtefact
 

@@ -132,17 +132,17 @@ def _has_gpu() -> bool:
 @pytest.fixture(scope="module")
 def forked_nurseries() -> Iterator[None]:
     """Nurseries are forked too, and not this process's children."""
-    import roofwatch.collector.nursery
+    import roofwatch.collector.workers.fork_server
     from tests.preloaded.client import forking, servers
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(roofwatch.collector.nursery, "subprocess", forking(servers()))
+        patch.setattr(roofwatch.collector.workers.fork_server, "subprocess", forking(servers()))
         yield
 
 
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Databases]:
-    from roofwatch.db.server import embedded
+    from roofwatch.db.engine import embedded
     from tests.databases import Databases
 
     base = tmp_path_factory.getbasetemp()
@@ -175,7 +175,7 @@ def database_url(databases: Databases) -> Iterator[URL]:
 @pytest.fixture
 def store(database_url: URL) -> Iterator[Engine]:
     """An engine on a fresh, migrated, empty database."""
-    from roofwatch.db.server.session import make_engine
+    from roofwatch.db.engine.session import make_engine
 
     engine = make_engine(database_url)
     yield engine

@@ -6,8 +6,8 @@ import uuid
 
 from sqlalchemy import URL, create_engine, text
 
-from db.server import migrate
-from db.tables.partitions import ensure_partitions
+from roofwatch.db.engine import migrate
+from roofwatch.db.schema.partitions import ensure_partitions
 from tests.builders import NOON
 
 TEMPLATE = "roofwatch_template"

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from roofwatch.collector.keeping.sending import HttpSender
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.record.record import RunRecord
 from tests.builders import NOON
 
 TOKEN = "a-secret-token"

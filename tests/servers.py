@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from sqlalchemy import URL
 
-from roofwatch.db.server.postgres import Postgres, find_postgres
+from roofwatch.db.engine.postgres import Postgres, find_postgres
 
 HOST = "127.0.0.1"
 _OPTIONS = "-c fsync=off -c max_connections=20 -c unix_socket_directories='' -c ssl={tls}"

@@ -29,22 +29,22 @@ SPEC = {"roofwatch", "roofwatch.spec"} | SPEC_PARTS
 PUBLIC = SPEC | {"roofwatch.cuda"}
 RECORD_PARTS = {
     *(
-        "roofwatch.collector.record",
-        "roofwatch.collector.case_profile",
-        "roofwatch.collector.case_record",
-        "roofwatch.collector.device_state",
+        "roofwatch.collector.record.record",
+        "roofwatch.collector.record.case_profile",
+        "roofwatch.collector.record.case_record",
+        "roofwatch.collector.record.device_state",
     ),
-    "roofwatch.collector.machine",
+    "roofwatch.collector.record.machine",
     *(
-        "roofwatch.collector.measurement",
-        "roofwatch.collector.part",
-        "roofwatch.collector.results",
-        "roofwatch.collector.artefact",
+        "roofwatch.collector.record.measurement",
+        "roofwatch.collector.record.part",
+        "roofwatch.collector.record.results",
+        "roofwatch.collector.record.artefact",
     ),
-    *("roofwatch.collector.skipped_kernel", "roofwatch.collector.source_line"),
+    *("roofwatch.collector.record.skipped_kernel", "roofwatch.collector.record.source_line"),
 }
-RECORD = RECORD_PARTS | {"roofwatch.collector.metrics", "roofwatch.collector.errors"}
-ROOFS = {"roofwatch.collector.roofline", "roofwatch.collector.datasheets"}
+RECORD = RECORD_PARTS | {"roofwatch.collector.record.metrics", "roofwatch.collector.errors"}
+ROOFS = {"roofwatch.collector.device.roofline", "roofwatch.collector.device.datasheets"}
 """Pure: the ceilings of a device, measured and published, and where a case stands under them."""
 CORE_DEPENDENCIES = {"orjson", "pydantic", "pynvml", "rich", "torch", "triton", "typer"}
 """What pyproject.toml's `dependencies` are imported as."""
@@ -57,14 +57,18 @@ ALERT_CHANNELS = {
     "roofwatch.ci.github.issues",
 }
 """Their edge to whoever is told."""
-EDGES = ALERTING | ALERT_CHANNELS | {"roofwatch.ci.judge", "roofwatch.ci.github.client", "roofwatch.ci.github.requests"}
+EDGES = (
+    ALERTING
+    | ALERT_CHANNELS
+    | {"roofwatch.ci.history.analyse", "roofwatch.ci.github.client", "roofwatch.ci.github.requests"}
+)
 """Of judgement: to the database, and to GitHub."""
 VERDICTS = {
-    "roofwatch.ci.compare",
-    "roofwatch.ci.detect",
+    "roofwatch.ci.ab.compare",
+    "roofwatch.ci.changepoint.detect",
     "roofwatch.ci.gate",
-    "roofwatch.ci.trends.screen",
-    "roofwatch.ci.trends.time_steps",
+    "roofwatch.ci.history.screen",
+    "roofwatch.ci.history.time_steps",
 }
 """What makes verdicts of measurements: the dashboard shows those that were made, and gathers by other pure modules."""
 OF_AN_EXTRA = {"cupti", "ncu_report", "ray"}
@@ -221,12 +225,12 @@ def test_judgement_sees_of_the_collector_the_record_the_metrics_and_the_roofs_an
         if module not in EDGES:
             assert seen <= RECORD | ROOFS | {
                 "roofwatch.db.values",
-                "roofwatch.db.reading.columns",
-                "roofwatch.db.reading.counted_values",
-                "roofwatch.db.reading.run_values",
-                "roofwatch.db.reading.news_values",
-                "roofwatch.db.reading.profiled_values",
-                "roofwatch.db.access.values",
+                "roofwatch.db.queries.columns",
+                "roofwatch.db.queries.counted_values",
+                "roofwatch.db.queries.run_values",
+                "roofwatch.db.queries.run_results_values",
+                "roofwatch.db.queries.profiled_values",
+                "roofwatch.db.auth.values",
                 "roofwatch.db.alerts.values",
                 "roofwatch.db.bisections.values",
                 "roofwatch.db.errors",
@@ -282,7 +286,7 @@ def test_the_api_sees_of_the_collector_the_record_and_the_errors_and_only_the_co
     seen = {found for module in in_package("api") for found in ours_in(module) if found.startswith("collector")}
     users = {module for module in modules() if any(found.split(".")[0] == "api" for found in ours_in(module))}
 
-    assert seen == {"roofwatch.collector.record", "roofwatch.collector.errors"}
+    assert seen == {"roofwatch.collector.record.record", "roofwatch.collector.errors"}
     assert {user.split(".")[0] for user in users} == {"api", "roofwatch"}
 
 
@@ -304,31 +308,31 @@ def test_the_dashboard_computes_no_verdict() -> None:
 
 MAIN_PROCESS = [
     "roofwatch.collector.run",
-    "roofwatch.collector.checking.check_run",
-    "roofwatch.collector.machine_code.static_lane",
-    "roofwatch.collector.machine_code.virtual_environment",
-    "roofwatch.collector.profiles.recognise",
-    "roofwatch.collector.profiles.time_spent",
-    "roofwatch.collector.profiling",
-    "roofwatch.collector.keeping.redacted_file",
-    "roofwatch.collector.machine_code.occupancy",
-    "roofwatch.collector.machine_code.instructions",
-    "roofwatch.collector.worker",
-    "roofwatch.collector.fleet.spread",
+    "roofwatch.collector.accuracy.check_run",
+    "roofwatch.collector.compile.static_run",
+    "roofwatch.collector.compile.virtual_environment",
+    "roofwatch.collector.profiling.detect_format",
+    "roofwatch.collector.profiling.time_spent",
+    "roofwatch.collector.profiling.profile_run",
+    "roofwatch.collector.outbox.redacted_file",
+    "roofwatch.collector.compile.occupancy",
+    "roofwatch.collector.compile.instructions",
+    "roofwatch.collector.workers.worker",
+    "roofwatch.collector.cluster.spread",
     "roofwatch.collector.git",
-    "roofwatch.collector.roofline",
-    "roofwatch.collector.keeping.journal_header",
-    "roofwatch.collector.keeping.sending",
-    "roofwatch.collector.ncu.counting",
+    "roofwatch.collector.device.roofline",
+    "roofwatch.collector.outbox.journal_header",
+    "roofwatch.collector.outbox.upload",
+    "roofwatch.collector.profiling.ncu.counting",
 ]
-WORKER_PROCESS = "roofwatch.collector.nursery_main"
+WORKER_PROCESS = "roofwatch.collector.workers.fork_server_main"
 IN_ANY_PROGRAM = {
-    "roofwatch.collector.injection",
-    "roofwatch.collector.injection.roofwatch_recorder",
-    "roofwatch.collector.injection.sitecustomize",
+    "roofwatch.collector.profiling.inject",
+    "roofwatch.collector.profiling.inject.roofwatch_recorder",
+    "roofwatch.collector.profiling.inject.sitecustomize",
 }
 """Loaded by file into whatever `roofwatch profile` runs."""
-USER_PROCESSES = ["roofwatch.collector.ncu.target", "roofwatch.collector.machine_code.capture_main"]
+USER_PROCESSES = ["roofwatch.collector.profiling.ncu.target", "roofwatch.collector.compile.capture_main"]
 """What runs beside a user's own program."""
 
 
@@ -340,7 +344,7 @@ def test_the_process_that_plans_a_run_never_loads_what_a_kernel_could_break(modu
 def test_every_module_of_the_collector_is_in_one_of_its_two_processes() -> None:
     main = set().union(*(reached_from(module)[0] for module in MAIN_PROCESS))
     others = set().union(*(reached_from(module)[0] for module in [WORKER_PROCESS, *USER_PROCESSES]))
-    in_functions = {"roofwatch.collector.machine_code.signed_suite", "roofwatch.collector.checking.interpreter"}
+    in_functions = {"roofwatch.collector.compile.signature_suite", "roofwatch.collector.accuracy.interpreter"}
 
     assert set(in_package("collector")) <= main | others | in_functions | IN_ANY_PROGRAM
 
@@ -379,10 +383,10 @@ def test_what_measures_needs_the_core_installation_alone(module: str) -> None:
 
 
 def test_the_command_line_loads_next_to_nothing_before_a_command_is_called() -> None:
-    ours, others = reached_from("roofwatch.cli")
+    ours, others = reached_from("roofwatch.cli.main")
 
-    commands = {name for name in modules() if name.startswith("roofwatch.commands")}
-    assert ours <= {"roofwatch", "roofwatch.cli", "roofwatch.options"} | commands
+    commands = {name for name in modules() if name.startswith("roofwatch.cli")}
+    assert ours <= {"roofwatch", "roofwatch.cli.main", "roofwatch.options"} | commands
     assert others - sys.stdlib_module_names == {"typer"}
 
 

@@ -12,12 +12,12 @@ from starlette.concurrency import run_in_threadpool
 
 from roofwatch.api import examples
 from roofwatch.api.access import Principal, Reader, Sender
-from roofwatch.api.answers import HeldArtefact
 from roofwatch.api.caching import headers_of, not_modified, respond
 from roofwatch.api.documents import ARTEFACT_BODY, NOT_MODIFIED, PROBLEMS, shown
 from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.permissions import seen_run
 from roofwatch.api.problems import ProblemError, not_found
-from roofwatch.api.seeing import seen_run
+from roofwatch.api.response_models import HeldArtefact
 from roofwatch.api.state import State, state_of
 from roofwatch.db.artefacts import StoredArtefact, list_artefacts, read_artefact, store_artefact
 

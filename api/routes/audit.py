@@ -9,13 +9,13 @@ from fastapi.responses import Response
 
 from roofwatch.api import examples
 from roofwatch.api.access import Administrator
-from roofwatch.api.answers import Project, Word
 from roofwatch.api.caching import respond
 from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
 from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.response_models import Project, Word
 from roofwatch.api.state import state_of
-from roofwatch.db.access.audit import list_entries
-from roofwatch.db.access.values import AuditEntry
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.values import AuditEntry
 
 router = APIRouter(tags=["audit"])
 

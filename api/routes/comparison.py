@@ -14,17 +14,18 @@ from sqlalchemy.orm import Session
 
 from roofwatch.api import examples
 from roofwatch.api.access import Reader
-from roofwatch.api.answers import ComparedRuns, Comparison, Project, Word
 from roofwatch.api.caching import respond
 from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
 from roofwatch.api.problems import ProblemError
+from roofwatch.api.response_models import ComparedRuns, Comparison, Project, Word
 from roofwatch.api.state import state_of
+from roofwatch.ci.ab.calibrations import stored_floor
 from roofwatch.ci.gate import exit_code
-from roofwatch.ci.pairs.calibrations import stored_floor
-from roofwatch.ci.pull_request import judge_pull_request
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.db.queries import list_newest_calibrations, load_record
-from roofwatch.db.reading.sides import SIDE_PATTERN, NoSideError, find_sides
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.db.queries.pairs import list_newest_calibrations
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.sides import SIDE_PATTERN, NoSideError, find_sides
 
 router = APIRouter(tags=["comparison"])
 

@@ -12,9 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from roofwatch.api import examples
 from roofwatch.api.access import Reader
-from roofwatch.api.answers import Health
 from roofwatch.api.documents import PROBLEMS, shown
 from roofwatch.api.problems import no_room, unavailable
+from roofwatch.api.response_models import Health
 from roofwatch.api.state import state_of
 from roofwatch.db.errors import StoreError
 

@@ -11,7 +11,7 @@ from roofwatch.api.caching import respond
 from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
 from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
 from roofwatch.api.state import state_of
-from roofwatch.db.queries import list_projects
+from roofwatch.db.queries.runs import list_projects
 
 router = APIRouter(tags=["projects"])
 

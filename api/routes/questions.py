@@ -14,12 +14,12 @@ from roofwatch.api import examples
 from roofwatch.api.access import Reader
 from roofwatch.api.documents import PROBLEMS, QUESTION_BODY
 from roofwatch.api.packing import takes_gzip
+from roofwatch.api.permissions import check_concerned
 from roofwatch.api.problems import ProblemError, not_found
-from roofwatch.api.seeing import check_concerned
-from roofwatch.api.sent import check_is_json, invalid_body
+from roofwatch.api.request_models import check_is_json, invalid_body
 from roofwatch.api.state import state_of
-from roofwatch.db.reading.question import written
-from roofwatch.db.reading.questions import QUESTIONS
+from roofwatch.db.queries.question import written
+from roofwatch.db.queries.questions import QUESTIONS
 
 _WORTH_PACKING_BYTES = 2**14
 _LEVEL = 1
@@ -33,7 +33,7 @@ Name = Annotated[
 
 
 async def _document(request: Request) -> AsyncIterator[bytes]:
-    """Read once it is known who asks, as `roofwatch.api.sent` has it."""
+    """Read once it is known who asks, as `roofwatch.api.request_models` has it."""
     check_is_json(request, "a question")
     state = state_of(request)
     # who waits to be answered holds it

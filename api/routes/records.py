@@ -10,17 +10,17 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from roofwatch.api.access import Principal, Sender
-from roofwatch.api.answers import Stored
 from roofwatch.api.body import unpack
 from roofwatch.api.documents import PROBLEMS, RECORD_BODY
+from roofwatch.api.json_limits import parse_bounded, weigh
 from roofwatch.api.problems import ProblemError
-from roofwatch.api.sent import check_is_json
-from roofwatch.api.shape import parse_bounded, weigh
+from roofwatch.api.request_models import check_is_json
+from roofwatch.api.response_models import Stored
 from roofwatch.api.state import State, state_of
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts
-from roofwatch.db.judged.judging import ask_for_judgement, read_run_state
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judging import ask_for_judgement, read_run_state
 
 router = APIRouter(tags=["records"])
 

@@ -10,16 +10,16 @@ from fastapi.responses import Response
 
 from roofwatch.api import examples
 from roofwatch.api.access import Reader, Triager
-from roofwatch.api.answers import Decision, Project, TriagedRegression
 from roofwatch.api.caching import respond
 from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
 from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
 from roofwatch.api.problems import not_found
-from roofwatch.api.sent import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.request_models import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.response_models import Decision, Project, TriagedRegression
 from roofwatch.api.state import state_of
-from roofwatch.db.access.values import Triage, TriageState
-from roofwatch.db.judged.triage import set_triage
-from roofwatch.db.queries import list_triaged
+from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.regressions.triage import set_triage
 from roofwatch.db.values import Regression, RegressionState
 
 router = APIRouter(tags=["regressions"])

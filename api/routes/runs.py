@@ -12,17 +12,18 @@ from pydantic import TypeAdapter
 
 from roofwatch.api import examples
 from roofwatch.api.access import Administrator, Reader
-from roofwatch.api.answers import Project, Release
 from roofwatch.api.caching import respond
 from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
 from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
-from roofwatch.api.seeing import no_run, seen_run
-from roofwatch.api.sent import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.permissions import no_run, seen_run
+from roofwatch.api.request_models import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.response_models import Project, Release
 from roofwatch.api.state import state_of
-from roofwatch.db.judged.judging import RunState, ask_for_judgement
 from roofwatch.db.quarantine import release_run
-from roofwatch.db.queries import list_runs, load_record, run_detail
-from roofwatch.db.reading.run_values import RunDetail, RunSummary
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.run_values import RunDetail, RunSummary
+from roofwatch.db.queries.runs import list_runs, run_detail
+from roofwatch.db.regressions.judging import RunState, ask_for_judgement
 
 router = APIRouter(tags=["runs"])
 

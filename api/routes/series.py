@@ -12,14 +12,13 @@ from sqlalchemy.orm import Session
 
 from roofwatch.api import examples
 from roofwatch.api.access import Reader
-from roofwatch.api.answers import Project, Word
 from roofwatch.api.caching import respond
 from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
 from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
 from roofwatch.api.problems import ProblemError
+from roofwatch.api.response_models import Project, Word
 from roofwatch.api.state import state_of
-from roofwatch.db.queries import read_series
-from roofwatch.db.reading.series import count_series_runs, list_series_page
+from roofwatch.db.queries.series import count_series_runs, list_series_page, read_series
 from roofwatch.db.values import Series, SeriesKey
 
 router = APIRouter(tags=["series"])

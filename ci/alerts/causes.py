@@ -10,12 +10,12 @@ from uuid import UUID
 
 from roofwatch.ci.alerts.rules import RegressionRule, SilenceRule
 from roofwatch.ci.alerts.silence import rhythm_of
-from roofwatch.ci.dashboard_links import dashboard_link
-from roofwatch.ci.owners import Ownership
-from roofwatch.ci.trends.trend_finding import is_outcome
-from roofwatch.collector.metrics import Layer
-from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.ci.history.trend_finding import is_outcome
+from roofwatch.ci.report.dashboard_links import dashboard_link
+from roofwatch.ci.report.owners import Ownership
+from roofwatch.collector.record.metrics import Layer
 from roofwatch.db.alerts.values import Fact, Firing, Link, Message
+from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.values import ChangePoint, Regression, RegressionState, Verdict
 
 _TAKEN_UP = frozenset({TriageState.NEW, TriageState.ACKNOWLEDGED})

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from roofwatch.ci.alerts.causes import Surroundings
 from roofwatch.ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, LimitRule, UtilisationRule
-from roofwatch.collector.metrics import metric
-from roofwatch.collector.part import Outcome
+from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.part import Outcome
 from roofwatch.db.alerts.values import CaseError, Fact, Firing, Message
-from roofwatch.db.reading.run_values import MeasuredCase
+from roofwatch.db.queries.run_values import MeasuredCase
 
 _NAMED_CASES = 5
 

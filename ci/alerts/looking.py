@@ -17,23 +17,25 @@ from roofwatch.ci.alerts.causes import Surroundings, regression_firings, silence
 from roofwatch.ci.alerts.levels import RunLevels, level_firings, runs_needed
 from roofwatch.ci.alerts.rules import AlertRules, RegressionRule, SilenceRule
 from roofwatch.ci.alerts.steps import next_steps
-from roofwatch.ci.bisection.request import range_of, series_to_bisect
-from roofwatch.ci.codeowners import CodeOwners
-from roofwatch.ci.owners import Ownership
-from roofwatch.db.access.values import Triage
+from roofwatch.ci.bisect.request import range_of, series_to_bisect
+from roofwatch.ci.report.codeowners import CodeOwners
+from roofwatch.ci.report.owners import Ownership
 from roofwatch.db.alerts.standing import lock_alerts, write_steps
 from roofwatch.db.alerts.values import AlertEvent, AlertStep, Firing
+from roofwatch.db.auth.values import Triage
 from roofwatch.db.bisections.store import request_bisection
-from roofwatch.db.judged.triage import read_triage
-from roofwatch.db.queries import list_projects, list_regressions, read_series
-from roofwatch.db.reading.measured_cases import list_cases_of_run
-from roofwatch.db.reading.runner_history import (
+from roofwatch.db.queries.measured_cases import list_cases_of_run
+from roofwatch.db.queries.runner_history import (
     RunnerRun,
     list_case_errors,
     read_runner_history,
     read_source_files,
     read_tags,
 )
+from roofwatch.db.queries.runs import list_projects
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.regressions.judgements import list_regressions
+from roofwatch.db.regressions.triage import read_triage
 from roofwatch.db.values import Regression
 
 _History = Mapping[str, Sequence[RunnerRun]]

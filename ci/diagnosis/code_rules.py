@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight, share_in_words
-from roofwatch.ci.remark import Remark
+from roofwatch.ci.message import Remark
 from roofwatch.ci.static.facts import NO_TENSOR_PATH, code_facts
-from roofwatch.collector.metrics import format_bytes
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.metrics import format_bytes
+from roofwatch.collector.record.results import StaticFacts
 
 NARROW_BITS = 32
 """What a thread loads at once, up to which wider loads are worth a try: one instruction can load 128 bits."""

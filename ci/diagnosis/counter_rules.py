@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight, at_least_one
-from roofwatch.ci.remark import Remark
-from roofwatch.collector.metrics import format_bytes
+from roofwatch.ci.message import Remark
+from roofwatch.collector.record.metrics import format_bytes
 
 EXCESS_TRAFFIC = 1.2
 """Bytes counted / bytes of the model from which on they are told: headers, masks and partial lines make a few per cent

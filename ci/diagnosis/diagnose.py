@@ -11,8 +11,8 @@ from roofwatch.ci.diagnosis import code_rules, counter_rules, doubt_rules, launc
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Limit, Missing, ranked, share_in_words
 from roofwatch.ci.diagnosis.limits import GAP_SHARE, binding_limit, gap_share, misses_cache
-from roofwatch.ci.remark import Remark
-from roofwatch.collector.metrics import format_ns
+from roofwatch.ci.message import Remark
+from roofwatch.collector.record.metrics import format_ns
 
 Rule = Callable[[Evidence, Limit], Iterator[Finding]]
 

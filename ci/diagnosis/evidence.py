@@ -10,15 +10,15 @@ from functools import cached_property
 from typing import TypeVar
 
 from roofwatch.ci.static.facts import code_facts
-from roofwatch.collector.case_record import CaseRecord
-from roofwatch.collector.datasheets import PublishedCeiling, beside_datasheet
-from roofwatch.collector.device_state import DeviceState
-from roofwatch.collector.machine import Ceiling, Environment
-from roofwatch.collector.measurement import CacheState, Measurement
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.results import Counters, StaticFacts
-from roofwatch.collector.roofline import LevelPosition, Roof, level_positions, roof_of
+from roofwatch.collector.device.datasheets import PublishedCeiling, beside_datasheet
+from roofwatch.collector.device.roofline import LevelPosition, Roof, level_positions, roof_of
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.measurement import CacheState, Measurement
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Counters, StaticFacts
 
 _Result = TypeVar("_Result", Measurement, StaticFacts, Counters)
 

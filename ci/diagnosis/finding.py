@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from roofwatch.ci.remark import Remark
+from roofwatch.ci.message import Remark
 
 
 class Limit(StrEnum):

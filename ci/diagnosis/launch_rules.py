@@ -18,9 +18,9 @@ from roofwatch.ci.diagnosis.limits import (
     one_launch_ns,
     reachable_ns,
 )
-from roofwatch.ci.remark import Remark
-from roofwatch.collector.measurement import is_host_bound
-from roofwatch.collector.metrics import format_ns
+from roofwatch.ci.message import Remark
+from roofwatch.collector.record.measurement import is_host_bound
+from roofwatch.collector.record.metrics import format_ns
 
 SMALL_KERNEL_NS = 10_000.0
 """Kernels shorter than this are small: starting each costs a fifth of its time and more."""

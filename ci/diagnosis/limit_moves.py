@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import RecordEvidence
 from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight
-from roofwatch.ci.remark import Remark
-from roofwatch.collector.record import RunRecord
+from roofwatch.ci.message import Remark
+from roofwatch.collector.record.record import RunRecord
 
 _MAX_FINDINGS = 3
 _TELLING = frozenset({Weight.BINDING, Weight.CAUSE})

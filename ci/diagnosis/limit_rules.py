@@ -11,10 +11,10 @@ from roofwatch.ci.diagnosis.counter_rules import EXCESS_TRAFFIC
 from roofwatch.ci.diagnosis.evidence import Evidence, Timing
 from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight, at_least_one, share_in_words
 from roofwatch.ci.diagnosis.limits import FAR, NEAR, misses_cache, reachable_ns
-from roofwatch.ci.remark import Remark
-from roofwatch.collector.machine import Ceiling
-from roofwatch.collector.metrics import format_bytes, format_ns, metric
-from roofwatch.collector.roofline import LevelPosition, binding_level
+from roofwatch.ci.message import Remark
+from roofwatch.collector.device.roofline import LevelPosition, binding_level
+from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 
 FASTER_BY = 1.05
 """Another implementation that is faster by less says nothing: two runs of one differ by as much."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Timing
 from roofwatch.ci.diagnosis.finding import Limit
-from roofwatch.collector.measurement import is_host_bound
-from roofwatch.collector.roofline import binding_level
+from roofwatch.collector.device.roofline import binding_level
+from roofwatch.collector.record.measurement import is_host_bound
 
 NEAR = 0.8
 """From here on a roof is taken to bind, and what is left below it is little. Nsight Compute's own rule speaks of a

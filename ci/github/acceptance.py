@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from roofwatch.ci.github.check_run import CheckRun, Conclusion
 from roofwatch.ci.github.comment_command import CommandError, Verb, WrittenComment, parse_command
-from roofwatch.ci.pull_request import PullRequestJudgement
 from roofwatch.ci.report.markdown import code
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import worst_first
 from roofwatch.db.values import Verdict
 

@@ -1,6 +1,7 @@
 """What a check-run says beside the source: one annotation for each function that a finding is about. Pure.
 
-Paths and lines come from a record that anybody may have written. `roofwatch.collector.source_line` lets none pass that
+Paths and lines come from a record that anybody may have written. `roofwatch.collector.record.source_line` lets none
+pass that
 leads out
 of the repository, and GitHub shows what is said there as plain text.
 """
@@ -12,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.markdown import plain
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import REASON_WORDS, worst_first
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.collector.source_line import SourceLine
+from roofwatch.collector.record.source_line import SourceLine
 from roofwatch.db.values import Verdict
 
 MAX_ANNOTATIONS = 100

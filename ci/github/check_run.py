@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from roofwatch.ci.github.annotations import Annotation, annotations_of
-from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.comment import next_step, tally
 from roofwatch.ci.report.markdown import code
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import REASON_WORDS
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.db.values import Verdict

@@ -6,11 +6,11 @@ import base64
 from collections.abc import Sequence
 
 from roofwatch.ci.alerts.issue import Issue
-from roofwatch.ci.codeowners import PLACES
 from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github.client import GitHubRepository, is_trusted
 from roofwatch.ci.github.requests import PAGE_LENGTH, VERSION, Answer, Clock, GitHubRequests, document_of, listed_in
 from roofwatch.ci.github.sticky_comment import Comment
+from roofwatch.ci.report.codeowners import PLACES
 
 _GONE = frozenset({404, 410})
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from roofwatch.ci.beside_moves import BesideMove
-from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.ab.secondary_changes import BesideMove
 from roofwatch.ci.report.markdown import Section, code
-from roofwatch.collector.metrics import metric
+from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import Verdict
 
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.pairs.noise_floor import FLOOR_FACTOR
-from roofwatch.ci.pull_request import PullRequestJudgement
+from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.markdown import Section, code, folded, table, table_row
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes, count_of
 from roofwatch.db.values import Verdict
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from roofwatch.ci.beside_moves import BesideMove
-from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.ab.secondary_changes import BesideMove
+from roofwatch.ci.ab.side_result import SideResult
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import REASON_WORDS
-from roofwatch.ci.side_result import SideResult
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.collector.metrics import metric
+from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import Verdict
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

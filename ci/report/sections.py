@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from roofwatch.ci.compare import Comparison
-from roofwatch.ci.error_moves import ErrorMove
-from roofwatch.ci.pairs.noise_floor import FLOOR_FACTOR
-from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.ab.accuracy_changes import ErrorMove
+from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
+from roofwatch.ci.ab.side_result import SideResult
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.beside_section import beside_section
 from roofwatch.ci.report.evidence_sections import (
@@ -20,9 +20,9 @@ from roofwatch.ci.report.evidence_sections import (
     skipped_section,
 )
 from roofwatch.ci.report.markdown import Section, code
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.static_sections import static_changes, static_evidence
-from roofwatch.ci.side_result import SideResult
-from roofwatch.collector.metrics import metric
+from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import Verdict
 
 _VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)

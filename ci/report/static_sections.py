@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from roofwatch.ci.pull_request import PullRequestJudgement
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.markdown import Section, code
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import FACTS, fact_values
-from roofwatch.collector.metrics import metric
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 
 _VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)

@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
-from roofwatch.ci.remark import Remark
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
 from roofwatch.ci.static.words import explain
-from roofwatch.collector.machine import Environment
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.machine import Environment
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 
 _KINDS = {

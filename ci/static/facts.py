@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from roofwatch.ci.reason import Reason
-from roofwatch.collector.metrics import METRICS, Layer, metric
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.metrics import METRICS, Layer, metric
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 
 FACTS = tuple(key for key, row in METRICS.items() if row.layer is Layer.STATIC)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from roofwatch.ci.remark import Remark
+from roofwatch.ci.message import Remark
 from roofwatch.ci.report.markdown import code, folded, table
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.toolchain import Build, Drift, Upgrade
-from roofwatch.collector.metrics import metric
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.results import StaticFacts
 
 _MAX_MESSAGE = 240
 _FOLDED_ABOVE = 25

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from roofwatch.ci.remark import Remark
+from roofwatch.ci.message import Remark
 from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
     NO_TENSOR_PATH,
@@ -20,8 +20,8 @@ from roofwatch.ci.static.facts import (
     judge_facts,
     moved_facts,
 )
-from roofwatch.collector.metrics import metric
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 
 _PHRASES = {

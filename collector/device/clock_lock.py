@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
-from roofwatch.collector.device import clock_guardian
+from roofwatch.collector.device import clock_watchdog
 from roofwatch.collector.device.clock_events import GPU_IDLE
 from roofwatch.collector.device.join import is_held
 from roofwatch.collector.device.nvml import CLOCK_LIMIT_TDP, NvmlDevice, NvmlError
@@ -27,7 +27,7 @@ MIN_MHZ, MAX_MHZ = 100, 10_000
 _BOOT = f"""
 import sys
 sys.path.insert(0, sys.argv[1])
-from {clock_guardian.__name__} import main
+from {clock_watchdog.__name__} import main
 main(sys.argv[2], int(sys.argv[3]))
 """
 _STOP_TIMEOUT_S = 30.0

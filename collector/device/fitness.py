@@ -7,7 +7,7 @@ from typing import Literal
 
 from roofwatch.collector.device.clock_events import THERMAL
 from roofwatch.collector.device.telemetry import Reading
-from roofwatch.collector.machine import Environment
+from roofwatch.collector.record.machine import Environment
 
 UnfitDevice = Literal["refuse", "warn"]
 """What to do where a device is not fit."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from roofwatch.collector.device.clock_events import FAULTS
 from roofwatch.collector.device.telemetry import PERIOD_S, Reading
-from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.record.device_state import DeviceState
 
 FOREIGN_PROCESS = "foreign_process"
 UNSTEADY_CLOCK = "unsteady_sm_clock"

@@ -10,8 +10,8 @@ from itertools import chain
 from typing import Any
 
 from roofwatch.collector.device.telemetry import PERIOD_S, Reading
-from roofwatch.collector.device_state import Telemetry
-from roofwatch.collector.record import utc_now
+from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.record.record import utc_now
 
 MAX_STORED_READINGS = 24_000
 """Twenty minutes at 20 Hz; of a longer run every second reading is kept, or every fourth."""

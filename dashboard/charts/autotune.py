@@ -7,8 +7,8 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.measurement import Autotuning
-from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.record.measurement import Autotuning
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import BLUE, GREEN, GREY, VERMILLION, room_for
 from roofwatch.dashboard.wording import shortened
 

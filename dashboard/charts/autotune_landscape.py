@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from roofwatch.collector.measurement import AutotuneTiming, Autotuning
-from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.autotune import NOT_RUN
 from roofwatch.dashboard.charts.heat_map import blended, palette_of
 from roofwatch.dashboard.wording import shortened

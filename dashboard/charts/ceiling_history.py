@@ -9,12 +9,12 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.datasheets import beside_datasheet
-from roofwatch.collector.machine import Ceiling
+from roofwatch.collector.device.datasheets import beside_datasheet
+from roofwatch.collector.record.machine import Ceiling
 from roofwatch.dashboard.charts.clock_time import on_axis
 from roofwatch.dashboard.charts.style import GREY, room_for, style_of
 from roofwatch.dashboard.quantities import rate_text
-from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.queries.fleet_values import FleetRun
 
 _LABEL_LENGTH = 4
 """Of a share on the axis, such as `100%`."""

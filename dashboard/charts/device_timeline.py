@@ -8,8 +8,8 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.metrics import format_ns
-from roofwatch.collector.profiles.kineto import Activity
+from roofwatch.collector.profiling.kineto import Activity
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.patterns import hatched, pattern_of
 from roofwatch.dashboard.charts.style import GREY, room_for, style_of
 from roofwatch.dashboard.wording import shortened

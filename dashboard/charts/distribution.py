@@ -9,8 +9,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION, logarithmic_ticks, room_for
 
 _MOST_POINTS = 1_000

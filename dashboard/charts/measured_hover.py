@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from roofwatch.collector.case_record import CaseRecord
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.metrics import metric
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import metric
 
 
 def measured_hover(case: CaseRecord, measurement: Measurement, rate: str) -> str:

@@ -7,7 +7,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.ci.pairs.noise_floor import DETECTABLE_AT, CaseNoise
+from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.dashboard.charts.style import GREY, room_for, style_of
 from roofwatch.dashboard.wording import shortened
 

@@ -12,10 +12,10 @@ from itertools import islice
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.device_state import Telemetry
-from roofwatch.collector.measurement import Block, Measurement
-from roofwatch.collector.metrics import format_ns
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.record.measurement import Block, Measurement
+from roofwatch.collector.record.metrics import format_ns
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.charts.clock_time import on_axis
 from roofwatch.dashboard.charts.patterns import DOUBTFUL, hatched, pattern_of
 from roofwatch.dashboard.charts.style import BLUE, GREEN, ORANGE, VERMILLION, calm_range, room_for, style_of

@@ -9,7 +9,7 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.clock_time import on_axis
 from roofwatch.dashboard.charts.style import BLUE, ORANGE, VERMILLION, calm_range, commit_lines, room_for
 from roofwatch.db.values import Series, SeriesPoint

@@ -7,7 +7,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.patterns import LEFT_OVER, hatched, pattern_of
 from roofwatch.dashboard.charts.style import BLUE, GREY, room_for
 

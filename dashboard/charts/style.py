@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from html import escape
 
-from roofwatch.collector.metrics import Metric, format_ns
+from roofwatch.collector.record.metrics import Metric, format_ns
 from roofwatch.dashboard.wording import shortened
 from roofwatch.dashboard.zone import written
 from roofwatch.db.values import CommitRef

@@ -9,7 +9,7 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.metrics import metric
+from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.charts.style import (
     AXES,
     GREEN,

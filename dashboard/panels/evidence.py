@@ -1,4 +1,6 @@
-"""The evidence of one change point, base and head side by side. What differs comes from `roofwatch.ci.side_by_side`."""
+"""The evidence of one change point, base and head side by side. What differs comes from
+`roofwatch.ci.ab.side_by_side`.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,15 @@ from collections.abc import Iterable
 import pandas as pd
 import streamlit as st
 
-from roofwatch.ci.counters import CounterMove
-from roofwatch.ci.launched import LaunchMove
-from roofwatch.ci.remark import Remark
-from roofwatch.ci.side_by_side import Conditions, SideBySide, code_diff, side_by_side
+from roofwatch.ci.ab.counters import CounterMove
+from roofwatch.ci.ab.launched import LaunchMove
+from roofwatch.ci.ab.side_by_side import Conditions, SideBySide, code_diff, side_by_side
+from roofwatch.ci.message import Remark
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.collector.artefact import ArtefactKind
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.metrics import Layer, format_ns
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.artefact import ArtefactKind
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import Layer, format_ns
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.figure import show_figure

@@ -9,8 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from roofwatch.ci.alerts.silence import rhythm_of
-from roofwatch.ci.coverage import coverage_gaps
-from roofwatch.ci.trends.false_alarm_rate import count_false_alarms
+from roofwatch.ci.history.false_alarm_rate import count_false_alarms
+from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.frame import View
 from roofwatch.dashboard.tables.markup import Column
@@ -18,9 +18,9 @@ from roofwatch.dashboard.tables.runner import narrowed_noise, rhythm_text
 from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import age_text, outcome_text
-from roofwatch.db.access.values import TriageState
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.reading.coverage_values import RunnerStanding
+from roofwatch.db.queries.coverage_values import RunnerStanding
 
 _MOST_COUNTED = 100
 """Of the runs in quarantine."""

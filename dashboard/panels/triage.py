@@ -16,8 +16,8 @@ from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import TRIAGE_MARKS, code_span, shortened
 from roofwatch.dashboard.zone import written
-from roofwatch.db.access.values import AuditEntry, TriageState
-from roofwatch.db.judged.triage import StaleTriageError
+from roofwatch.db.auth.values import AuditEntry, TriageState
+from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.settings import load_settings
 
 _MEANING = {

@@ -8,7 +8,7 @@ import pandas as pd
 
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
-from roofwatch.collector.metrics import metric
+from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.wording import VERDICT_MARKS, natural_order
 from roofwatch.db.values import Verdict
 

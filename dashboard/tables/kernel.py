@@ -8,19 +8,19 @@ from enum import StrEnum
 
 import pandas as pd
 
-from roofwatch.ci.best import BestImplementation, find_best
+from roofwatch.ci.ab.best import BestImplementation, find_best
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import RecordEvidence
 from roofwatch.ci.diagnosis.finding import Diagnosis
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.metrics import METRICS, metric
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.results import Accuracy, StaticFacts
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import METRICS, metric
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Accuracy, StaticFacts
 from roofwatch.dashboard.comparison import changed_facts
 from roofwatch.dashboard.quantities import counter_text
 from roofwatch.dashboard.wording import natural_order, outcome_text, percent
-from roofwatch.db.reading.run_values import StaticRow
+from roofwatch.db.queries.run_values import StaticRow
 from roofwatch.db.values import Verdict
 
 STATIC_COLUMNS: Mapping[str, str] = {

@@ -9,19 +9,19 @@ from datetime import datetime, timedelta, tzinfo
 
 import pandas as pd
 
+from roofwatch.ci.ab.calibrations import RunnerNoise
+from roofwatch.ci.ab.comparable import ComparabilityClass, differences_of
+from roofwatch.ci.ab.noise_floor import DETECTABLE_AT
 from roofwatch.ci.alerts.silence import Rhythm, rhythm_of
-from roofwatch.ci.pairs.calibrations import RunnerNoise
-from roofwatch.ci.pairs.comparable import ComparabilityClass, differences_of
-from roofwatch.ci.pairs.noise_floor import DETECTABLE_AT
-from roofwatch.collector.datasheets import beside_datasheet
-from roofwatch.collector.machine import Environment
+from roofwatch.collector.device.datasheets import beside_datasheet
+from roofwatch.collector.record.machine import Environment
 from roofwatch.dashboard.charts.ceiling_history import ceiling_name
 from roofwatch.dashboard.filters import Filters
 from roofwatch.dashboard.quantities import duration_text, rate_text
 from roofwatch.dashboard.tables.markup import NO_VALUE
 from roofwatch.dashboard.wording import VERDICT_MARKS
 from roofwatch.dashboard.zone import written
-from roofwatch.db.reading.fleet_values import FleetRun, KernelCost
+from roofwatch.db.queries.fleet_values import FleetRun, KernelCost
 from roofwatch.db.values import Regression, SeriesKey
 
 

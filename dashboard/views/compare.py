@@ -9,10 +9,10 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.metrics import metric
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.comparison import ComparedCase, Order, Shown, compare_runs, in_order, why_not_comparable
@@ -25,8 +25,8 @@ from roofwatch.dashboard.tables.markup import NO_VALUE, Column
 from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.wording import VERDICT_MARKS, choice_text, code_span, outcome_text, percent
 from roofwatch.dashboard.zone import written
-from roofwatch.db.reading.fleet_values import FleetRun
-from roofwatch.db.reading.run_values import MeasuredCase, RunDetail
+from roofwatch.db.queries.fleet_values import FleetRun
+from roofwatch.db.queries.run_values import MeasuredCase, RunDetail
 from roofwatch.db.values import MeasuredCommit
 
 _EVERY_KERNEL = "all"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from roofwatch.collector.metrics import format_ns
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.fleet import spending_figure
 from roofwatch.dashboard.figure import show_figure
@@ -29,7 +29,7 @@ from roofwatch.dashboard.spending import (
 )
 from roofwatch.dashboard.tables.markup import Column
 from roofwatch.dashboard.tables.table import show_table
-from roofwatch.db.reading.fleet_values import FleetRun, KernelCost
+from roofwatch.db.queries.fleet_values import FleetRun, KernelCost
 from roofwatch.settings import load_settings
 
 # runs that are added up, the newest

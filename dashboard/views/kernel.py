@@ -8,12 +8,12 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.ci.diagnosis.finding import Diagnosis
-from roofwatch.collector.datasheets import datasheet_ceilings
-from roofwatch.collector.machine import Ceiling
-from roofwatch.collector.measurement import Autotuning
-from roofwatch.collector.metrics import metric
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.source_line import SourceLine
+from roofwatch.collector.device.datasheets import datasheet_ceilings
+from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.measurement import Autotuning
+from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.source_line import SourceLine
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.autotune import MAX_ROWS, autotune_figure
 from roofwatch.dashboard.charts.autotune_landscape import landscape_html
@@ -42,7 +42,7 @@ from roofwatch.dashboard.tables.markup import Column
 from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.wording import choice_text, code_span, commit_text
 from roofwatch.dashboard.zone import written
-from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.queries.fleet_values import FleetRun
 from roofwatch.db.values import Series
 
 _RUNS_OFFERED = 300

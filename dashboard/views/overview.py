@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 import streamlit as st
 
-from roofwatch.ci.trends.movement import Movement, movements
+from roofwatch.ci.history.change import Movement, movements
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.heat_map import heat_map_html
 from roofwatch.dashboard.filters import Filters
@@ -21,7 +21,7 @@ from roofwatch.dashboard.tables.regression import show_others, show_row
 from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.triaged import Order, Triaged, in_order
 from roofwatch.dashboard.wording import movement_text
-from roofwatch.db.reading.coverage_values import RunnerStanding
+from roofwatch.db.queries.coverage_values import RunnerStanding
 from roofwatch.db.values import Regression
 
 _ROWS_AT_FIRST = 10

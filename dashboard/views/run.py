@@ -8,11 +8,11 @@ from datetime import tzinfo
 
 import streamlit as st
 
-from roofwatch.collector.artefact import ArtefactKind
-from roofwatch.collector.metrics import format_bytes, format_ns
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.profiles.source import ProfileError
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.record.artefact import ArtefactKind
+from roofwatch.collector.record.metrics import format_bytes, format_ns
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
 from roofwatch.dashboard.charts.run_timeline import run_timeline_figure
@@ -36,7 +36,7 @@ from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.wording import choice_text, code_span, outcome_text, shortened
 from roofwatch.dashboard.zone import written
 from roofwatch.db.artefacts import StoredArtefact
-from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.queries.fleet_values import FleetRun
 
 _RUNS_OFFERED = 100
 # of a file that is offered to take away: it is held in the server's memory

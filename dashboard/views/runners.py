@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 
 import streamlit as st
 
-from roofwatch.collector.metrics import metric
+from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.ceiling_history import ceiling_history_figure
 from roofwatch.dashboard.charts.noise import MAX_ROWS, noise_figure
@@ -29,7 +29,7 @@ from roofwatch.dashboard.tables.runner import (
 )
 from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.wording import natural_order
-from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.queries.fleet_values import FleetRun
 
 # of all runner classes together, unless they are so many that each has fewer than are counted
 _RUNS_READ = 300

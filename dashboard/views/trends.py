@@ -13,9 +13,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.plotly_chart import PlotlyState
 
-from roofwatch.ci.group import kernel_of
-from roofwatch.collector.metrics import METRICS
-from roofwatch.collector.part import Outcome
+from roofwatch.ci.history.group import kernel_of
+from roofwatch.collector.record.metrics import METRICS
+from roofwatch.collector.record.part import Outcome
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
 from roofwatch.dashboard.figure import show_selectable_figure
@@ -35,8 +35,8 @@ from roofwatch.dashboard.wording import (
     worst_change_point,
 )
 from roofwatch.dashboard.zone import date_written
-from roofwatch.db.reading.trend import TrendQuestion
-from roofwatch.db.reading.trend_values import Trend, WindowEnd
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.db.queries.trend_values import Trend, WindowEnd
 from roofwatch.db.values import Regression, RegressionState, Series, SeriesKey, Verdict
 
 # What tells the series of one kernel, metric and case apart, besides the implementation: those are shown together.

@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.alerts.standing import to_alert, to_message
 from roofwatch.db.alerts.values import AlertEvent, Delivery, DeliveryState
-from roofwatch.db.tables.alerts import AlertRow, DeliveryRow
-from roofwatch.db.tables.records import ProjectRow
+from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
+from roofwatch.db.schema.records import ProjectRow
 
 _OPEN = (DeliveryState.WAITING.value, DeliveryState.SENDING.value)
 

@@ -12,13 +12,13 @@ from sqlalchemy import Engine, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from roofwatch.db.access.audit import add_entry
-from roofwatch.db.access.values import TriageState
 from roofwatch.db.alerts.values import Alert, AlertState, AlertStep, DeliveryState, Fact, Link, Message, Severity
+from roofwatch.db.auth.audit import add_entry
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
-from roofwatch.db.judged.triage import decide
-from roofwatch.db.tables.alerts import AlertRow, DeliveryRow
-from roofwatch.db.tables.records import ProjectRow
+from roofwatch.db.regressions.triage import decide
+from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
+from roofwatch.db.schema.records import ProjectRow
 
 _KEPT = ("severity", "state", "episode", "regression_id", "fired_at", "told_at", "escalated_at")
 _DECIDED = ("acknowledged_at", "acknowledged_by", "acknowledged_reason", "resolved_at")

@@ -24,9 +24,9 @@ from roofwatch.db.bisections.values import (
     Standing,
 )
 from roofwatch.db.errors import StoreError
-from roofwatch.db.reading.documents import document_of
-from roofwatch.db.tables.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
-from roofwatch.db.tables.records import ProjectRow
+from roofwatch.db.queries.documents import document_of
+from roofwatch.db.schema.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
+from roofwatch.db.schema.records import ProjectRow
 from roofwatch.db.values import CommitRef
 
 LEASE = timedelta(hours=2)

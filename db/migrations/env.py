@@ -1,9 +1,9 @@
-"""Alembic's entry: runs on the connection that `roofwatch.db.server.migrate` hands over, and on nothing else."""
+"""Alembic's entry: runs on the connection that `roofwatch.db.engine.migrate` hands over, and on nothing else."""
 
 from alembic import context
 from sqlalchemy import Connection
 
-from roofwatch.db.tables.every import Base
+from roofwatch.db.schema.every import Base
 
 
 def run_on(connection: Connection) -> None:

@@ -17,8 +17,8 @@ from roofwatch.backfill.measuring import (
     plan_backfill,
 )
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.nursery import Nursery
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.workers.fork_server import Nursery
 from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
 from roofwatch.measuring.this_machine import describe_machine, own_target
 from roofwatch.settings import load_settings

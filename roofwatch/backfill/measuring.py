@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from roofwatch.ci.bisection.backfill import Choice, KnownChange, choose_order
-from roofwatch.ci.bisection.weights import SAME_CODE, SAME_SOURCES
+from roofwatch.ci.bisect.backfill import Choice, KnownChange, choose_order
+from roofwatch.ci.bisect.weights import SAME_CODE, SAME_SOURCES
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.keeping.journal_header import ALONE, header_of
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import OnProgress, collect_run
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.workers.fork_server import Nursery
 from roofwatch.db.values import CommitRef
 from roofwatch.measuring.suite_history import suite_then
 from roofwatch.measuring.surveying import Surveyed, machine_code_digest, survey

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.ci.bisection.search import SearchPlan
+from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.measuring.suite_history import sha_of
 

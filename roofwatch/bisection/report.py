@@ -14,8 +14,8 @@ from rich.table import Table
 from roofwatch.bisection.plan import BisectPlan, folder_of
 from roofwatch.bisection.search import Bisected
 from roofwatch.bisection.state import BisectState
-from roofwatch.ci.bisection.answer import between_levels, step_size
-from roofwatch.ci.bisection.weights import SAME_CODE, weigh
+from roofwatch.ci.bisect.answer import between_levels, step_size
+from roofwatch.ci.bisect.weights import SAME_CODE, weigh
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import run_git
 from roofwatch.db.bisections.values import (

@@ -15,22 +15,22 @@ from pathlib import Path
 from roofwatch.bisection.plan import BisectPlan, folder_of, what_was_asked
 from roofwatch.bisection.series_name import choose_implementation, literal_pattern, missing_from
 from roofwatch.bisection.state import BisectState, Visit
-from roofwatch.ci.bisection.answer import compare_pairs
-from roofwatch.ci.bisection.reading import Reading, read_pair
-from roofwatch.ci.bisection.search import Measure, Move, Named, Stuck, next_move
-from roofwatch.ci.bisection.weights import MadeFrom
-from roofwatch.ci.compare import Comparison
-from roofwatch.ci.pairs.looks import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.ab.interim_analysis import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.bisect.answer import compare_pairs
+from roofwatch.ci.bisect.reading import Reading, read_pair
+from roofwatch.ci.bisect.search import Measure, Move, Named, Stuck, next_move
+from roofwatch.ci.bisect.weights import MadeFrom
 from roofwatch.collector.errors import JournalError, SuiteError
-from roofwatch.collector.keeping.journal import discard, journal_path
-from roofwatch.collector.keeping.journal_header import header_of
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord, utc_now
+from roofwatch.collector.outbox.journal import discard, journal_path
+from roofwatch.collector.outbox.journal_header import header_of
+from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
-from roofwatch.collector.worker import Worker
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import Verdict
 from roofwatch.measuring.suite_history import commits_between, sha_of, suite_then
 from roofwatch.measuring.surveying import machine_code_digest, survey

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from roofwatch.collector.errors import CollectorError, SuiteError
-from roofwatch.collector.protocol import SuiteInfo
 from roofwatch.collector.selection import Selection
+from roofwatch.collector.workers.protocol import SuiteInfo
 
 _DIRECTIONS = frozenset({"fwd", "bwd"})
 

@@ -10,10 +10,10 @@ from typing import Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from roofwatch.ci.bisection.search import Evidence
-from roofwatch.ci.bisection.weights import MadeFrom, weigh
+from roofwatch.ci.bisect.search import Evidence
+from roofwatch.ci.bisect.weights import MadeFrom, weigh
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.keeping.whole_file import reason_of, write_whole
+from roofwatch.collector.outbox.atomic_write import reason_of, write_whole
 
 
 class _Document(BaseModel):

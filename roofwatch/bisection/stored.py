@@ -15,8 +15,8 @@ from uuid import UUID
 import orjson
 
 from roofwatch.bisection.report import Ended
-from roofwatch.collector.keeping.redaction import Redaction
-from roofwatch.collector.keeping.whole_file import write_whole
+from roofwatch.collector.outbox.atomic_write import write_whole
+from roofwatch.collector.outbox.redaction import Redaction
 from roofwatch.db.bisections.store import (
     Claim,
     ClaimLostError,
@@ -27,8 +27,8 @@ from roofwatch.db.bisections.store import (
     release_bisection,
 )
 from roofwatch.db.bisections.values import BisectionDetail, BisectionProgress, BisectionRange, BisectionState
+from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
-from roofwatch.db.server.session import open_store
 from roofwatch.terminal import print_error
 
 _CLAIM_FILE = "claim.json"

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.judge import judge_project
-from roofwatch.ci.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.ci.trends.history import PairRequest, unconfirmed
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.history import PairRequest, unconfirmed
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.revision import SuiteAt, suite_at_revision
 from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import SamplingPlan
 from roofwatch.collector.selection import Subject
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.values import Regression
 from roofwatch.demo.folder import DemoFolder
 from roofwatch.demo.scenario import BENCHMARK_FILE, MadeCommit

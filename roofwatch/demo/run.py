@@ -8,9 +8,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from sqlalchemy import Engine
 
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.db.engine.session import open_store
 from roofwatch.db.projects import delete_project
-from roofwatch.db.server.session import open_store
 from roofwatch.demo.folder import DemoFolder, claimed
 from roofwatch.demo.measuring import PROJECT, Measuring
 from roofwatch.demo.outcome import CommitOutcome, outcomes, outcomes_table

@@ -1,7 +1,7 @@
 """Which kernels a change can touch, so that the others need not be measured.
 
 A kernel is touched if one of the modules differs that it may use: those that declare it, and whatever they import, read
-from the source (`roofwatch.collector.machine_code.closure`); comments do not count. If they differ only in functions
+from the source (`roofwatch.collector.compile.closure`); comments do not count. If they differ only in functions
 that Triton
 compiles, it is touched if what is compiled differs for one of the targets, the machine's own among them. What is no
 Python, such as a `.cu` file or a list of requirements, may be read by any kernel when it is launched: where such a file
@@ -18,18 +18,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from roofwatch.arguments import suite_at
+from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import CollectorError, GitError, SuiteError, ToolchainError
 from roofwatch.collector.git import find_repository, run_git
-from roofwatch.collector.machine_code.static_lane import compile_suite
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import DescribeEnvironment, DescribeSources, SuiteSources
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.skipped_kernel import SkippedKernel, SkipReason
 from roofwatch.collector.revision import own_suite_at_revision, suite_at_revision
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.skipped_kernel import SkippedKernel, SkipReason
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.targets import DEFAULT_TARGETS
-from roofwatch.collector.worker import Worker
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, SuiteSources
+from roofwatch.collector.workers.worker import Worker
 
 _DOCUMENTS = frozenset({".md", ".rst"})
 _OF_THE_SERVICE = ".github"

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from roofwatch.ci.pairs.looks import ERROR_RATE
-from roofwatch.ci.pairs.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
-from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.ab.interim_analysis import ERROR_RATE
+from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
+from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.sampling import Preset
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.timing.sampling import Preset
 
 
 def noise_of(base: RunRecord, head: RunRecord, thresholds: Thresholds, *, preset: Preset) -> NoiseFloor:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.machine_code.signature import SIGNATURE_SUFFIX
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 
 
@@ -33,7 +33,7 @@ def capture_signatures(command: Sequence[str], output: Path) -> int:
         raise SuiteError(f"{output}: a file of signatures ends in {SIGNATURE_SUFFIX}")
     if not words or words == ["-m"] or (words[0] != "-m" and not Path(words[0]).is_file()):
         raise SuiteError(f"{' '.join(command) or 'no program'}: give a Python file, or -m and a module")
-    entry = str(PACKAGE_DIR / "collector" / "machine_code" / "capture_main.py")
+    entry = str(PACKAGE_DIR / "collector" / "compile" / "capture_main.py")
     paths = [os.environ.get("PYTHONPATH", ""), str(INSTALL_ROOT)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = [sys.executable, "-P", entry, str(output), "--", *words]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
-from roofwatch.collector.checking.check_report import CheckReport, TensorReport
-from roofwatch.collector.part import Outcome
+from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
+from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.suite_source import SuiteSource
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from roofwatch.collector.device.clock_events import SW_POWER_CAP
-from roofwatch.collector.device_state import DeviceState, Telemetry
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.record import RunRecord
 
 
 def device_summary(*records: RunRecord) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.metrics import format_ns
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import format_ns
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.terminal import printable
 
 _TIMES = ("busy", "gaps", "delay", "host")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofwatch.collector.protocol import ImplementationInfo, KernelInfo
-from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
 
 
 def summary(kernel: KernelInfo) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roofwatch.arguments import suite_at
-from roofwatch.ci.pull_request import CaseJudgement
+from roofwatch.ci.report.pull_request import CaseJudgement
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.keeping.journal_header import header_of
-from roofwatch.collector.keeping.whole_file import check_writable
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.atomic_write import check_writable
+from roofwatch.collector.outbox.journal_header import header_of
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.skipped_kernel import SkippedKernel
 from roofwatch.collector.revision import SuiteAt, suite_at_revision
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import EFFORTS, Preset
-from roofwatch.collector.skipped_kernel import SkippedKernel
+from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.workers.fork_server import Nursery
 from roofwatch.measuring.undecided import Judge, MoreWhileItHelps
 from roofwatch.measuring.unfinished import kept
 from roofwatch.records import RECORD_SUFFIX

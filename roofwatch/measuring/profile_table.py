@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.metrics import format_ns
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.metrics import format_ns
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.terminal import printable
 
 _SHOWN = 3

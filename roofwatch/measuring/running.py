@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.collector.fleet.spread import spread_run
-from roofwatch.collector.keeping.journal_header import ALONE, header_of
-from roofwatch.collector.keeping.whole_file import check_writable
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.cluster.spread import spread_run
+from roofwatch.collector.outbox.atomic_write import check_writable
+from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.skipped_kernel import SkippedKernel
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.skipped_kernel import SkippedKernel
+from roofwatch.collector.workers.fork_server import Nursery
 from roofwatch.measuring.unfinished import finished_record, kept
 from roofwatch.terminal import progress
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.compile.static_store import digest_of
 from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import run_git
-from roofwatch.collector.machine_code.static_lane import compile_suite
-from roofwatch.collector.machine_code.static_store import digest_of
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import DescribeSources, SuiteInfo
+from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.worker import Worker
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import DescribeSources, SuiteInfo
+from roofwatch.collector.workers.worker import Worker
 from roofwatch.measuring.affected import may_be_read_by_all
 from roofwatch.measuring.suite_history import repository_of, suite_then
 

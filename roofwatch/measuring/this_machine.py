@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofwatch.arguments import suite_source
-from roofwatch.collector.machine import Environment
+from roofwatch.collector.compile.targets import TargetError, parse_target
 from roofwatch.collector.machine_error import machine_error
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.protocol import DescribeEnvironment
-from roofwatch.collector.targets import TargetError, parse_target
-from roofwatch.collector.worker import Worker
+from roofwatch.collector.record.machine import Environment
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import DescribeEnvironment
+from roofwatch.collector.workers.worker import Worker
 
 _TIMEOUT_S = 120.0
 

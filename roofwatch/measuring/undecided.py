@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from roofwatch.ci.pairs.looks import look_number, looks_after
-from roofwatch.ci.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.ab.interim_analysis import look_number, looks_after
 from roofwatch.ci.reason import Reason
-from roofwatch.collector.record import RunRecord
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.spent_time import Activity
 
@@ -42,7 +42,7 @@ def is_floor_unknown(case: CaseJudgement) -> bool:
 class MoreWhileItHelps:
     """Asked after each look at a pair what else to measure.
 
-    The looks are those of `roofwatch.ci.pairs.looks`, so their verdicts hold however many there are.
+    The looks are those of `roofwatch.ci.ab.interim_analysis`, so their verdicts hold however many there are.
 
     Args:
         judge: Judges the two records.

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.keeping.journal import Journal, discard, journal_path, read_header
-from roofwatch.collector.keeping.journal_lines import Header
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.journal import Journal, discard, journal_path, read_header
+from roofwatch.collector.outbox.journal_lines import Header
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.terminal import print_error
 
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.artefact import ArtefactKind
-from roofwatch.collector.case_record import CaseRecord
 from roofwatch.collector.errors import RecordError, SuiteError
-from roofwatch.collector.keeping.redaction import EVERYTHING, Redaction
-from roofwatch.collector.ncu.counting import CountedCall
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import ImplementationInfo, KernelInfo, SuiteInfo
-from roofwatch.collector.record import Commit, RunRecord
+from roofwatch.collector.outbox.redaction import EVERYTHING, Redaction
+from roofwatch.collector.profiling.ncu.counting import CountedCall
+from roofwatch.collector.record.artefact import ArtefactKind
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 from roofwatch.store.artefacts import name_artefacts
 
 _SHOWN = 5

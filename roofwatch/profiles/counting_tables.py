@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.metrics import format_bytes, format_ns
-from roofwatch.collector.ncu.counters import stalls_of
-from roofwatch.collector.results import Counters
+from roofwatch.collector.profiling.ncu.counters import stalls_of
+from roofwatch.collector.record.metrics import format_bytes, format_ns
+from roofwatch.collector.record.results import Counters
 from roofwatch.terminal import printable
 
 _MAX_KERNELS = 8

@@ -11,8 +11,8 @@ from roofwatch.ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
 from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence, subjects_of
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.metrics import metric
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.metrics import metric
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 

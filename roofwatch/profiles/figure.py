@@ -5,7 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.profiles.time_spent import TimeRow, TimeSpent
+from roofwatch.collector.profiling.time_spent import TimeRow, TimeSpent
 from roofwatch.profiles.profiling import ProfileReport
 
 _MAX_NAME = 60

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from roofwatch.collector.captured_kernels import CapturedKernel
-from roofwatch.collector.metrics import format_ns
-from roofwatch.collector.profiles.time_spent import TimeSpent, read_time_spent
-from roofwatch.collector.profiling import Capture, CapturedProcess, CapturedTrace
+from roofwatch.collector.compile.captured_kernels import CapturedKernel
+from roofwatch.collector.profiling.profile_run import Capture, CapturedProcess, CapturedTrace
+from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
+from roofwatch.collector.record.metrics import format_ns
 
 _MOSTLY_IDLE = 0.5
 """Of the window: a GPU that is busy for less waits for the program more than it works."""

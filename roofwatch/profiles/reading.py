@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.metrics import format_bytes, format_ns
+from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.terminal import printable
 
 _MAX_NAME = 80

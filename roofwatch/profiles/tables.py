@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from roofwatch.collector.captured_kernels import CapturedKernel
-from roofwatch.collector.metrics import format_bytes, format_ns
-from roofwatch.collector.profiles.time_spent import TimeRow, TimeSpent
+from roofwatch.collector.compile.captured_kernels import CapturedKernel
+from roofwatch.collector.profiling.time_spent import TimeRow, TimeSpent
+from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.profiles.profiling import ProcessTime, ProfileReport
 from roofwatch.terminal import console, printable
 

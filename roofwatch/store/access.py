@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from rich.table import Table
 from sqlalchemy import Engine
 
-from roofwatch.db.access.tokens import create_token
-from roofwatch.db.access.values import NewToken, Scope, Token, TrustedRepository
+from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.values import NewToken, Scope, Token, TrustedRepository
 from roofwatch.db.errors import StoreError
 from roofwatch.terminal import printable
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import zstandard
 
-from roofwatch.collector.keeping.whole_file import reason_of, whole_file
-from roofwatch.collector.record import MAX_RECORD_BYTES
+from roofwatch.collector.outbox.atomic_write import reason_of, whole_file
+from roofwatch.collector.record.record import MAX_RECORD_BYTES
 from roofwatch.db.errors import StoreError
-from roofwatch.db.keeping.archive import AnyLine, Header, Manifest, Tally, kind_of, parse
+from roofwatch.db.maintenance.archive import AnyLine, Header, Manifest, Tally, kind_of, parse
 
 _LEVEL = 9
 # what zstd's own tools take unasked, whatever a frame asks for

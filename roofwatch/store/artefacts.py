@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from roofwatch.collector.artefact import Artefact
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
-from roofwatch.collector.keeping.redaction import Redaction
-from roofwatch.collector.keeping.whole_file import reason_of
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.atomic_write import reason_of
+from roofwatch.collector.outbox.redaction import Redaction
+from roofwatch.collector.record.artefact import Artefact
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.store.downloading import OfferedArtefact, download, list_offered
 from roofwatch.store.server import Server, server_to_read
 
@@ -157,7 +157,7 @@ class _Store:
 
         from roofwatch.db.artefacts import list_artefacts
         from roofwatch.db.errors import StoreError
-        from roofwatch.db.judged.judging import read_run_state
+        from roofwatch.db.regressions.judging import read_run_state
 
         with Session(self.engine) as session:
             if read_run_state(session, run_id) is None:

@@ -9,16 +9,21 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.pairs.calibrations import stored_floor
-from roofwatch.ci.pairs.noise_floor import NoiseFloor
-from roofwatch.collector.record import RunRecord
-from roofwatch.db import queries
-from roofwatch.db.access.values import TriageState
-from roofwatch.db.reading import contents
-from roofwatch.db.reading.question import Question
-from roofwatch.db.reading.run_values import RunSummary
-from roofwatch.db.reading.sides import find_sides
-from roofwatch.db.server.session import reading_session
+from roofwatch.ci.ab.calibrations import stored_floor
+from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.artefacts import read_artefact
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.engine.session import reading_session
+from roofwatch.db.queries import contents
+from roofwatch.db.queries.pairs import list_newest_calibrations
+from roofwatch.db.queries.question import Question
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.run_values import RunSummary
+from roofwatch.db.queries.runs import list_projects, list_runs
+from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.queries.sides import find_sides
+from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series
 from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
@@ -34,16 +39,16 @@ class DatabaseSource:
 
     def list_projects(self) -> Sequence[str]:
         with reading_session(self.engine) as session:
-            return queries.list_projects(session)
+            return list_projects(session)
 
     def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
         with reading_session(self.engine) as session:
-            return queries.list_runs(session, project, limit, is_quarantined=is_quarantined)
+            return list_runs(session, project, limit, is_quarantined=is_quarantined)
 
     def read_series(self, question: SeriesQuestion) -> Sequence[Series]:
         pairs, dirty = question.include_pairs, question.include_dirty
         with reading_session(self.engine) as session:
-            wanted = queries.list_series_keys(
+            wanted = list_series_keys(
                 session,
                 question.project,
                 kernel=question.kernel,
@@ -52,7 +57,7 @@ class DatabaseSource:
                 include_dirty=dirty,
                 cases=None if question.case_id is None else {question.case_id},
             )
-            return queries.read_series(
+            return read_series(
                 session,
                 question.project,
                 keys=wanted,
@@ -65,7 +70,7 @@ class DatabaseSource:
         self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
     ) -> Sequence[TriagedRegression]:
         with reading_session(self.engine) as session:
-            found = queries.list_triaged(session, project, None if state is None else {state}, triage=triage)
+            found = list_triaged(session, project, None if state is None else {state}, triage=triage)
         return [TriagedRegression(str(decided.regression_id), one, decided) for one, decided in found]
 
     def find_sides(self, project: str, base: str, head: str, runner_class: str | None = None) -> tuple[UUID, UUID]:
@@ -74,11 +79,11 @@ class DatabaseSource:
 
     def load_record(self, run_id: UUID) -> RunRecord:
         with reading_session(self.engine) as session:
-            return queries.load_record(session, run_id)
+            return load_record(session, run_id)
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
         with reading_session(self.engine) as session:
-            return stored_floor(queries.list_newest_calibrations(session, project, run_id))
+            return stored_floor(list_newest_calibrations(session, project, run_id))
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         with reading_session(self.engine) as session:
@@ -87,6 +92,6 @@ class DatabaseSource:
     def read_contents(self, files: Sequence[tuple[UUID, str]]) -> list[bytes]:
         if len(files) == 1:
             # of any size: unpacked in pieces
-            return [b"".join(queries.read_artefact(self.engine, *files[0]))]
+            return [b"".join(read_artefact(self.engine, *files[0]))]
         with reading_session(self.engine) as session:
             return contents.read_contents(session, files)

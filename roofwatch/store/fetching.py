@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import BaseModel, TypeAdapter
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.record import MAX_RECORD_BYTES, RunRecord
+from roofwatch.collector.record.record import MAX_RECORD_BYTES, RunRecord
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.store.server import Server, server_at, server_url
 

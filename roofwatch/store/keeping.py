@@ -11,19 +11,19 @@ from pathlib import Path
 from rich.table import Table
 from sqlalchemy import Engine
 
-from roofwatch.ci.judge import judge_project
-from roofwatch.collector.keeping.whole_file import reason_of, whole_path
-from roofwatch.collector.metrics import format_bytes
+from roofwatch.ci.history.analyse import judge_project
+from roofwatch.collector.outbox.atomic_write import reason_of, whole_path
+from roofwatch.collector.record.metrics import format_bytes
 from roofwatch.collector.run import Progress
 from roofwatch.cycles import look_for_cycles_seldom
 from roofwatch.db.errors import StoreError
-from roofwatch.db.keeping.aged_parts import Part
-from roofwatch.db.keeping.arranging import Arranged, arrange
-from roofwatch.db.keeping.backup import write_backup
-from roofwatch.db.keeping.exporting import export_lines
-from roofwatch.db.keeping.importing import Imported, import_lines
-from roofwatch.db.keeping.retention import Pruned, prune
-from roofwatch.db.keeping.verify import Verification, verify_store
+from roofwatch.db.maintenance.aged_parts import Part
+from roofwatch.db.maintenance.arranging import Arranged, arrange
+from roofwatch.db.maintenance.backup import write_backup
+from roofwatch.db.maintenance.exporting import export_lines
+from roofwatch.db.maintenance.importing import Imported, import_lines
+from roofwatch.db.maintenance.retention import Pruned, prune
+from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.settings import load_settings
 from roofwatch.store.access import ACTOR
 from roofwatch.store.archive_file import check_archive, read_archive, write_archive

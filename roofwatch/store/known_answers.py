@@ -8,8 +8,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.collector.keeping.compressed import read_document
-from roofwatch.collector.keeping.whole_file import whole_file
+from roofwatch.collector.outbox.atomic_write import whole_file
+from roofwatch.collector.outbox.compressed import read_document
 
 _LEVEL = 1
 _MOST_BYTES = 2**28

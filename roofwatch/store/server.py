@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from roofwatch import __version__
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.keeping.http_line import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
 from roofwatch.settings import load_settings
 from roofwatch.store.known_answers import KnownAnswers
 

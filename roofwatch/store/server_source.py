@@ -13,13 +13,13 @@ from uuid import UUID
 
 from pydantic import BaseModel, TypeAdapter
 
-from roofwatch.ci.pairs.noise_floor import NoiseFloor
+from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.access.values import TriageState
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import AgedError
-from roofwatch.db.reading.question import Question
-from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.db.queries.question import Question
+from roofwatch.db.queries.run_values import RunSummary
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.fetching import fetch_record
 from roofwatch.store.server import GoneError, Server, TooMuchError

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.ci.pairs.noise_floor import NoiseFloor
+from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.store.source import open_source
 
 _STORED = re.compile(r"[0-9a-f-]{4,64}")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
-from roofwatch.ci.pairs.noise_floor import NoiseFloor
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.access.values import Triage, TriageState
+from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
-from roofwatch.db.reading.question import Question
-from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.db.queries.question import Question
+from roofwatch.db.queries.run_values import RunSummary
 from roofwatch.db.values import Regression, RegressionState, Series
 from roofwatch.store.server import server_to_read
 

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
 from tests.alerts.receivers import Hook, Mailbox, open_hook, open_mailbox
 from tests.builders import PROJECT, make_record, make_regression
 from tests.github.stand_in import GitHubStandIn, open_github

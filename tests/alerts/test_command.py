@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 from roofwatch.alerting import read_alerts
 from roofwatch.api.alerting import Alerts
 from roofwatch.api.app import create_app
-from roofwatch.cli import main
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.cli.main import main
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.settings import Settings
 from tests.alerts.receivers import Hook
 from tests.builders import PROJECT, make_commit, make_record, make_regression

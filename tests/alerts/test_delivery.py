@@ -18,13 +18,13 @@ from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.alerts.sending import Sender
 from roofwatch.ci.alerts.text import Notice
 from roofwatch.ci.errors import AlertError
-from roofwatch.db.access.values import TriageState
 from roofwatch.db.alerts.outbox import claim_next, list_deliveries
 from roofwatch.db.alerts.standing import acknowledge, list_alerts
 from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import read_triage
-from roofwatch.db.tables.alerts import AlertRow, DeliveryRow
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
 from tests.alerts.receivers import Hook, Mailbox
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
 from tests.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn

@@ -8,11 +8,11 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.looking import AlertPlan, look
 from roofwatch.ci.alerts.rules import parse_rules
-from roofwatch.ci.codeowners import parse_codeowners
-from roofwatch.collector.source_line import SourceLine
+from roofwatch.ci.report.codeowners import parse_codeowners
+from roofwatch.collector.record.source_line import SourceLine
 from roofwatch.db.alerts.values import Firing
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.storing.ingest import ingest_record
 from tests.builders import (
     NOON,
     PROJECT,

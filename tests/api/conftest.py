@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.app import create_app
 from roofwatch.api.limits import Limits
-from roofwatch.db.access.tokens import create_token
-from roofwatch.db.access.values import NewToken, Scope
+from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.values import NewToken, Scope
 from tests.builders import PROJECT
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

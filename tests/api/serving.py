@@ -13,8 +13,8 @@ from sqlalchemy import Engine
 
 from roofwatch.api.limits import Limits
 from roofwatch.api.serve import configure
-from roofwatch.db.access.tokens import create_token
-from roofwatch.db.access.values import Scope
+from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.values import Scope
 from tests.api.conftest import make_app
 from tests.builders import PROJECT
 

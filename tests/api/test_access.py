@@ -13,14 +13,14 @@ import pytest
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from roofwatch.api.failures import FailureLimiter
 from roofwatch.api.limits import Limits
-from roofwatch.db.access.tokens import LiveTokens, check_token, revoke_token
-from roofwatch.db.access.values import Scope, Token
+from roofwatch.api.login_throttle import FailureLimiter
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.auth.tokens import LiveTokens, check_token, revoke_token
+from roofwatch.db.auth.values import Scope, Token
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import NOW, UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
 
@@ -232,7 +232,7 @@ def test_wrong_tokens_from_one_address_wait_and_right_ones_never(
 def test_the_addresses_of_a_network_count_together_and_no_more_are_kept_than_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("roofwatch.api.failures._MOST_KNOWN", 2)
+    monkeypatch.setattr("roofwatch.api.login_throttle._MOST_KNOWN", 2)
     limiter = FailureLimiter(1.0, 1, lambda: LiveTokens({}), lambda: 0.0)
 
     limiter.note("2001:db8::1")

@@ -11,11 +11,11 @@ from sqlalchemy import Engine, text
 from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
-from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
-from roofwatch.collector.keeping.sending import HttpSender
-from roofwatch.collector.keeping.spool import Spool
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.access.values import Scope
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.spool import Spool
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import Scope
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.api.serving import served
 from tests.builders import make_artefact, make_record

@@ -15,10 +15,10 @@ from starlette.types import Message
 from roofwatch.api.body import Uploads
 from roofwatch.api.limits import Limits
 from roofwatch.api.problems import ProblemError
-from roofwatch.db.access.values import Scope
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.auth.values import Scope
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression
 

@@ -9,11 +9,11 @@ from sqlalchemy import Engine, delete
 from bench.chaos import VICTIMS, run_chaos
 from bench.ledger import Tally, check_count, check_record, list_missing
 from bench.shipment import Shipment
-from roofwatch.collector.keeping.spool import Refused
+from roofwatch.collector.outbox.spool import Refused
 from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.storing.ingest import ingest_record
-from roofwatch.db.tables.records import RunRow
+from roofwatch.db.schema.records import RunRow
 from tests.builders import make_artefact, make_measurement, make_record
 
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import PROJECT, make_commit, make_environment, make_pair_of_records, make_record, sha_of
 from tests.ci.values import make_noisy_calibration
 

@@ -12,8 +12,8 @@ from sqlalchemy import create_engine
 from roofwatch.api.app import create_app
 from roofwatch.api.examples import COMPARISON, RECORD
 from roofwatch.api.routes.comparison import _plain
-from roofwatch.ci.pull_request import judge_pull_request
-from roofwatch.collector.record import RunRecord
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.collector.record.record import RunRecord
 from tests.builders import make_pair_of_records
 
 NO_DOCUMENT = {"get /metrics", "get /v1/runs/{run_id}/artefacts/{sha256}"}

@@ -16,16 +16,16 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.keeping.sending import HttpSender
-from roofwatch.collector.keeping.spool import Backoff, Spool
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.access.values import Scope
+from roofwatch.collector.outbox.spool import Backoff, Spool
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import Scope
+from roofwatch.db.engine.migrate import upgrade
+from roofwatch.db.engine.session import open_server, open_store
 from roofwatch.db.errors import FullDiskError, StoreError
-from roofwatch.db.keeping.verify import verify_store
-from roofwatch.db.queries import list_runs
-from roofwatch.db.server.migrate import upgrade
-from roofwatch.db.server.session import open_server, open_store
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.verify import verify_store
+from roofwatch.db.queries.runs import list_runs
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_blocks, make_measurement, make_record
 from tests.servers import Server, make_server

@@ -28,9 +28,9 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.api.test_access import OPEN, ROUTES
 from tests.builders import (

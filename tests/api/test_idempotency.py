@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import Engine, text
 from starlette.testclient import TestClient
 
-from roofwatch.db.access.idempotency import KEPT_FOR
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.auth.idempotency import KEPT_FOR
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import PROJECT, make_artefact, make_record, make_regression
 from tests.docs.markdown import ROOT, table_under

@@ -8,12 +8,12 @@ import tracemalloc
 import pytest
 
 from bench.full_record import make_record
+from roofwatch.api.json_limits import parse_bounded, weigh
 from roofwatch.api.limits import Limits
 from roofwatch.api.memory import Memory
 from roofwatch.api.problems import ProblemError
-from roofwatch.api.shape import parse_bounded, weigh
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 
 _BEGIN = b'{"schema_version":"1.9","run_id":"x","x":'
 

@@ -1,7 +1,7 @@
 """docs/api.md says what is."""
 
 from roofwatch.api.limits import Limits
-from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.db.auth.values import Scope, TriageState
 from tests.api.test_access import OPEN, ROUTES
 from tests.docs.markdown import ROOT, code_spans, table_under
 

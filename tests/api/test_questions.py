@@ -21,26 +21,26 @@ from starlette.testclient import TestClient
 from roofwatch.api.limits import Limits
 from roofwatch.api.packing import takes_gzip
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.keeping.http_line import HttpLine
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.access.tokens import create_token
-from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.collector.outbox.http_client import HttpLine
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.bisections.store import request_bisection
 from roofwatch.db.bisections.values import BisectionRange
 from roofwatch.db.errors import AgedError, StoreError
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id, set_triage
-from roofwatch.db.keeping.aged_parts import Part
-from roofwatch.db.keeping.retention import prune
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.aged_parts import Part
+from roofwatch.db.maintenance.retention import prune
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.quarantine import release_run
-from roofwatch.db.reading import questions
-from roofwatch.db.reading.question import written
-from roofwatch.db.reading.questions import QUESTIONS
-from roofwatch.db.reading.trend import TrendQuestion
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.question import written
+from roofwatch.db.queries.questions import QUESTIONS
+from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import Regression, SeriesPoint
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.server import Server

@@ -14,14 +14,14 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from roofwatch.api.judging import judge_waiting
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.judging import ask_for_judgement, list_waiting
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.keeping.aged_parts import Part
-from roofwatch.db.keeping.retention import prune
-from roofwatch.db.queries import list_regressions, list_series_keys, read_series
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.aged_parts import Part
+from roofwatch.db.maintenance.retention import prune
+from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
+from roofwatch.db.regressions.judging import ask_for_judgement, list_waiting
+from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import UNHURRIED, MakeToken, headers_of, make_app
 from tests.builders import (
     CASE_ID,
@@ -128,7 +128,7 @@ def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine)
 
 
 def test_a_wish_that_comes_while_a_project_is_judged_is_kept(store: Engine) -> None:
-    from roofwatch.db.judged.judging import note_judgement
+    from roofwatch.db.regressions.judging import note_judgement
 
     ingest_record(store, make_record())
     ask_for_judgement(store, PROJECT)

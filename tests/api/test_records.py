@@ -16,10 +16,13 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.access.values import Scope
-from roofwatch.db.queries import list_commits, list_pairs, list_projects, list_runs, load_record, read_series
-from roofwatch.db.tables.runs import RunRow
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import Scope
+from roofwatch.db.queries.pairs import list_pairs
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.runs import list_commits, list_projects, list_runs
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.schema.runs import RunRow
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.builders import (
     CASE_ID,

@@ -21,11 +21,11 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.keeping.sending import HttpSender
-from roofwatch.collector.keeping.spool import Backoff, Spool
-from roofwatch.db.access.values import Scope
+from roofwatch.collector.outbox.spool import Backoff, Spool
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.db.auth.values import Scope
 from roofwatch.db.errors import StoreError
-from roofwatch.db.queries import list_runs
+from roofwatch.db.queries.runs import list_runs
 from roofwatch.store.access import create_project_token
 from tests.api.conftest import MakeToken, make_app
 from tests.api.gate import Gate
@@ -43,7 +43,7 @@ def api_process(folder: Path, database_url: URL) -> Iterator[str]:
         "NO_COLOR": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    command = [sys.executable, "-c", "from roofwatch.cli import main; main()", "api", "--port", "0"]
+    command = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", "api", "--port", "0"]
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(

@@ -8,9 +8,9 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.collector.device_state import DeviceState
-from roofwatch.collector.machine import Ceiling, Environment
-from roofwatch.collector.measurement import (
+from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.measurement import (
     AutotuneTiming,
     Autotuning,
     Block,
@@ -18,9 +18,9 @@ from roofwatch.collector.measurement import (
     Measurement,
     Timer,
 )
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.results import Counters, ProfilerFinding, StaticFacts
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Counters, ProfilerFinding, StaticFacts
 from tests.builders import (
     NOON,
     make_case,

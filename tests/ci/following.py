@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import zip_longest
 
-from roofwatch.ci.pairs.pair_evidence import PairEvidence
+from roofwatch.ci.ab.pair_evidence import PairEvidence
+from roofwatch.ci.history.full_analysis import WholeLook, look_at_series
+from roofwatch.ci.history.standing import Standing, advanced
+from roofwatch.ci.history.standing_bytes import from_bytes, to_bytes
+from roofwatch.ci.history.trend_finding import TrendFinding
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.ci.trends.standing import Standing, advanced
-from roofwatch.ci.trends.standing_bytes import from_bytes, to_bytes
-from roofwatch.ci.trends.trend_finding import TrendFinding
-from roofwatch.ci.trends.whole_look import WholeLook, look_at_series
-from roofwatch.db.reading.news_values import JudgedRun, News, NewTime
+from roofwatch.db.queries.run_results_values import JudgedRun, News, NewTime
 from tests.builders import CASE_ID, NOON, make_commit_ref
 from tests.ci.values import RUNNER_CLASS, make_series
 

@@ -10,9 +10,9 @@ from itertools import islice
 
 import numpy as np
 
-from roofwatch.ci.bisection.answer import compare_pairs
-from roofwatch.ci.bisection.search import Evidence, Measure, Named, SearchPlan, next_move
-from roofwatch.ci.pairs.looks import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.ab.interim_analysis import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.bisect.answer import compare_pairs
+from roofwatch.ci.bisect.search import Evidence, Measure, Named, SearchPlan, next_move
 
 PLAIN_SAMPLES = 10
 """What a plain bisection takes on each side of a step."""

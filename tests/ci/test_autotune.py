@@ -1,10 +1,10 @@
 """Another choice of the autotuner between base and head."""
 
 from roofwatch.ci.autotune import find_flips
-from roofwatch.ci.pull_request import judge_pull_request
 from roofwatch.ci.reason import Reason
-from roofwatch.collector.measurement import Autotuning
-from roofwatch.collector.record import RunRecord
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.collector.record.measurement import Autotuning
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.values import Verdict
 from tests.builders import make_environment, make_measurement, make_static_facts
 from tests.ci.values import make_choice, make_records, make_timed

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import pytest
 
 from roofwatch import tables
-from roofwatch.ci.beside_moves import BesideMove
+from roofwatch.ci.ab.secondary_changes import BesideMove
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.github.acceptance import findings_of
-from roofwatch.ci.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.junit import to_junit
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.sarif import to_sarif
-from roofwatch.collector.measurement import CacheState, Measurement, MemoryUse, Timer
-from roofwatch.collector.part import Outcome
+from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse, Timer
+from roofwatch.collector.record.part import Outcome
 from roofwatch.db.values import Verdict
 from tests.builders import make_accuracy, make_environment
 from tests.ci.values import QUIET, SOFTMAX, make_records, make_timed

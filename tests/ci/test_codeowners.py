@@ -3,8 +3,8 @@
 import pytest
 
 from roofwatch.ci.alerts.rules import OwnersOfKernels
-from roofwatch.ci.codeowners import MAX_BYTES, parse_codeowners
-from roofwatch.ci.owners import Ownership
+from roofwatch.ci.report.codeowners import MAX_BYTES, parse_codeowners
+from roofwatch.ci.report.owners import Ownership
 
 EXAMPLE = r"""
 # The default, unless a later line matches.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from roofwatch.ci.compare import Comparison, compare, control_false_discoveries
+from roofwatch.ci.ab.compare import Comparison, compare, control_false_discoveries
 from roofwatch.ci.reason import Reason
 from roofwatch.db.values import Verdict
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from roofwatch.ci.counters import CounterMove, rank_moves
+from roofwatch.ci.ab.counters import CounterMove, rank_moves
 from tests.ci.values import make_counters
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from roofwatch.ci.coverage import CoverageGap, Gap, coverage_gaps
-from roofwatch.collector.part import Outcome
+from roofwatch.ci.report.coverage import CoverageGap, Gap, coverage_gaps
+from roofwatch.collector.record.part import Outcome
 
 OK = frozenset({Outcome.OK})
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from roofwatch.ci.detect import ChangePoint, find_change_points, noise_floor
+from roofwatch.ci.changepoint.detect import ChangePoint, find_change_points, noise_floor
 
 Values = NDArray[np.float64]
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.ci.error_moves import ErrorMove, find_error_moves
+from roofwatch.ci.ab.accuracy_changes import ErrorMove, find_error_moves
 from roofwatch.ci.gate import exit_code
-from roofwatch.ci.pull_request import judge_pull_request
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import tally, to_markdown
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.results import Accuracy
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import Accuracy
 from roofwatch.db.values import Verdict
 from tests.builders import CASE_ID, make_accuracy, make_environment, make_tensor_error
 from tests.ci.values import make_records, make_timed

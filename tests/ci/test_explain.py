@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.compare import compare
-from roofwatch.ci.explain import Around, CodeMove, explain, explain_outcome
-from roofwatch.ci.trends.suspects import Odds, cause_of, combine, weigh
+from roofwatch.ci.ab.compare import compare
+from roofwatch.ci.causes.explain import Around, CodeMove, explain, explain_outcome
+from roofwatch.ci.causes.suspects import Odds, cause_of, combine, weigh
 from roofwatch.db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point

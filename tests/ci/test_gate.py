@@ -3,8 +3,8 @@ import re
 import pytest
 
 from roofwatch.ci.gate import exit_code
-from roofwatch.ci.pull_request import judge_pull_request
 from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.report.pull_request import judge_pull_request
 from tests.ci.situations import SITUATIONS
 
 EXIT_CODES = {

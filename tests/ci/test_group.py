@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.group import ALL_KERNELS, group_findings
+from roofwatch.ci.causes.suspects import Odds, weigh
+from roofwatch.ci.history.family import Population
+from roofwatch.ci.history.group import ALL_KERNELS, group_findings
+from roofwatch.ci.history.history import unconfirmed
+from roofwatch.ci.history.trend_finding import Status, TrendFinding, Window
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.ci.trends.family import Population
-from roofwatch.ci.trends.history import unconfirmed
-from roofwatch.ci.trends.suspects import Odds, weigh
-from roofwatch.ci.trends.trend_finding import Status, TrendFinding, Window
 from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Verdict
 from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_series_key
 from tests.ci.values import SOFTMAX, SWIGLU

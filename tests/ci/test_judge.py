@@ -7,15 +7,17 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci import judge
-from roofwatch.ci.judge import JUDGED_METRICS, judge_project
-from roofwatch.ci.trends.history import judge_history
-from roofwatch.collector.device_state import DeviceState
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.part import Outcome
+from roofwatch.ci.history import analyse
+from roofwatch.ci.history.analyse import JUDGED_METRICS, judge_project
+from roofwatch.ci.history.history import judge_history
+from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.part import Outcome
 from roofwatch.db.errors import StoreError
-from roofwatch.db.queries import list_pairs, list_regressions, read_series
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.pairs import list_pairs
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.regressions.judgements import list_regressions
 from roofwatch.db.values import Cause, Verdict
 from tests.builders import (
     PROJECT,
@@ -67,7 +69,7 @@ def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytes
     with Session(history) as session:
         series = read_series(session, PROJECT, metrics=JUDGED_METRICS, include_pairs=True, include_conditions=True)
         at_once = judge_history(series, list_pairs(session, PROJECT))
-    monkeypatch.setattr(judge, "_VALUES_AT_ONCE", 1)
+    monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
 
     in_parts = judge_project(history, PROJECT)
 
@@ -95,13 +97,13 @@ def test_what_was_judged_is_kept_with_its_suspects(history: Engine) -> None:
 
 def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = judge_project(history, PROJECT)
-    monkeypatch.setattr(judge, "_VALUES_AT_ONCE", 1)
+    monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
 
     assert judge_project(history, PROJECT, worker_count=2) == alone
 
 
 def note_what_is_held(monkeypatch: pytest.MonkeyPatch, read: str) -> list[int]:
-    """After each call of a function of `roofwatch.ci.judge`, how much of what it ever gave is still there."""
+    """After each call of a function of `roofwatch.ci.history.analyse`, how much of what it ever gave is still there."""
     asked, given, held = getattr(judge, read), list[weakref.ref[Any]](), list[int]()
 
     def noted(*arguments: Any, **options: Any) -> Any:
@@ -110,7 +112,7 @@ def note_what_is_held(monkeypatch: pytest.MonkeyPatch, read: str) -> list[int]:
         held.append(sum(one() is not None for one in given))
         return answer
 
-    monkeypatch.setattr(judge, read, noted)
+    monkeypatch.setattr(analyse, read, noted)
     return held
 
 
@@ -125,8 +127,8 @@ def test_no_more_is_held_than_is_read_at_once_however_many_cases_there_are(
 
     for number in range(COMMITS - 1):
         measure_all(number)
-    monkeypatch.setattr(judge, "_VALUES_AT_ONCE", 2 * COMMITS)
-    monkeypatch.setattr(judge, "_NEW_AT_ONCE", 2)
+    monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 2 * COMMITS)
+    monkeypatch.setattr(analyse, "_NEW_AT_ONCE", 2)
     looks, news = (note_what_is_held(monkeypatch, name) for name in ("_looks", "read_news"))
 
     judge_project(store, PROJECT)

@@ -8,15 +8,15 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from roofwatch.ci import judge
-from roofwatch.ci.judge import judge_project
+from roofwatch.ci.history import analyse
+from roofwatch.ci.history.analyse import judge_project
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.collector.measurement import CacheState, MemoryUse
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.judged.standings import begin_judgement, read_judged_history
-from roofwatch.db.storing.ingest import ingest_record
-from roofwatch.db.storing.result import OnConflict
+from roofwatch.collector.record.measurement import CacheState, MemoryUse
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.ingest.result import OnConflict
+from roofwatch.db.regressions.standings import begin_judgement, read_judged_history
 from roofwatch.db.values import Regression
 from tests.builders import (
     CASE_ID,
@@ -84,14 +84,14 @@ def told(found: Iterable[Regression]) -> list[tuple[object, ...]]:
 def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cases whose history is read whole from now on."""
     cases: list[str] = []
-    look = judge._looks
+    look = analyse._looks
 
     def noted(session: Session, work: object, part: object) -> object:
         looks = look(session, work, part)  # type: ignore[arg-type]  # as it was called
         cases.extend(case_id for case_id, _ in looks)
         return looks
 
-    monkeypatch.setattr(judge, "_looks", noted)
+    monkeypatch.setattr(analyse, "_looks", noted)
     return cases
 
 

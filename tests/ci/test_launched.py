@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from roofwatch.ci.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
-from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.ab.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.ab.side_by_side import side_by_side
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.ci.side_by_side import side_by_side
-from roofwatch.collector.case_profile import ProfiledActivity
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.collector.record.case_profile import ProfiledActivity
 from roofwatch.db.values import Verdict
 from tests.builders import (
     CASE_ID,

@@ -13,16 +13,17 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.judge import judge_project
-from roofwatch.ci.trends.history import unconfirmed
+from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.history import unconfirmed
 from roofwatch.collector.git import read_commit, run_git
-from roofwatch.collector.part import Outcome
-from roofwatch.db.keeping.aged_parts import Part
-from roofwatch.db.keeping.retention import prune
-from roofwatch.db.queries import list_commits, list_runs, read_series, read_trend
-from roofwatch.db.reading.trend import TrendQuestion
-from roofwatch.db.storing.ingest import ingest_record
-from roofwatch.db.tables.records import CommitRow, RunRow
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.aged_parts import Part
+from roofwatch.db.maintenance.retention import prune
+from roofwatch.db.queries.runs import list_commits, list_runs
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.queries.trend import TrendQuestion, read_trend
+from roofwatch.db.schema.records import CommitRow, RunRow
 from tests.builders import NOON, PROJECT, make_accuracy, make_measurement, make_record, make_series_key
 from tests.ci.values import stepped
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofwatch.ci.side_by_side import SideBySide, code_diff, side_by_side
-from roofwatch.collector.device_state import DeviceState
-from roofwatch.collector.measurement import Autotuning, Block
-from roofwatch.collector.results import Counters
+from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
+from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.measurement import Autotuning, Block
+from roofwatch.collector.record.results import Counters
 from tests.builders import (
     CASE_ID,
     NOON,

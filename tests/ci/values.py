@@ -9,11 +9,11 @@ from uuid import UUID
 
 import numpy as np
 
-from roofwatch.collector.device_state import DeviceState
-from roofwatch.collector.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import Pairing, RunRecord, Side
-from roofwatch.collector.results import Accuracy, Counters, StaticFacts
+from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
+from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts
 from roofwatch.db.values import Pair, Regression, Series, SeriesPoint
 from tests.builders import (
     CASE_ID,

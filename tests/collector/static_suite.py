@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.machine_code.instruction_counts import instruction_counts
-from roofwatch.collector.machine_code.static import compile_case
-from roofwatch.collector.machine_code.toolchain import toolchain_digest
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.compile.instruction_counts import instruction_counts
+from roofwatch.collector.compile.static import compile_case
+from roofwatch.collector.compile.toolchain import toolchain_digest
+from roofwatch.collector.record.results import StaticFacts
 from tests.kernels.read_together import ReadTogether
 
 HEADER = """

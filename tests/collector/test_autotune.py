@@ -13,8 +13,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from roofwatch.collector.autotune import AutotuneRecorder, merged
-from roofwatch.collector.machine_code.launches import _TargetDriver
-from roofwatch.collector.measurement import AutotuneTiming, Autotuning
+from roofwatch.collector.compile.launches import _TargetDriver
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from tests.suites.tuned_function import scale
 
 SMALL, LARGE = (

@@ -11,8 +11,8 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from roofwatch.collector import case_call
-from roofwatch.collector.case_call import another_call, compiled
+from roofwatch.collector.workers import case_call
+from roofwatch.collector.workers.case_call import another_call, compiled
 from roofwatch.spec import Direction, Implementation, Language, UnsupportedError
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.ceilings import ceiling_method, measure_ceilings
-from roofwatch.collector.measurement import CacheState, Timer
-from roofwatch.collector.protocol import Job, MeasureCeilings, Reply, TimingChoice
+from roofwatch.collector.device.ceilings import ceiling_method, measure_ceilings
+from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timers.method import ChosenMethod, TimingMethod
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.method import ChosenMethod, TimingMethod
+from roofwatch.collector.workers.protocol import Job, MeasureCeilings, Reply, TimingChoice
+from roofwatch.collector.workers.worker_pool import Workers
 from tests.builders import make_environment
 
 
@@ -42,8 +42,8 @@ def test_every_ceiling_of_a_device_is_timed_that_way(monkeypatch: pytest.MonkeyP
         return SimpleNamespace(samples_ns=(2e9, 1e9))
 
     asked = TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
-    monkeypatch.setattr("roofwatch.collector.ceilings.sample_launches", sample)
-    monkeypatch.setattr("roofwatch.collector.ceilings.ceiling_method", lambda *_: asked)
+    monkeypatch.setattr("roofwatch.collector.device.ceilings.sample_launches", sample)
+    monkeypatch.setattr("roofwatch.collector.device.ceilings.ceiling_method", lambda *_: asked)
     ceilings = list(measure_ceilings("cpu", ["int8"], Timer.PERF_COUNTER))
 
     assert len(taken) > len(ceilings)

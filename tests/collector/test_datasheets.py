@@ -2,8 +2,14 @@
 
 import pytest
 
-from roofwatch.collector.datasheets import DATASHEETS, Datasheet, beside_datasheet, datasheet_ceilings, datasheet_of
-from roofwatch.collector.device_state import DeviceState
+from roofwatch.collector.device.datasheets import (
+    DATASHEETS,
+    Datasheet,
+    beside_datasheet,
+    datasheet_ceilings,
+    datasheet_of,
+)
+from roofwatch.collector.record.device_state import DeviceState
 from tests.builders import make_ceiling
 
 H200 = "NVIDIA H200"

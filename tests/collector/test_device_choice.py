@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from roofwatch.collector.device_choice import choose_device
+from roofwatch.collector.device.device_choice import choose_device
 from roofwatch.collector.errors import CollectorError, SuiteError
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import Failure, Job, Reply, TimingChoice
+from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timers.method import ChosenMethod, default_method
-from roofwatch.collector.worker import Worker
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.method import ChosenMethod, default_method
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice
+from roofwatch.collector.workers.worker import Worker
+from roofwatch.collector.workers.worker_pool import Workers
 from tests.builders import make_environment
 
 GOOD = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_good.py")

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 from roofwatch.collector.run import _Steps, _take_blocks
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import EFFORTS, Preset
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.workers.worker_pool import Workers
 
 FIRST, SECOND = Subject("a/n=1/float32/fwd", "eager"), Subject("b/n=1/float32/fwd", "eager")
 

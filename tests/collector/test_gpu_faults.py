@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.collector.measurement import Timer
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.measurement import Timer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import SamplingPlan
 from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
 from tests.builders import make_commit
 from tests.roofwatch.command import SUITES
 

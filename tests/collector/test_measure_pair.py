@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import SamplingPlan
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")

@@ -1,6 +1,6 @@
 import pytest
 
-from roofwatch.collector.metrics import METRICS, Better, format_bytes, format_ns, metric
+from roofwatch.collector.record.metrics import METRICS, Better, format_bytes, format_ns, metric
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.keeping.redaction import EVERYTHING, Redaction
-from roofwatch.collector.profiles.source import read_bytes
-from roofwatch.collector.profiling import Capture, ProfilingError, Window, profile_program
+from roofwatch.collector.outbox.redaction import EVERYTHING, Redaction
+from roofwatch.collector.profiling.profile_run import Capture, ProfilingError, Window, profile_program
+from roofwatch.collector.profiling.source import read_bytes
 
 MULTIPLY = """
 import torch

@@ -10,20 +10,20 @@ import psutil
 import pytest
 
 from roofwatch import UnsupportedError
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
-from roofwatch.collector.rank import Rank
-from roofwatch.collector.rank_group import combined
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.results import Accuracy, TensorError
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Accuracy, TensorError
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import SamplingPlan
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.process_group import combined
+from roofwatch.collector.workers.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
+from roofwatch.collector.workers.rank import Rank
+from roofwatch.collector.workers.worker_pool import Workers
 from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")

@@ -8,14 +8,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from roofwatch.api.json_limits import parse_bounded
 from roofwatch.api.limits import Limits
 from roofwatch.api.problems import ProblemError
-from roofwatch.api.shape import parse_bounded
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.keeping.whole_file import check_writable
-from roofwatch.collector.measurement import measured_values
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import SCHEMA_VERSION, RunRecord, json_schema
+from roofwatch.collector.outbox.atomic_write import check_writable
+from roofwatch.collector.record.measurement import measured_values
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
 
 VERSION = f'"schema_version":"{SCHEMA_VERSION}"'.encode()
@@ -140,7 +140,7 @@ import resource, sys, tempfile
 from pathlib import Path
 from roofwatch.api.limits import Limits
 from roofwatch.api.problems import ProblemError
-from roofwatch.api.shape import parse_bounded
+from roofwatch.api.json_limits import parse_bounded
 from roofwatch.collector.errors import RecordError
 from tests.builders import make_record
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))

@@ -14,20 +14,20 @@ import pytest
 
 from roofwatch.collector import suite_run
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.keeping.journal import Journal, journal_path
-from roofwatch.collector.keeping.journal_header import ALONE, header_of
-from roofwatch.collector.measurement import Block
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.journal import Journal, journal_path
+from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.record.measurement import Block
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import SamplingPlan
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.worker_pool import Workers
 from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch

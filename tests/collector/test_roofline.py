@@ -1,8 +1,8 @@
 import pytest
 
-from roofwatch.collector.machine import Ceiling
-from roofwatch.collector.measurement import CacheState
-from roofwatch.collector.roofline import binding_level, level_positions, position, roof_of
+from roofwatch.collector.device.roofline import binding_level, level_positions, position, roof_of
+from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.measurement import CacheState
 from tests.builders import make_case, make_ceiling
 
 

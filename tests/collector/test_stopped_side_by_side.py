@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.keeping.journal import Journal
-from roofwatch.collector.keeping.journal_header import ALONE, header_of
-from roofwatch.collector.nursery import Nursery
+from roofwatch.collector.outbox.journal import Journal
+from roofwatch.collector.outbox.journal_header import ALONE, header_of
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.worker_pool import Workers
 from roofwatch.terminal import stop_on_sigterm
 from tests.builders import make_commit
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from roofwatch.collector.measurement import CacheState, Timer
-from roofwatch.collector.sampling import SamplingPlan
-from roofwatch.collector.timers.caches import CacheFlush
-from roofwatch.collector.timers.method import TimingMethod
-from roofwatch.collector.timers.rotation import Copies
-from roofwatch.collector.timers.stopwatch import Sample
-from roofwatch.collector.timing import relative_width_of_median, sample_launches
+from roofwatch.collector.record.measurement import CacheState, Timer
+from roofwatch.collector.timing.caches import CacheFlush
+from roofwatch.collector.timing.method import TimingMethod
+from roofwatch.collector.timing.rotation import Copies
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.stopwatch import Sample
+from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, now_ns: Callable[[], int]) -> None:
@@ -176,7 +176,7 @@ def test_what_is_done_between_launches_is_paid_from_the_budget(monkeypatch: pyte
         now_ns += elapsed_ns
 
     set_clock(monkeypatch, lambda: now_ns)
-    monkeypatch.setattr("roofwatch.collector.timing.cache_preparation", lambda *_: lambda: pass_time(9_000_000))
+    monkeypatch.setattr("roofwatch.collector.timing.timing.cache_preparation", lambda *_: lambda: pass_time(9_000_000))
     plan = SamplingPlan(warmup_ms=0, budget_ms=300, relative_width=-1)
     timed = sample_launches(
         lambda: pass_time(1_000_000), plan, method=TimingMethod(Timer.PERF_COUNTER, CacheState.COLD)
@@ -261,7 +261,7 @@ def test_a_block_holds_what_the_timer_tells_beside_the_time(monkeypatch: pytest.
         Sample(busy_ns=110, span_ns=140, host_ns=700, launch_delay_ns=10, kernels=("a", "b")),
         Sample(busy_ns=120, span_ns=160, host_ns=800, launch_delay_ns=20, kernels=("a", "b", "memset")),
     ]
-    monkeypatch.setattr("roofwatch.collector.timing.make_stopwatch", lambda *_, **__: Scripted(*samples))
+    monkeypatch.setattr("roofwatch.collector.timing.timing.make_stopwatch", lambda *_, **__: Scripted(*samples))
     block = sample_launches(Counter(), SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3)).block
 
     assert (block.samples_ns, block.span_ns) == ((100, 110, 120), (150, 140, 160))

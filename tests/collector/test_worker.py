@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
+from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import SamplingPlan
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.worker import Worker
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
+from roofwatch.collector.workers.worker import Worker
 from tests.builders import make_commit
 
 SUITES = Path(__file__).parent.parent / "suites"
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_loaded_is_one_clear_error(
 
 def test_a_process_in_which_a_capture_failed_is_given_no_other_job(nursery: Nursery, tmp_path: Path) -> None:
     """torch's allocator believes ever after that the capture goes on, and fails whatever comes next."""
-    failed = "from roofwatch.collector.timers.cuda_graph import FailedCaptureError as Failed"
+    failed = "from roofwatch.collector.timing.cuda_graph import FailedCaptureError as Failed"
     raising = failed + "\n    import os; raise {}(os.getpid())"
     good = (SUITES / "bench_good.py").read_text()
     assert good.count("return x * 3") == 1

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.case_check import CaseCheck
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.protocol import TimeBlock
-from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.accuracy.case_check import CaseCheck
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import TimeBlock
+from roofwatch.collector.workers.worker_pool import Workers
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
 

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.device_state import DeviceState, Telemetry
-from roofwatch.collector.machine import Ceiling, Environment
-from roofwatch.collector.measurement import AutotuneTiming, Autotuning, Block, Measurement, Timer
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import Pairing, RunRecord, Side
-from roofwatch.collector.results import Counters, ProfilerFinding
-from roofwatch.collector.source_line import SourceLine
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, Measurement, Timer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
+from roofwatch.collector.record.results import Counters, ProfilerFinding
+from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (
     PROJECT,
     make_accuracy,

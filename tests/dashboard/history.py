@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.case_record import CaseRecord
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
 from tests.builders import (
     PROJECT,

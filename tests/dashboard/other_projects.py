@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from roofwatch.db.access.values import TriageState
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id, set_triage
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import Cause, Suspect
 from tests.builders import (
     make_change_point,

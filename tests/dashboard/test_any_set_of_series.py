@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.test_views import address, many, texts

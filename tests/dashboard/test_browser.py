@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import create_engine
 
-from roofwatch.db.server import migrate
+from roofwatch.db.engine import migrate
 from tests.builders import make_commit
 from tests.dashboard.axe import grave_violations
 from tests.dashboard.browsing import Watched, launched, new_context, watch

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.collector.metrics import METRICS
+from roofwatch.collector.record.metrics import METRICS
 from roofwatch.dashboard.charts.style import AXES, room_for
 from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
 from roofwatch.dashboard.setting_changes import SettingChange

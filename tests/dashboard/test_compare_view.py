@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.measurement import Measurement, MemoryUse
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.measurement import Measurement, MemoryUse
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import make_commit, make_environment, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.test_views import address, choice, table, texts

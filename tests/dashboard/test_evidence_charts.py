@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from roofwatch.ci.trends.movement import Movement
-from roofwatch.collector.part import Outcome
+from roofwatch.ci.history.change import Movement
+from roofwatch.collector.record.part import Outcome
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.charts.heat_map import heat_map_html
 from tests.builders import make_blocks, make_measurement

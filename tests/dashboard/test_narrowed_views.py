@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import URL, create_engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record import Pairing, RunRecord, Side
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.dashboard import data
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.reading.fleet_values import FleetRun
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.fleet_values import FleetRun
+from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import (
     PROJECT,
     make_blocks,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.part import Outcome
-from roofwatch.db.access.values import TriageState
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id, set_triage
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import Cause, Regression, Suspect, Verdict
 from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_regression
 from tests.dashboard.conftest import OpenView

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.source_line import SourceLine
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
 from tests.builders import PROJECT, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import store_history

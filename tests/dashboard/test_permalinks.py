@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.artefact import Artefact, ArtefactKind
+from roofwatch.collector.record.artefact import Artefact, ArtefactKind
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import PROJECT, make_change_point, make_environment, make_regression, make_series_key
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, calibration, gpu, gpu_record

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.queries import list_fleet_runs
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.fleet import list_fleet_runs
 from tests.builders import PROJECT, make_commit, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.test_views import address, choice, table, texts

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import URL, Engine
 
-from roofwatch.db.server.readers import grant_reader
+from roofwatch.db.engine.readers import grant_reader
 from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import store_history
 

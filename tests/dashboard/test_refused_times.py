@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.measurement import CacheState
+from roofwatch.collector.record.measurement import CacheState
 from roofwatch.dashboard.comparison import Order, Shown, compare_runs, in_order
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import make_blocks, make_measurement, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.test_views import table

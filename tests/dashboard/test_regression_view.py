@@ -10,15 +10,15 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.artefact import Artefact, ArtefactKind
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.results import Counters
+from roofwatch.collector.record.artefact import Artefact, ArtefactKind
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Counters
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.bisections.store import request_bisection
 from roofwatch.db.bisections.values import BisectionRange
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Regression
 from tests.builders import (
     CASE_ID,

@@ -11,9 +11,9 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.access.provider import sign_in_secrets
 from roofwatch.dashboard.access.rights import NotAllowedError, Person, may_triage, person_of
 from roofwatch.dashboard.errors import DashboardError
-from roofwatch.db.access.audit import list_entries
-from roofwatch.db.access.values import TriageState
-from roofwatch.db.judged.triage import StaleTriageError, regression_id
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.regressions.triage import StaleTriageError, regression_id
 from roofwatch.settings import Settings, load_settings
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything

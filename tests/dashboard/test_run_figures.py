@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.collector.profiles.kineto import Activity
+from roofwatch.collector.profiling.kineto import Activity
 from roofwatch.dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
 from roofwatch.dashboard.charts.run_timeline import run_timeline_figure, thinned
 from roofwatch.dashboard.charts.spent_time import UNCOUNTED, spent_time_figure

@@ -7,16 +7,16 @@ from zoneinfo import ZoneInfo
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.ci.pairs.noise_floor import CaseNoise
-from roofwatch.collector.measurement import AutotuneTiming, Autotuning
-from roofwatch.collector.part import Outcome
+from roofwatch.ci.ab.noise_floor import CaseNoise
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
+from roofwatch.collector.record.part import Outcome
 from roofwatch.dashboard.charts.autotune import autotune_figure
 from roofwatch.dashboard.charts.autotune_landscape import landscape_html
 from roofwatch.dashboard.charts.ceiling_history import ceiling_history_figure
 from roofwatch.dashboard.charts.fleet import OTHERS, spending_figure
 from roofwatch.dashboard.charts.noise import noise_figure
 from roofwatch.dashboard.charts.runner_history import runner_history_figure
-from roofwatch.db.reading.fleet_values import FleetRun
+from roofwatch.db.queries.fleet_values import FleetRun
 from tests.builders import CASE_ID, NOON, make_ceiling, make_commit_ref, make_environment, make_series_key
 from tests.dashboard.gpu_history import gpu, gpu_ceilings
 from tests.dashboard.values import make_point, make_series

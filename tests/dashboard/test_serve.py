@@ -14,7 +14,7 @@ from roofwatch.dashboard import reading_ahead, server_process
 from roofwatch.dashboard.errors import DashboardError
 from roofwatch.dashboard.navigation import VIEWS
 from roofwatch.dashboard.serve import serve
-from roofwatch.db.server import embedded
+from roofwatch.db.engine import embedded
 from tests.dashboard.served import ROOT, serving
 
 TIMEOUT_S = 30
@@ -75,7 +75,7 @@ LET_GO_IN_VAIN = """
 import os, signal
 from roofwatch.dashboard.server_process import let_go_when_asked_to_end
 from roofwatch.db.errors import StoreError
-from roofwatch.db.server import embedded
+from roofwatch.db.engine import embedded
 
 def fail():
     raise StoreError("another process is at it")

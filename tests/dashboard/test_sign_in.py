@@ -13,10 +13,10 @@ from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.access.audit import list_entries
-from roofwatch.db.access.values import TriageState
-from roofwatch.db.judged.triage import read_triage, regression_id
-from roofwatch.db.server import migrate
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.engine import migrate
+from roofwatch.db.regressions.triage import read_triage, regression_id
 from roofwatch.db.values import Regression
 from tests.builders import PROJECT
 from tests.dashboard.browsing import Watched, launched, new_context, watch

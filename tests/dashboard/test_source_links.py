@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from roofwatch.dashboard.source_links import SourceLinks, linked
-from roofwatch.db.judged.triage import regression_id
+from roofwatch.db.regressions.triage import regression_id
 from tests.builders import sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import SLOWER_AT, store_history

@@ -11,7 +11,7 @@ from roofwatch.dashboard.spending import (
     price_of,
     runner_table,
 )
-from roofwatch.db.reading.fleet_values import KernelCost
+from roofwatch.db.queries.fleet_values import KernelCost
 from tests.builders import make_commit_ref, make_environment
 from tests.dashboard.gpu_history import gpu
 from tests.dashboard.test_runner_figures import make_fleet_run

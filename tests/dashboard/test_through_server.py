@@ -8,16 +8,16 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
+from roofwatch.cli import service
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.keeping.http_line import TOKEN_VARIABLE
-from roofwatch.commands import service
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access.rights import NotAllowedError, Person
 from roofwatch.dashboard.navigation import VIEWS
 from roofwatch.dashboard.serve import _what_is_read
 from roofwatch.dashboard.server_process import NO_SERVER, SERVER_VARIABLE
-from roofwatch.db.access.values import Scope, TriageState
-from roofwatch.db.judged.triage import regression_id
+from roofwatch.db.auth.values import Scope, TriageState
+from roofwatch.db.regressions.triage import regression_id
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything

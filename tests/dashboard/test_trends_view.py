@@ -6,9 +6,9 @@ from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
 from roofwatch.dashboard.views.trends import commits_within
-from roofwatch.db.judged.triage import regression_id
-from roofwatch.db.reading.trend_values import Trend
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.trend_values import Trend
+from roofwatch.db.regressions.triage import regression_id
 from tests.builders import make_commit, make_environment, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import COMMIT_COUNT, RMS_NORM, RMS_NORM_BWD, SLOWER_AT, store_history

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from roofwatch.collector.part import Outcome
-from roofwatch.db.reading.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.queries.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
     CASE_ID,

@@ -3,11 +3,11 @@
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.judged.judgements import replace_regressions
+from roofwatch.db.engine.status import read_status
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
-from roofwatch.db.queries import list_projects, list_regressions, list_runs
-from roofwatch.db.server.status import read_status
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.queries.runs import list_projects, list_runs
+from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
 from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
 
 

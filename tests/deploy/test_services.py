@@ -16,8 +16,8 @@ import pytest
 from psycopg import sql
 from sqlalchemy import URL, make_url
 
-from roofwatch.db.server.migrate import current_revision, head_revision
-from roofwatch.db.server.session import open_server
+from roofwatch.db.engine.migrate import current_revision, head_revision
+from roofwatch.db.engine.session import open_server
 from tests.deploy.compose import ROOT, environment_seen, read_services
 
 SERVICES = read_services()
@@ -72,7 +72,7 @@ def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[s
 
 def command_of(service: dict[str, Any], owner: str) -> list[str]:
     arguments = [reader_of(owner) if argument == READER else argument for argument in service["command"]]
-    return [sys.executable, "-c", "from roofwatch.cli import main; main()", *arguments]
+    return [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *arguments]
 
 
 def test_the_migration_reaches_the_database_whatever_characters_the_password_has(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 
 from roofwatch import Case, KernelSpec
-from roofwatch.collector.targets import DEFAULT_TARGETS
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
 from roofwatch.kernels.registry import MODULES
 from roofwatch.spec import Language

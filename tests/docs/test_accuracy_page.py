@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from roofwatch.collector.checking import check_report
+from roofwatch.collector.accuracy import check_report
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES
 from tests.docs.markdown import ROOT, fences, table_under
 from tests.docs.test_example import EXAMPLE, FILE_NAME

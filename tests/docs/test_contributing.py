@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from roofwatch.db.server import migrate
+from roofwatch.db.engine import migrate
 from tests.docs.markdown import ROOT, fences
 
 SNIPPET = next(fence.text for fence in fences(ROOT / "CONTRIBUTING.md") if fence.language == "python")

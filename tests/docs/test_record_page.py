@@ -6,7 +6,7 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from roofwatch.collector import (
+from roofwatch.collector.record import (
     artefact,
     case_profile,
     case_record,
@@ -18,9 +18,9 @@ from roofwatch.collector import (
     skipped_kernel,
     source_line,
 )
-from roofwatch.collector.metrics import METRICS
-from roofwatch.collector.part import Outcome, Part
-from roofwatch.collector.record import SCHEMA_VERSION, RunRecord, json_schema
+from roofwatch.collector.record.metrics import METRICS
+from roofwatch.collector.record.part import Outcome, Part
+from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.docs.markdown import ROOT, table_under
 from tests.roofwatch.command import roofwatch
 

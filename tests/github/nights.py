@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from roofwatch.collector.git import read_commit, run_git
-from roofwatch.collector.record import RunRecord, Side
+from roofwatch.collector.record.record import RunRecord, Side
 
 
 def write_nights(repository: Path, measured: Path, folder: Path, *, base: str, branch: str) -> list[Path]:

@@ -7,7 +7,7 @@ import pytest
 
 from roofwatch.ci.github.check_run import Conclusion
 from roofwatch.ci.github.event import Job, RunOrder
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.posting import Report, post, report_on
 from tests.builders import make_commit, sha_of
 from tests.ci.situations import SITUATIONS

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from roofwatch import Case, KernelSpec, cases
-from roofwatch.collector.checking.accuracy import check_accuracy
-from roofwatch.collector.results import Accuracy
+from roofwatch.collector.accuracy.accuracy import check_accuracy
+from roofwatch.collector.record.results import Accuracy
 from roofwatch.spec import Direction, Implementation, Language
 
 

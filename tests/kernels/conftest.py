@@ -12,12 +12,12 @@ import pytest
 import torch
 import triton
 
-from roofwatch.collector.checking.poison import poisoned_buffers
+from roofwatch.collector.accuracy.poison import poisoned_buffers
 from tests.kernels.read_together import ReadTogether
 
 IS_INTERPRETED = triton.knobs.runtime.interpret
 if IS_INTERPRETED:
-    from roofwatch.collector.checking.interpreter import round_as_a_gpu_does
+    from roofwatch.collector.accuracy.interpreter import round_as_a_gpu_does
     from tests.kernels.quick_interpreter import interpret_quickly
 
     round_as_a_gpu_does()

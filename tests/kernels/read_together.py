@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.machine_code import static
-from roofwatch.collector.machine_code.binary import instruction_bytes
-from roofwatch.collector.machine_code.disassembly import sass
-from roofwatch.collector.machine_code.instruction_counts import Counts, instruction_counts
-from roofwatch.collector.machine_code.instructions import TOTAL, count_sass
-from roofwatch.collector.machine_code.launches import Compiled
+from roofwatch.collector.compile import static
+from roofwatch.collector.compile.binary import instruction_bytes
+from roofwatch.collector.compile.disassembly import sass
+from roofwatch.collector.compile.instruction_counts import Counts, instruction_counts
+from roofwatch.collector.compile.instructions import TOTAL, count_sass
+from roofwatch.collector.compile.launches import Compiled
 from tests.kernels.disassembly import instructions, mnemonics
 
 

@@ -29,13 +29,13 @@ _LOADED = {
             "sqlalchemy",
             "rich.progress",
             "roofwatch.ci.github.client",
-            "roofwatch.db.storing.ingest",
+            "roofwatch.db.ingest.ingest",
         ),
-        *("roofwatch.cli", "roofwatch.backfill.job", "roofwatch.bisection.job", "roofwatch.measuring.checking"),
+        *("roofwatch.cli.main", "roofwatch.backfill.job", "roofwatch.bisection.job", "roofwatch.measuring.checking"),
         *("roofwatch.measuring.pairing", "roofwatch.posting", "roofwatch.profiles.diagnosing", "roofwatch.tables"),
     ),
-    "compiling": ("roofwatch.collector.nursery_main",),
-    "interpreting": ("roofwatch.collector.nursery_main",),
+    "compiling": ("roofwatch.collector.workers.fork_server_main",),
+    "interpreting": ("roofwatch.collector.workers.fork_server_main",),
 }
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     if kind == "command":
         _run_command(root, job)
     else:
-        from roofwatch.collector.nursery_main import main as serve_nursery
+        from roofwatch.collector.workers.fork_server_main import main as serve_nursery
 
         sys.path.append(root)
         serve_nursery(job["control_fd"])
@@ -67,7 +67,7 @@ def _build_command_line() -> None:
     """The tree of all commands and options, which every start would make anew: it takes longer than many a command."""
     import typer.main
 
-    from roofwatch.cli import app
+    from roofwatch.cli.main import app
 
     built = typer.main.get_command(app)
     vars(typer.main)["get_command"] = lambda _: built
@@ -75,11 +75,11 @@ def _build_command_line() -> None:
 
 def _run_command(root: str, job: dict[str, Any]) -> None:
     sys.path.insert(0, root)
-    import roofwatch.collector.nursery
-    from roofwatch.cli import main as run_command
+    import roofwatch.collector.workers.fork_server
+    from roofwatch.cli.main import main as run_command
     from tests.preloaded.client import forking
 
-    vars(roofwatch.collector.nursery)["subprocess"] = forking(Path(job["sockets"]))
+    vars(roofwatch.collector.workers.fork_server)["subprocess"] = forking(Path(job["sockets"]))
     sys.path[0] = ""
     sys.argv = ["-c", *job["arguments"]]
     run_command()

@@ -36,7 +36,7 @@ def roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: st
 def started_roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
     """The same in a process that is started anew, and loads everything itself: for what hangs on that."""
     done = subprocess.run(
-        [sys.executable, "-c", "from roofwatch.cli import main; main()", *map(str, arguments)],
+        [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

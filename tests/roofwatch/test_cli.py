@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from roofwatch.collector.record import SCHEMA_VERSION, RunRecord
+from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
 from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 
@@ -24,7 +24,7 @@ def store_url(database_url: URL) -> str:
 def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
     script = (
         "import sys; sys.argv = ['roofwatch', '--help']\n"
-        "from roofwatch.cli import main\n"
+        "from roofwatch.cli.main import main\n"
         "try: main()\nexcept SystemExit: pass\n"
         "print(sorted({'torch', 'triton', 'sqlalchemy', 'streamlit', 'pydantic', 'pandas'} & set(sys.modules)))"
     )
@@ -297,7 +297,8 @@ def test_a_run_that_is_told_to_stop_leaves_no_worker_behind(tmp_path: Path) -> N
         + "time.sleep(1000)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", "from roofwatch.cli import main; main()", "list", str(suite)], stderr=subprocess.PIPE
+        [sys.executable, "-c", "from roofwatch.cli.main import main; main()", "list", str(suite)],
+        stderr=subprocess.PIPE,
     )
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
         assert process.poll() is None

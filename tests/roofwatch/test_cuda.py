@@ -109,7 +109,7 @@ def test_a_cache_that_cannot_be_written_costs_no_result(cache: Path) -> None:
 
 
 def test_a_comment_leaves_the_machine_code_as_it_is() -> None:
-    from roofwatch.collector.machine_code.binary import machine_code
+    from roofwatch.collector.compile.binary import machine_code
 
     plain = CudaKernel(SCALE, "scale<float>").compile("sm_90")
     commented = CudaKernel("// scales\n\n" + SCALE, "scale<float>").compile("sm_90")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.records import read_record_files
 from tests.builders import make_record
 

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from roofwatch.ci.detect import NoiseFloor
-from roofwatch.collector.part import Outcome
-from roofwatch.db.reading.run_values import RunSummary
+from roofwatch.ci.changepoint.detect import NoiseFloor
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.queries.run_values import RunSummary
 from roofwatch.db.values import Series, SeriesPoint
 from roofwatch.stored_tables import runs_table, series_table
 from roofwatch.terminal import print_table

@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-COMMAND = shlex.join([sys.executable, "-c", "from roofwatch.cli import main; main()"])
+COMMAND = shlex.join([sys.executable, "-c", "from roofwatch.cli.main import main; main()"])
 LOST = "roofwatch: standard output cannot be written: {}\n"
 CLOSED, FULL = LOST.format("Bad file descriptor"), LOST.format("No space left on device")
 

@@ -1,7 +1,7 @@
 """The collectives alone, each also broken on purpose in the ways that a collective can be."""
 
 import torch
-from kernels.registry import find_kernel
+from roofwatch.kernels.registry import find_kernel
 
 all_reduce, all_gather, reduce_scatter, all_to_all = map(
     find_kernel, ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]

@@ -2,8 +2,8 @@ import pytest
 
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.github.check_run import Conclusion, concluded, not_measured
-from roofwatch.ci.pull_request import judge_pull_request
 from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.report.pull_request import judge_pull_request
 from tests.ci.situations import SITUATIONS
 
 CONCLUSIONS = {0: Conclusion.SUCCESS, 1: Conclusion.FAILURE, 2: Conclusion.NEUTRAL}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.ci.compare import detectable_change
-from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.ab.compare import detectable_change
 from roofwatch.ci.report.comment import COMMENT_MARKER, to_markdown
+from roofwatch.ci.report.pull_request import judge_pull_request
 from tests.ci.situations import SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -2,8 +2,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from roofwatch.ci.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.junit import to_junit
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.db.values import Verdict
 from tests.ci.situations import HOSTILE, SITUATIONS
 

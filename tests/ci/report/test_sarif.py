@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.pull_request import judge_pull_request
+from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.report.sarif import to_sarif
 from roofwatch.db.values import Verdict
 from tests.ci.github.test_annotations import make_source_line

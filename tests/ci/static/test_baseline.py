@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofwatch.ci.gate import exit_code
-from roofwatch.ci.pull_request import judge_pull_request
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
 from roofwatch.ci.static.comparison import compare_static
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 from tests.builders import make_static_facts
 from tests.ci.values import SOFTMAX, make_records, make_timed

@@ -1,8 +1,8 @@
 import pytest
 
 from roofwatch.ci.static.toolchain import Build, judge_upgrades, judge_whole_way
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import StaticFacts
 from tests.builders import make_static_facts
 
 

@@ -1,7 +1,7 @@
 from roofwatch.ci.static.toolchain import Build, judge_upgrades, judge_whole_way
 from roofwatch.ci.static.toolchain_report import audit_to_markdown
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import StaticFacts
 from tests.builders import make_static_facts
 
 COMMAND = "roofwatch static audit --triton 3.6.0 --triton 3.7.0"

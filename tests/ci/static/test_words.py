@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.static.words import explain
-from roofwatch.collector.results import StaticFacts
+from roofwatch.collector.record.results import StaticFacts
 from tests.builders import make_static_facts
 
 TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}

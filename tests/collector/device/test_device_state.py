@@ -1,8 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from roofwatch.collector.device_state import DeviceState, Telemetry
-from roofwatch.collector.measurement import measured_values
+from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.measurement import measured_values
 from tests.builders import NOON, make_blocks, make_case, make_measurement
 
 

@@ -7,23 +7,23 @@ import pytest
 
 from roofwatch.arguments import suite_at
 from roofwatch.collector.device.clock_lock import Clock
-from roofwatch.collector.device.device_watch import DeviceWatch
+from roofwatch.collector.device.device_session import DeviceWatch
 from roofwatch.collector.device.join import Window
 from roofwatch.collector.device.nvml import NvmlBinding
 from roofwatch.collector.device.telemetry import Sampler
 from roofwatch.collector.device.telemetry_parts import joined
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.keeping.journal import Journal
-from roofwatch.collector.keeping.journal_header import ALONE, header_of
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.protocol import Mode
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.journal import Journal
+from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.sampling import SamplingPlan
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import Mode
+from roofwatch.collector.workers.worker_pool import Workers
 from tests.builders import make_environment
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed
 

@@ -11,7 +11,7 @@ from roofwatch.collector.device.telemetry_parts import (
     joined,
     no_telemetry,
 )
-from roofwatch.collector.device_state import Telemetry
+from roofwatch.collector.record.device_state import Telemetry
 from tests.builders import NOON
 from tests.collector.nvml import after, make_reading, telemetry_of
 

@@ -11,10 +11,10 @@ from sqlalchemy import URL, Engine, create_engine, event
 from streamlit.testing.v1 import AppTest
 
 import roofwatch.dashboard.app
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.db.errors import StoreError
-from roofwatch.db.reading.facet_values import Facets
+from roofwatch.db.queries.filter_option_values import Facets
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import store_gpu_history
 from tests.databases import TEMPLATE, Databases

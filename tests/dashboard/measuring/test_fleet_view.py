@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (
     make_record,
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import SOFTMAX, SOFTMAX_SMALL
 from tests.dashboard.measuring.seen import figures

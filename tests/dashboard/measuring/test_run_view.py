@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from roofwatch.collector.artefact import Artefact, ArtefactKind
-from roofwatch.collector.measurement import MemoryUse
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.artefact import Artefact, ArtefactKind
+from roofwatch.collector.record.measurement import MemoryUse
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.reading.fleet_values import FleetRun
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.fleet_values import FleetRun
 from tests.builders import CASE_ID, make_activity, make_measurement, make_profile, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, gpu_record

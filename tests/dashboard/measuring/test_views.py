@@ -7,9 +7,9 @@ import re
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (
     make_case,
     make_commit,

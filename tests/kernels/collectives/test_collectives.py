@@ -8,13 +8,13 @@ import torch
 from torch import distributed
 
 from roofwatch import Case, KernelSpec
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import CheckAccuracy, TimeBlock
-from roofwatch.collector.results import Accuracy
-from roofwatch.collector.sampling import SamplingPlan
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers import Workers
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock
+from roofwatch.collector.workers.worker_pool import Workers
 from roofwatch.kernels.collectives.all_gather import all_gather_spec
 from roofwatch.kernels.collectives.all_reduce import all_reduce, all_reduce_spec
 from roofwatch.kernels.collectives.all_to_all import all_to_all_spec

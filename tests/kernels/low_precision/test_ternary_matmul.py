@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from roofwatch.collector.machine_code.static import compile_case
-from roofwatch.collector.part import Outcome
+from roofwatch.collector.compile.static import compile_case
+from roofwatch.collector.record.part import Outcome
 from roofwatch.kernels.errors import KernelError
 from roofwatch.kernels.low_precision.packing import pack_ternary
 from roofwatch.kernels.low_precision.ternary_matmul import MAX_FEW_ROWS, MAX_K, ternary_matmul, ternary_matmul_spec

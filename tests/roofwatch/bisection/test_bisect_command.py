@@ -15,16 +15,16 @@ from sqlalchemy.orm import Session
 
 from roofwatch.bisection.job import BisectJob, range_of_regression
 from roofwatch.bisection.plan import BisectPlan, folder_of
-from roofwatch.ci.bisection.search import SearchPlan
+from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.errors import GitError, JournalError
-from roofwatch.collector.nursery import Nursery
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.workers.fork_server import Nursery
 from roofwatch.db.bisections.store import claim_bisection, read_bisection, request_bisection
 from roofwatch.db.bisections.values import BisectionRange, BisectionState, Standing
 from roofwatch.db.errors import StoreError
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import read_triage
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import read_triage
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
@@ -52,7 +52,7 @@ def test_a_bisection_that_is_killed_and_gone_on_with_names_the_commit_and_measur
     slowed: SlowedRepository, tmp_path: Path
 ) -> None:
     asked = arguments(slowed, tmp_path)
-    program = [sys.executable, "-c", "from roofwatch.cli import main; main()", *asked]
+    program = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *asked]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
         assert running.stderr is not None
         assert any("the bad end against the good end" in line for line in running.stderr)

@@ -11,9 +11,9 @@ from roofwatch.bisection.plan import BisectPlan
 from roofwatch.bisection.report import end_of, exit_status, sentences, step_line, table
 from roofwatch.bisection.search import Bisected
 from roofwatch.bisection.state import BisectState, Visit
-from roofwatch.ci.bisection.answer import compare_pairs
-from roofwatch.ci.bisection.search import Named, SearchPlan
-from roofwatch.ci.bisection.weights import MadeFrom
+from roofwatch.ci.bisect.answer import compare_pairs
+from roofwatch.ci.bisect.search import Named, SearchPlan
+from roofwatch.ci.bisect.weights import MadeFrom
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.db.bisections.values import BisectionState, Standing
 from tests.builders import NOON, make_commit_ref, sha_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.measuring.affected import Affected, find_affected
 from tests.roofwatch.command import roofwatch

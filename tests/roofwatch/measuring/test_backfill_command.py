@@ -7,9 +7,9 @@ import pytest
 
 from roofwatch.backfill.job import BackfillJob
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.nursery import Nursery
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.workers.fork_server import Nursery
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SlowedRepository, make_slowed_repository
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.checking.check_report import Arrangement, CheckReport, Layout, TensorReport
+from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.part import Outcome
+from roofwatch.collector.record.part import Outcome
 from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
 from tests.roofwatch.command import SUITES, roofwatch
 

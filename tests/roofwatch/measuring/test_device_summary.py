@@ -1,8 +1,8 @@
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.device_state import DeviceState, Telemetry
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.measuring.device_summary import device_summary
 from tests.builders import NOON, make_blocks, make_measurement, make_record
 from tests.roofwatch.command import SUITES, roofwatch

@@ -2,7 +2,7 @@ from typing import Any
 
 from rich.table import Table
 
-from roofwatch.collector.measurement import Block, CacheState, Measurement, MemoryUse, Timer
+from roofwatch.collector.record.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.measuring.launch_table import launches
 from roofwatch.measuring.memory_table import memory_of_launches
 from roofwatch.measuring.profile_table import profiles

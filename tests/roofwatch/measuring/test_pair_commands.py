@@ -6,9 +6,9 @@ from pathlib import Path
 from rich.console import Console
 
 from roofwatch import tables
-from roofwatch.ci.compare import compare
-from roofwatch.ci.pairs.noise_floor import noise_floor_of
-from roofwatch.collector.record import RunRecord
+from roofwatch.ci.ab.compare import compare
+from roofwatch.ci.ab.noise_floor import noise_floor_of
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.measuring.calibrating import summary
 from tests.builders import CASE_ID, make_record
 from tests.roofwatch.command import SUITES, roofwatch

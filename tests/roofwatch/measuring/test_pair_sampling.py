@@ -3,8 +3,8 @@
 import pytest
 from typer.testing import CliRunner
 
-from roofwatch.cli import app
-from roofwatch.collector.sampling import EFFORTS, Preset
+from roofwatch.cli.main import app
+from roofwatch.collector.timing.sampling import EFFORTS, Preset
 from roofwatch.measuring.pairing import PairPlan
 from tests.roofwatch.command import SUITES
 

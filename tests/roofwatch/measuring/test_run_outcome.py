@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from roofwatch.cli import app
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
+from roofwatch.cli.main import app
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.records import nothing_done
 from tests.builders import make_accuracy, make_case, make_measurement, make_record, make_static_facts
 from tests.roofwatch.command import SUITES

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from roofwatch.collector.keeping.journal import journal_path
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.journal import journal_path
+from roofwatch.collector.record.record import RunRecord
 from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 
@@ -72,7 +72,7 @@ def cluster(nodes: Cluster) -> Cluster:
 def start(cluster: Cluster, folder: Path, *options: str, suite: str = "bench_waiting.py") -> subprocess.Popen[str]:
     arguments = ["run", suite, "--ray", cluster.address, "--output", str(folder / "run.json"), *options]
     return subprocess.Popen(
-        [sys.executable, "-c", "from roofwatch.cli import main; main()", *arguments, "--blocks", "1", "--json"],
+        [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *arguments, "--blocks", "1", "--json"],
         cwd=folder / "repository",
         env={**os.environ, "NO_COLOR": "1"},
         stdout=subprocess.PIPE,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.nursery import Nursery
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.workers.fork_server import Nursery
 from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
 from roofwatch.measuring.surveying import machine_code_digest, survey
 from tests.roofwatch.command import SUITES

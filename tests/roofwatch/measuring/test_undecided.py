@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from roofwatch.ci.pull_request import judge_pull_request
-from roofwatch.collector.measurement import Measurement
-from roofwatch.collector.record import RunRecord
+from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.spent_time import Activity
 from roofwatch.measuring.undecided import MoreWhileItHelps, is_floor_unknown, is_undecided, needs_more

@@ -15,11 +15,18 @@ import pytest
 from rich.console import Console
 
 from roofwatch.collector.errors import RecordError, SuiteError
-from roofwatch.collector.ncu.counting import CountedCall
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.protocol import CaseKind, CheckableCase, Failure, ImplementationInfo, KernelInfo, SuiteInfo
-from roofwatch.collector.record import RunRecord
-from roofwatch.collector.results import Counters, ProfilerFinding
+from roofwatch.collector.profiling.ncu.counting import CountedCall
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Counters, ProfilerFinding
+from roofwatch.collector.workers.protocol import (
+    CaseKind,
+    CheckableCase,
+    Failure,
+    ImplementationInfo,
+    KernelInfo,
+    SuiteInfo,
+)
 from roofwatch.profiles.counting import exit_status, name_report, select_calls, with_counters
 from roofwatch.profiles.counting_tables import tables
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record

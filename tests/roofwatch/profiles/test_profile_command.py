@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
-from roofwatch.collector.profiles.time_spent import read_time_spent
-from roofwatch.collector.profiling import Capture, CapturedProcess, CapturedTrace
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.profiling.profile_run import Capture, CapturedProcess, CapturedTrace
+from roofwatch.collector.profiling.time_spent import read_time_spent
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.profiles.profiling import ProcessTime, ProfileReport, folder_for, report_of
 from tests.builders import make_record
 from tests.roofwatch.command import roofwatch

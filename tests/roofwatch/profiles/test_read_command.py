@@ -7,9 +7,9 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from roofwatch.cli import app
-from roofwatch.collector.profiles.recognise import read_profile
-from roofwatch.collector.profiles.source import ProfileError
+from roofwatch.cli.main import app
+from roofwatch.collector.profiling.detect_format import read_profile
+from roofwatch.collector.profiling.source import ProfileError
 from tests.builders import make_record
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

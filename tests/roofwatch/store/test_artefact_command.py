@@ -4,8 +4,8 @@ from pathlib import Path
 
 from sqlalchemy import URL, Engine
 
-from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.record.record import RunRecord
 from tests.api.serving import served
 from tests.builders import PROJECT, make_record
 from tests.roofwatch.command import roofwatch

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine, text
 
-from roofwatch.cli import main
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.cli.main import main
+from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import make_record
-from tests.db.keeping.test_arranging import scatter
+from tests.db.maintenance.test_arranging import scatter
 from tests.roofwatch.command import Done
 
 Command = Callable[..., Done]

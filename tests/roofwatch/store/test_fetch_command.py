@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import Engine
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.record import RunRecord
-from roofwatch.db.access.values import Scope
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import Scope
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.store.fetching import fetch_records
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT, make_commit, make_record, sha_of

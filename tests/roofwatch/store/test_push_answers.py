@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.keeping.artefact_folder import ArtefactFolder
-from roofwatch.collector.keeping.spool import Backoff, Delivery, Spool
-from roofwatch.collector.record import RunRecord
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.spool import Backoff, Delivery, Spool
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.options import EXIT_CANNOT
 from roofwatch.store.pushing import exit_status
 from tests.builders import make_record

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.keeping.spool import Spool
+from roofwatch.collector.outbox.spool import Spool
 from tests.builders import make_record
 from tests.door import TOKEN, Door, acknowledge, answer, open_door
 from tests.roofwatch.command import Done, roofwatch

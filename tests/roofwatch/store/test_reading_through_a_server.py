@@ -13,17 +13,17 @@ from typer.main import get_command
 
 from roofwatch.api.limits import Limits
 from roofwatch.backfill.measuring import known_to_source
-from roofwatch.cli import app
+from roofwatch.cli import show
+from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
-from roofwatch.collector.keeping.http_line import HttpLine
-from roofwatch.collector.part import Outcome
-from roofwatch.collector.record import RunRecord
-from roofwatch.commands import show
-from roofwatch.db.access.values import Scope, TriageState
+from roofwatch.collector.outbox.http_client import HttpLine
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.errors import StoreError
-from roofwatch.db.judged.judgements import replace_regressions
-from roofwatch.db.judged.triage import regression_id, set_triage
-from roofwatch.db.storing.ingest import ingest_record
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource

@@ -9,8 +9,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.keeping import http_line
-from roofwatch.collector.keeping.http_line import BrokenLineError, HttpLine
+from roofwatch.collector.outbox import http_client
+from roofwatch.collector.outbox.http_client import BrokenLineError, HttpLine
 from roofwatch.store.known_answers import KnownAnswers
 from roofwatch.store.server import Server, server_to_read
 from tests.door import TOKEN, Door, Say, answer, hang_up, hang_up_within, open_door
@@ -159,7 +159,7 @@ def test_an_answer_comes_packed_from_another_machine_alone(door: Door, monkeypat
     server = server_of(door)
 
     near = server.ask("/v1/questions/list_projects", b"{}", NAMES)
-    monkeypatch.setattr(http_line, "_THIS_MACHINE", frozenset())
+    monkeypatch.setattr(http_client, "_THIS_MACHINE", frozenset())
     far = server.ask("/v1/questions/list_projects", b"{}", NAMES)
 
     assert (near, far) == (["a"], ["a", "b"])

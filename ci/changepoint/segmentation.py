@@ -1,0 +1,241 @@
+"""Where the levels of a series begin, by least total cost over all ways to cut it. Pure.
+
+Optimal partitioning (Jackson et al. 2005) under any table of costs (`roofwatch.ci.changepoint.noise`), over levels
+taken
+from the
+series itself and boundaries taken from a scan of it. Without autocorrelation the cost of a segment is a sum over its
+values, so it is added up once per block between two possible boundaries, and the recursion runs over those blocks
+alone: 36 steps of a few vector operations, whatever the length of the series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roofwatch.ci.changepoint.noise import Flags, Noise, Values, median
+from roofwatch.ci.changepoint.segment_cost import Prices
+
+MAX_BOUNDARIES = 36
+"""About; ten times as many as there are steps to be found in a few hundred values."""
+MAX_LEVELS = 48
+"""Quantiles of the series: a level of 20 values in 300 still has three of them to choose from."""
+_QUANTILES = (np.arange(MAX_LEVELS) + 0.5) / MAX_LEVELS
+_WINDOWS = (1, 3, 6, 12, 25, 50)
+"""Values on either side over which the scan compares: a factor of two apart, so every length is near one of them."""
+_LEAST_RISE = 1.5
+"""Standard errors of the difference between two windows that a boundary is tried from: a step that is worth its penalty
+has four."""
+_GRAINS = 2.0**20
+"""Parts of a standard deviation that the scan rounds to."""
+_SMOOTHING = 9
+"""Values of the running median that the scan winsorises around: bursts of up to four cannot move it."""
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """Levels of a series, each from one boundary to the next."""
+
+    starts: list[int]
+    """First positions of all segments but the first."""
+    levels: list[float]
+    cost: float
+    """−2 ln likelihood and penalties."""
+
+    def fitted(self, count: int) -> Values:
+        """The level at each of the values."""
+        lengths = [end - start for start, end in pairwise([0, *self.starts, count])]
+        return np.repeat(self.levels, lengths)
+
+
+class Segmenter:
+    """Cuts one series again and again, as more is learnt of its noise."""
+
+    def __init__(self, values: Values, widths: Values | None, deviation: float, min_segment: int) -> None:
+        """Prepare what does not depend on the noise.
+
+        Args:
+            values: On the scale they are judged on.
+            widths: How much wider each value spreads than the narrowest, as a factor; None: all alike.
+            deviation: First guess at their noise, for the scan.
+            min_segment: Values in the shortest level.
+        """
+        self.values = values
+        self.widths = widths
+        self.deviation = deviation
+        self.winsorised = winsorised(values, deviation)
+        self.places = possible_boundaries(self.winsorised, deviation, min_segment)
+        self._edges = np.concatenate([[0], self.places])
+        self._levels = _possible_levels(values)
+        self._prices = Prices(values, self._levels, self._edges, widths)
+
+    def leave(self) -> None:
+        """Leave the memory to the next series: this one is not cut again."""
+        self._prices.leave()
+
+    def cut(self, noise: Noise, penalty: float, masked: Flags | None = None) -> Segmentation:
+        """The cheapest segmentation; values that are masked cost nothing wherever they are."""
+        blocks, ties = self._prices.of_blocks(noise, masked)
+        return self._recur(blocks, ties, penalty)
+
+    def _recur(self, blocks: Values, ties: Values | None, penalty: float) -> Segmentation:
+        before = blocks[0] if ties is None else blocks[0] - ties[0]
+        # least cost up to the end of each block with the last segment at each level
+        least = [before]
+        # what it costs to begin a segment with each block but the first, beside what it then does not owe to the value
+        # before it; as an array too, which numpy would make of it
+        offers: list[float] = []
+        offered = np.empty(())
+        for block, tie in zip(blocks[1:], repeat(None) if ties is None else ties[1:], strict=False):
+            offer = before.item(before.argmin()) + penalty
+            offered[()] = offer
+            before = np.minimum(before, offered if tie is None else offered - tie)
+            before += block
+            least.append(before)
+            offers.append(offer)
+        return self._traced_back(least, offers, ties)
+
+    def _traced_back(self, least: Sequence[Values], offers: Sequence[float], ties: Values | None) -> Segmentation:
+        """From the cheapest level at the end, each time to the block that it was cheaper to begin a segment with."""
+        level, end = int(least[-1].argmin()), len(least) - 1
+        cost: float = least[-1].item(level)
+        starts: list[int] = []
+        levels: list[float] = [self._levels.item(level)]
+        while end:
+            owed = 0.0 if ties is None else ties.item(end, level)
+            end -= 1
+            if least[end].item(level) > offers[end] - owed:
+                level = int(least[end].argmin())
+                starts.append(int(self._edges[end + 1]))
+                levels.append(self._levels.item(level))
+        return Segmentation(starts[::-1], levels[::-1], cost)
+
+
+def _possible_levels(values: Values) -> Values:
+    levels = np.sort(values)
+    if len(values) > MAX_LEVELS:
+        levels = levels[(_QUANTILES * len(values)).astype(np.intp)]
+    is_new = levels[1:] != levels[:-1]
+    return levels if is_new.all() else np.concatenate([levels[:1], levels[1:][is_new]])
+
+
+def winsorised(values: Values, deviation: float) -> Values:
+    """The values, brought to within three deviations of their running median; a short series as it is."""
+    if len(values) <= MAX_BOUNDARIES:
+        return values
+    half = _SMOOTHING // 2
+    padded = np.concatenate([values[half:0:-1], values, values[-2 : -half - 2 : -1]])
+    smooth = _medians_of_nine(padded)
+    held: Values = smooth + np.minimum(np.maximum(values - smooth, -3 * deviation), 3 * deviation)
+    return held
+
+
+def _medians_of_nine(values: Values) -> Values:
+    """Of each value and the eight after it: the median of the largest of three least, the median of three middle and
+    the least of three largest, each of three values in succession.
+    """
+    first, second, third = values[:-2], values[1:-1], values[2:]
+    lower, upper = np.minimum(first, second), np.maximum(first, second)
+    least, middle, largest = np.minimum(lower, third), _middle(first, second, third), np.maximum(upper, third)
+    return _middle(
+        np.maximum(np.maximum(least[:-6], least[3:-3]), least[6:]),
+        _middle(middle[:-6], middle[3:-3], middle[6:]),
+        np.minimum(np.minimum(largest[:-6], largest[3:-3]), largest[6:]),
+    )
+
+
+def _middle(first: Values, second: Values, third: Values) -> Values:
+    """Median of three, one by one."""
+    middle: Values = np.maximum(np.minimum(first, second), np.minimum(np.maximum(first, second), third))
+    return middle
+
+
+def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDArray[np.intp]:
+    """Positions at which a level may begin: all in a short series, else where the means of windows on either side
+    differ most, for windows of several lengths.
+
+    Args:
+        held: The values, winsorised.
+        deviation: Of their noise.
+        min_segment: Values in the shortest level.
+    """
+    count = len(held)
+    if count <= MAX_BOUNDARIES:
+        return np.arange(min_segment, count - min_segment + 1)
+    # whole numbers add up to the same in either direction, so that peaks of one height stay so
+    grains = np.rint((held - median(held)) * (_GRAINS / deviation))
+    sums = np.zeros(count + 1)
+    np.cumsum(grains, out=sums[1:])
+    windows = _windows(count, min_segment)
+    here = sums[min_segment : count - min_segment + 1]
+    sizes = np.abs((sums[windows.ends] - here) / windows.right - (here - sums[windows.starts]) / windows.left)
+    sizes *= windows.weights
+    is_peak = (sizes >= _highest_around(sizes, windows.reaches)) & (sizes > _LEAST_RISE * _GRAINS)
+    chosen = np.zeros(len(here), dtype=bool)
+    for size, is_own in zip(sizes, is_peak, strict=True):
+        (best,) = is_own.nonzero()
+        if len(best) > MAX_BOUNDARIES // 3:
+            best = best[(-size[best]).argsort(kind="stable")[: MAX_BOUNDARIES // 3]]
+        chosen[best] = True
+    return np.flatnonzero(chosen) + min_segment
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """What the scan compares on either side of each place, for windows of several lengths; at an end of the series they
+    are as long as it allows. Shapes are [windows, places].
+    """
+
+    starts: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    left: Values
+    """Values in the window before the place."""
+    right: Values
+    weights: Values
+    """How surely the difference of their means is known: √(left · right / (left + right))."""
+    reaches: list[int]
+    """Places on either side of a peak that must not be higher, in windows of each length, from short to long."""
+
+
+@lru_cache(maxsize=16)
+def _windows(count: int, min_segment: int) -> _Windows:
+    """The same for all series of one length, of which a project has as many as it has series."""
+    positions = np.arange(min_segment, count - min_segment + 1)
+    windows = [window for window in _WINDOWS if 2 * window <= count]
+    left = np.minimum(np.array(windows)[:, None], positions)
+    right = left[:, ::-1]
+    return _Windows(
+        starts=positions - left,
+        ends=positions + right,
+        left=left.astype(np.float64),
+        right=right.astype(np.float64),
+        weights=np.sqrt(left * right / (left + right)),
+        reaches=[max(1, window // 2) for window in windows],
+    )
+
+
+def _highest_around(sizes: Values, reaches: list[int]) -> Values:
+    """Maximum within a reach on either side, by doubling, for all rows at once.
+
+    Args:
+        sizes: Above 0, shape [rows, places].
+        reaches: Places on either side for each row, rising.
+    """
+    count, most = sizes.shape[1], reaches[-1]
+    spans = np.full((len(sizes), count + 2 * most), -1.0)
+    spans[:, most : most + count] = sizes
+    highest = np.empty_like(sizes)
+    width = 1  # of what each element of `spans` is the maximum of, from its place on
+    for own, reach in zip(highest, reaches, strict=True):
+        while 2 * width <= 2 * reach + 1:
+            spans = np.maximum(spans[:, :-width], spans[:, width:])
+            width *= 2
+        first, last = most - reach, most + reach + 1 - width
+        np.maximum(spans[0, first : first + count], spans[0, last : last + count], out=own)
+        spans = spans[1:]
+    return highest

@@ -1,0 +1,393 @@
+"""A pull request: two records to one judgement, from the files alone. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from roofwatch.ci.ab.accuracy_changes import ErrorMove, find_error_moves
+from roofwatch.ci.ab.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
+from roofwatch.ci.ab.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
+from roofwatch.ci.ab.compare import Comparison, compare, control_false_discoveries, detectable_change
+from roofwatch.ci.ab.counters import CounterMove, rank_moves
+from roofwatch.ci.ab.interim_analysis import error_rate_at
+from roofwatch.ci.ab.launched import LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
+from roofwatch.ci.ab.secondary_changes import BesideMove, find_beside_moves
+from roofwatch.ci.ab.side_result import Key, Side, SideResult
+from roofwatch.ci.autotune import Flip, find_flips
+from roofwatch.ci.diagnosis.limit_moves import LimitMove, limit_moves
+from roofwatch.ci.message import Remark
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.baseline import Baseline, hold
+from roofwatch.ci.static.comparison import (
+    StaticComparison,
+    StaticJudgement,
+    compare_static,
+    is_same_machine_code,
+    toolchain_of,
+)
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.record.machine import Environment
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.collector.record.skipped_kernel import SkippedKernel
+from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.db.values import Verdict
+
+_MAX_DIAGNOSED = 10
+_MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
+
+
+@dataclass(frozen=True)
+class CaseJudgement:
+    """One case and implementation, base against head."""
+
+    case_id: str
+    implementation: str
+    verdict: Verdict
+    reason: Reason
+    base: SideResult | None
+    head: SideResult | None
+    comparison: Comparison | None = None
+    """The numbers behind a verdict on times; its own verdict is what the samples alone say."""
+    detail: Remark | None = None
+    """What the reason leaves open, for example which timer differs."""
+    cycles: CycleComparison | None = None
+    """The same in clock cycles, where the clock was read."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Pairs of blocks that are not in the comparison."""
+    flips: tuple[Flip, ...] = ()
+    """What the autotuner chose otherwise: it may be why the time moved."""
+
+
+@dataclass(frozen=True)
+class PullRequestJudgement:
+    """All that is said about one pull request."""
+
+    project: str
+    base: Commit
+    head: Commit
+    base_environment: Environment
+    head_environment: Environment
+    is_paired: bool
+    """Base and head were measured in one job, blocks interleaved."""
+    verdict: Verdict
+    """The gravest: regressed, then what could not be told, then improved."""
+    counts: Mapping[str, int]
+    """Cases, compiled functions and what moved beside times by verdict; new cases count as `new`."""
+    refusals: tuple[Remark, ...]
+    """Why these records, or their times, are not compared."""
+    notes: tuple[Remark, ...]
+    """What else differs and may explain a move."""
+    cases: tuple[CaseJudgement, ...]
+    static: tuple[StaticJudgement, ...]
+    """Only functions whose machine code differs."""
+    unchanged_by_target: Mapping[str, int]
+    """Functions whose machine code is the same, byte for byte."""
+    thresholds: Thresholds
+    detectable_change: float | None = None
+    """Smallest slowdown that the blocks at hand find four times in five, as a fraction: median over the comparisons of
+    a pair; None where none says how far blocks lie apart."""
+    counter_moves: tuple[CounterMove, ...] = ()
+    """Of kernels that were counted on both sides, the most first; they decide nothing."""
+    launch_moves: tuple[LaunchMove, ...] = ()
+    """What cases that were profiled on both sides launch otherwise; it decides nothing."""
+    error_moves: tuple[ErrorMove, ...] = ()
+    """Right results that are less accurate than before, or more; by themselves they move no verdict."""
+    beside_moves: tuple[BesideMove, ...] = ()
+    """Memory of a launch, and the host's time of one, that moved: they count as compiled facts do."""
+    limit_moves: tuple[LimitMove, ...] = ()
+    """What binds the cases that got slower, the slowest first; it decides nothing."""
+    source_lines: tuple[SourceLine, ...] = ()
+    """Where the head's functions stand."""
+    skipped: tuple[SkippedKernel, ...] = ()
+    """Kernels that the change cannot touch, and that were not measured for it."""
+    noise_floor: FloorUsed | None = None
+    """Of the runner, where one was known."""
+
+
+def judge_pull_request(
+    base: RunRecord,
+    head: RunRecord,
+    thresholds: Thresholds | None = None,
+    *,
+    baseline: Baseline | None = None,
+    noise_floor: NoiseFloor | None = None,
+) -> PullRequestJudgement:
+    """Judge a head record against its base.
+
+    Records of different projects or harness versions are refused whole; of different runner classes, their times
+    are. Times of records that were not measured as a pair are shown, but decide nothing: the difference between two
+    jobs is in no interval. Outcomes, accuracy and compiled facts need no pair.
+
+    Args:
+        base: What to compare against.
+        head: What is new.
+        thresholds: The defaults if left out.
+        baseline: Compiled facts that are accepted though they are worse than before; none if left out.
+        noise_floor: Of the runner: where three times the floor of a case is more than the threshold, that counts.
+
+    Raises:
+        NoiseFloorError: the noise floor is of another runner, project, harness or preset than the head.
+    """
+    limits = thresholds or Thresholds()
+    if noise_floor is not None:
+        noise_floor.require_same_runner(head)
+        noise_floor.require_same_sampling(head.preset)
+    whole_refusals = refuse_whole(base, head)
+    time_refusals = refuse_times(base, head)
+    is_paired = are_paired(base, head)
+    cases = tuple(_judge_cases(base, head, whole_refusals, time_refusals, limits, noise_floor, is_paired=is_paired))
+    static, ratchet_notes = _judge_static(base, head, baseline, is_refused=bool(whole_refusals))
+    beside = (
+        ()
+        if whole_refusals
+        else find_beside_moves(base, head, _working(cases), limits, is_paired=is_paired and not time_refusals)
+    )
+    counts = Counter([*map(_kind, cases), *map(_kind, static.judged), *(move.verdict.value for move in beside)])
+    counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
+    return PullRequestJudgement(
+        project=head.project,
+        base=base.commit,
+        head=head.commit,
+        base_environment=base.environment,
+        head_environment=head.environment,
+        is_paired=is_paired,
+        verdict=_overall(counts, is_refused=bool(whole_refusals or time_refusals)),
+        counts=dict(counts),
+        refusals=(*whole_refusals, *time_refusals),
+        notes=(*notes_on(base, head, is_paired=is_paired), *ratchet_notes),
+        cases=cases,
+        static=static.judged,
+        unchanged_by_target=static.unchanged_by_target,
+        thresholds=limits,
+        detectable_change=_detectable_change(cases) if is_paired else None,
+        counter_moves=() if whole_refusals or time_refusals else rank_moves(base.counters, head.counters),
+        launch_moves=() if whole_refusals or time_refusals else find_launch_moves(base.profiles, head.profiles),
+        error_moves=()
+        if whole_refusals
+        else find_error_moves(base, head, relative_change=limits.error_relative_change),
+        beside_moves=beside,
+        limit_moves=limit_moves(base, head, _slowest(cases)),
+        source_lines=head.source_lines,
+        skipped=head.skipped,
+        noise_floor=None if noise_floor is None else _floor_used(noise_floor, cases, limits.relative_change),
+    )
+
+
+def _judge_static(
+    base: RunRecord, head: RunRecord, baseline: Baseline | None, *, is_refused: bool
+) -> tuple[StaticComparison, tuple[Remark, ...]]:
+    if is_refused:
+        return StaticComparison((), {}, ()), ()
+    compared = compare_static(
+        base.static_facts,
+        head.static_facts,
+        base_toolchain=toolchain_of(base.environment),
+        head_toolchain=toolchain_of(head.environment),
+        known=[(measured.case_id, measured.implementation) for measured in head.measurements],
+    )
+    held = hold(baseline or Baseline(), compared.judged, head.static_facts)
+    return replace(compared, judged=held.judged), held.notes
+
+
+def _detectable_change(cases: Sequence[CaseJudgement]) -> float | None:
+    found = [
+        detectable_change(one.block_deviation, one.block_count, threshold=one.threshold)
+        for case in cases
+        if (one := case.comparison) is not None and one.block_deviation is not None
+    ]
+    return statistics.median(found) if found else None
+
+
+def _floor_used(noise_floor: NoiseFloor, cases: Sequence[CaseJudgement], least: float) -> FloorUsed:
+    thresholds = [one.threshold for case in cases if (one := case.comparison) is not None]
+    return FloorUsed.of(noise_floor, thresholds, least=least)
+
+
+def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
+    """Of what got slower; not all of it is worth a diagnosis."""
+    slower = [case for case in cases if case.verdict is Verdict.REGRESSED and case.comparison is not None]
+    slower.sort(key=lambda case: -case.comparison.log_ratio if case.comparison is not None else 0.0)
+    return [(case.case_id, case.implementation) for case in slower[:_MAX_DIAGNOSED]]
+
+
+def _working(cases: Sequence[CaseJudgement]) -> list[Key]:
+    """Those that give right results on both sides, as far as anybody looked."""
+    return [
+        (case.case_id, case.implementation)
+        for case in cases
+        if all(side is not None and side.failure is None for side in (case.base, case.head))
+    ]
+
+
+def _kind(judged: CaseJudgement | StaticJudgement) -> str:
+    return "new" if judged.reason is Reason.NEW_CASE else judged.verdict.value
+
+
+def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
+    if counts[Verdict.REGRESSED]:
+        return Verdict.REGRESSED
+    if counts[Verdict.INCONCLUSIVE] or is_refused:
+        return Verdict.INCONCLUSIVE
+    return Verdict.IMPROVED if counts[Verdict.IMPROVED] else Verdict.UNCHANGED
+
+
+# --- cases
+
+
+def _judge_cases(
+    base: RunRecord,
+    head: RunRecord,
+    whole_refusals: Sequence[Remark],
+    time_refusals: Sequence[Remark],
+    thresholds: Thresholds,
+    noise_floor: NoiseFloor | None,
+    *,
+    is_paired: bool,
+) -> list[CaseJudgement]:
+    there, here = Side(base), Side(head)
+    judged = []
+    for key in sorted(there.keys | here.keys):
+        base_result, head_result = there.result(key), here.result(key)
+        if whole_refusals:
+            case = CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, base_result, head_result)
+        else:
+            case = _judge_outcomes(key, base_result, head_result) or _judge_times(
+                CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, base_result, head_result),
+                there.measurements[key],
+                here.measurements[key],
+                time_refusals,
+                thresholds.relative_change
+                if noise_floor is None
+                else noise_floor.threshold(here.measurements[key], least=thresholds.relative_change),
+            )
+        judged.append(case)
+    return _settle_family(judged, base, head, thresholds, is_paired=is_paired)
+
+
+def _judge_outcomes(key: Key, base: SideResult | None, head: SideResult | None) -> CaseJudgement | None:
+    """What the outcomes alone say; None where it works and was timed on both sides, so that the times decide."""
+
+    def judged(verdict: Verdict, reason: Reason, detail: str | None = None) -> CaseJudgement:
+        return CaseJudgement(*key, verdict, reason, base, head, detail=None if detail is None else Remark(detail))
+
+    if head is None:
+        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE)
+    if head.failure is not None:
+        if base is not None and base.failure is not None:
+            return judged(Verdict.UNCHANGED, Reason.ALREADY_FAILING)
+        is_wrong = head.failure is Outcome.INCORRECT
+        return judged(Verdict.REGRESSED, Reason.WRONG_RESULT if is_wrong else Reason.FAILED)
+    if base is None:
+        return judged(Verdict.INCONCLUSIVE, Reason.NEW_CASE)
+    if base.failure is not None:
+        return judged(Verdict.IMPROVED, Reason.FIXED)
+    if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
+        return judged(
+            Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, "its results were checked at the base, not at the head"
+        )
+    if base.measured is Outcome.OK and head.measured is not Outcome.OK:
+        if head.measured is Outcome.UNSUPPORTED:
+            return judged(
+                Verdict.REGRESSED, Reason.FAILED, "it could be measured at the base, and is not supported now"
+            )
+        return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "it was timed at the base, not at the head")
+    if base.measured is not Outcome.OK or head.measured is not Outcome.OK:
+        return judged(Verdict.UNCHANGED, Reason.NOT_TIMED)
+    return None
+
+
+def _judge_times(
+    case: CaseJudgement,
+    base: Measurement,
+    head: Measurement,
+    refusals: Sequence[Remark],
+    threshold: float,
+) -> CaseJudgement:
+    if refusals:
+        return case  # said once, of all of them
+    refusal = refuse_timing(_timing(base), _timing(head))
+    if refusal is not None:
+        return replace(case, detail=refusal)
+    if base.is_hidden_by_host or head.is_hidden_by_host:
+        detail = Remark(
+            f"{base.timer} times hold what the device waits for its host: --timer cupti counts the device alone"
+        )
+        return replace(case, reason=Reason.HOST_BOUND, detail=detail)
+    pairs = block_pairs(base, head)
+    if pairs.are_too_few:
+        return replace(case, reason=Reason.THROTTLED, detail=pairs.remark, left_out=pairs.left_out)
+    comparison = compare(
+        [block.samples_ns for block in pairs.base],
+        [block.samples_ns for block in pairs.head],
+        threshold=threshold,
+        # a block that is left out has been looked at too
+        error_rate=error_rate_at(len(base.blocks)),
+    )
+    return replace(
+        case,
+        verdict=comparison.verdict,
+        reason=comparison.reason,
+        comparison=comparison,
+        cycles=compare_cycles(pairs, threshold=threshold),
+        left_out=pairs.left_out,
+        flips=find_flips(base, head),
+    )
+
+
+def _timing(one: Measurement) -> BlockTiming:
+    return BlockTiming(one.timer, one.cache, one.launches_per_sample, len(one.blocks))
+
+
+def _settle_family(
+    cases: Sequence[CaseJudgement],
+    base: RunRecord,
+    head: RunRecord,
+    thresholds: Thresholds,
+    *,
+    is_paired: bool,
+) -> list[CaseJudgement]:
+    """Say less where the samples alone say too much: many comparisons, no pair, or the same machine code."""
+    family = [case.comparison for case in cases if case.comparison is not None]
+    launched = defaultdict[Key, list[LaunchMove]](list)
+    for move in find_launch_moves(base.profiles, head.profiles):
+        launched[move.case_id, move.implementation].append(move)
+    survivors = iter(control_false_discoveries(family, thresholds.false_discovery_rate))
+    settled = []
+    for case in cases:
+        if case.comparison is None:
+            settled.append(case)
+            continue
+        survivor = next(survivors)
+        verdict, reason, detail = survivor.verdict, survivor.reason, case.detail
+        if not is_paired:
+            verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
+        elif case.cycles is not None and is_clock_move(survivor, case.cycles):
+            verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_MOVED, case.cycles.remark
+        elif (
+            verdict in _MOVED
+            and not case.flips  # every configuration is compiled, and another one of them ran
+            and not may_explain(launched[case.case_id, case.implementation], survivor.log_ratio)
+            and _is_same_machine_code(base, head, (case.case_id, case.implementation))
+        ):
+            verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
+        settled.append(replace(case, verdict=verdict, reason=reason, detail=detail))
+    return settled
+
+
+def _is_same_machine_code(base: RunRecord, head: RunRecord, key: Key) -> bool:
+    """Whether what ran on a GPU was the same code on both sides, as far as we compile it ourselves."""
+    environment = head.environment
+    if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
+        return False
+    there, here = (
+        [facts for facts in record.static_facts if (facts.case_id, facts.implementation) == key]
+        for record in (base, head)
+    )
+    own_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
+    return is_same_machine_code(there, here, own_target=own_target)

@@ -1,0 +1,72 @@
+"""The static layer alone: compile every Triton and CUDA C++ kernel of a suite for every target, and run none."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from roofwatch.collector.compile.static_compiler import StaticCompiler
+from roofwatch.collector.compile.static_store import StaticStore
+from roofwatch.collector.record.results import StaticFacts
+from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers.fork_server import Nursery
+
+
+def compile_suite(
+    source: SuiteSource,
+    plan: RunPlan,
+    on_progress: OnProgress = lambda _: None,
+    *,
+    use_cache: bool = True,
+    worker_count: int | None = None,
+) -> tuple[StaticFacts, ...]:
+    """Compile what the plan selects.
+
+    What was found out before and still holds is taken from the store, and no process is started where that is all.
+
+    Args:
+        source: The suite.
+        plan: What of it, and for which targets.
+        on_progress: Called after every case.
+        use_cache: Believe what was found out or compiled before; else everything is compiled anew.
+        worker_count: Processes that compile side by side; one for each core if left out.
+
+    Returns:
+        The facts in the order of the suite, whatever was compiled first.
+
+    Raises:
+        SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
+        ToolchainError: a program that belongs to a compiler is not there.
+    """
+    with (
+        _store(use_cache) as (store, environment),
+        Nursery(environment) as nursery,
+        StaticCompiler(
+            nursery, source, store=store, worker_count=worker_count, timeout_s=plan.compile_timeout_s
+        ) as compiler,
+    ):
+        run = SuiteRun(source, plan)
+        listing = compiler.listing(lambda: on_progress(Progress(0, 0, "loading the suite")))
+        run.select(listing.info)
+        subjects, facts = run.to_compile, {}
+        for found in compiler.compile(subjects, plan.targets, listing):
+            facts[found.subject] = found.facts
+            if not found.was_known:
+                on_progress(Progress(len(facts), len(subjects), f"compiled {found.subject}"))
+    return tuple(fact for subject in subjects for fact in facts[subject])
+
+
+@contextlib.contextmanager
+def _store(use_cache: bool) -> Iterator[tuple[StaticStore, dict[str, str]]]:
+    """The store, and what tells workers about it; an empty one that is deleted where none shall be used."""
+    if use_cache:
+        yield StaticStore.of_user(), {}
+        return
+    with tempfile.TemporaryDirectory(prefix="roofwatch-static-") as folder:
+        caches = {"ROOFWATCH_CACHE_DIR": folder, "TRITON_CACHE_DIR": str(Path(folder) / "triton")}
+        yield StaticStore(Path(folder) / "static"), caches

@@ -1,0 +1,67 @@
+"""The process that Nsight Compute looks into: it makes one call of one case between the profiler's start and stop, so
+that nothing but that call's kernels is counted: no inputs, no warm-up, no autotuning.
+
+As in a worker, nothing of ours is imported but `collector` and `roofwatch`, and all of that before the suite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.suite import load_suite
+from roofwatch.collector.workers.case_call import compiled, prepare_call
+from roofwatch.collector.workers.failures import failure_of
+from roofwatch.collector.workers.protocol import Failure
+from roofwatch.spec import Case, Implementation, KernelSpec
+
+
+def main(job_file: Path) -> None:
+    """Do the job that a file describes, and leave the answer where it says."""
+    job = NcuJob.model_validate_json(job_file.read_bytes())
+    job.answer.write_text(NcuAnswer(failure=_do(job)).model_dump_json())
+
+
+def _do(job: NcuJob) -> Failure | None:
+    if job.device == "cuda" and not torch.cuda.is_available():
+        return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")
+    try:
+        spec, case, implementation = _find(load_suite(job.source), job)
+        launch = compiled(implementation, job.device) if implementation.is_compiled else implementation.launch
+        call = prepare_call(launch, spec, case, job.device)
+        for _ in range(job.warm_up_count):
+            call()
+        with _profiled(job.device):
+            call()
+    except Exception as error:  # noqa: BLE001  the boundary: whatever a kernel raises is this case's outcome
+        return failure_of(error)
+    return None
+
+
+def _find(specs: tuple[KernelSpec, ...], job: NcuJob) -> tuple[KernelSpec, Case, Implementation]:
+    for spec in specs:
+        for case in (*spec.cases, *spec.edges):
+            if case.id == job.case_id and job.implementation in spec.implementations:
+                return spec, case, spec.implementations[job.implementation]
+    raise SuiteError(f"no {job.implementation} of a case {job.case_id!r} in the suite")
+
+
+@contextlib.contextmanager
+def _profiled(device: str) -> Iterator[None]:
+    """Let the profiler see what runs in the block; a CPU has none."""
+    if device != "cuda":
+        yield
+        return
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    try:
+        yield
+        torch.cuda.synchronize()
+    finally:
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]

@@ -1,0 +1,113 @@
+"""What is known so far of the times of one case and implementation, and the measurement that becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pydantic import TypeAdapter
+
+from roofwatch.collector.autotune import merged
+from roofwatch.collector.device.roofline import INVALID_ABOVE, position
+from roofwatch.collector.outbox.journal_lines import TimedStep
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, Measurement, MemoryUse, Timer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import Accuracy
+from roofwatch.collector.selection import Subject
+from roofwatch.collector.workers.protocol import Failure, TimedBlock
+
+
+@dataclass
+class CaseTiming:
+    blocks: list[Block] = field(default_factory=list)
+    failure: Failure | None = None
+    timer: Timer = Timer.PERF_COUNTER
+    cache: CacheState = CacheState.HOT
+    launches_per_sample: int | None = None
+    memory: MemoryUse | None = None
+    """Of the first block: the others tell the same."""
+    autotuning: tuple[Autotuning, ...] = ()
+
+    def add(self, taken: TimedBlock) -> None:
+        self.blocks.append(taken.block)
+        self.timer, self.cache = taken.method.timer, taken.method.cache
+        self.launches_per_sample = taken.launches_per_sample
+        self.memory = self.memory or taken.memory
+        self.autotuning = merged(self.autotuning, taken.autotuning)
+
+    def step(self, subject: Subject, block: Block | None) -> TimedStep:
+        """For the journal: the block that was added last, or None where none was."""
+        return TimedStep(
+            **subject.named,
+            blocks_before=len(self.blocks) - (block is not None),
+            block=block,
+            state=_ADAPTER.dump_python(self, mode="json", exclude={"blocks"}),
+        )
+
+    def after(self, step: TimedStep) -> CaseTiming:
+        """As it was after a step that the journal has, this being as it was before."""
+        before = self.blocks[: step.blocks_before]
+        blocks = before if step.block is None else [*before, step.block]
+        return replace(_ADAPTER.validate_python(step.state), blocks=blocks)
+
+    def why_untimed(self, accuracy: Accuracy | None, *, runs_here: bool) -> Failure | None:
+        """Why there are no samples; None where there are.
+
+        Args:
+            accuracy: The check of it, if it was checked.
+            runs_here: The device can run it.
+        """
+        if accuracy is not None and accuracy.outcome is not Outcome.OK:
+            return Failure(outcome=accuracy.outcome, message=accuracy.message or "")
+        if self.failure is not None:
+            return self.failure
+        if not runs_here:
+            return Failure(
+                outcome=Outcome.UNSUPPORTED,
+                message="Triton code does not run on a CPU: checked in the interpreter and compiled, not timed",
+            )
+        if not self.blocks:
+            return Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
+        return None
+
+    def measurement(self, subject: Subject, failure: Failure | None) -> Measurement:
+        """What the record has of it, before it is held against the roof."""
+        return Measurement(
+            case_id=subject.case_id,
+            implementation=subject.implementation,
+            outcome=Outcome.OK if failure is None else failure.outcome,
+            message=None if failure is None else failure.message,
+            timer=self.timer,
+            cache=self.cache,
+            launches_per_sample=self.launches_per_sample or 1,
+            blocks=() if failure is not None else tuple(self.blocks),
+            memory=self.memory,
+            autotuning=self.autotuning,
+        )
+
+
+_ADAPTER = TypeAdapter(CaseTiming)
+
+
+def under_the_roof(
+    measured: Measurement, case: CaseRecord, ceilings: Sequence[Ceiling], environment: Environment
+) -> Measurement:
+    """The measurement with the ceiling that binds it; without its samples where it is faster than that allows."""
+    if measured.median_ns is None:
+        return measured
+    place = position(case, measured.median_ns, ceilings, measured.cache)
+    if place is None:
+        return measured
+    limit = INVALID_ABOVE[environment.device_kind]
+    if place.excess > limit:
+        message = (
+            f"median {measured.median_ns:.0f} ns is {place.excess:.1f} times faster than the {place.bound}"
+            f" ceiling allows ({place.excess * measured.median_ns:.0f} ns; up to {limit:g} times is believed): check "
+            "flop_count and memory_bytes, and that the work is really done"
+        )
+        return measured.model_copy(update={"outcome": Outcome.INVALID, "message": message, "blocks": ()})
+    if case.bus_bytes is not None:
+        return measured  # what binds it is the links, of which no ceiling is measured
+    return measured.model_copy(update={"bound": place.bound, "utilisation": place.utilisation})

@@ -1,0 +1,236 @@
+"""Time launches of a prepared call, by whichever timer, until their median is known.
+
+A sample is one launch, or the mean of several where one is too short for the timer. Sampling stops when the median
+is known well enough or the budget is spent, whichever is first; all samples are kept.
+
+What several ranks launch together takes as long as on the slowest of them, and each sample begins when all are there.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from time import monotonic_ns, perf_counter_ns
+from typing import Literal
+
+import torch
+
+from roofwatch.collector.record.measurement import Block, CacheState, Timer
+from roofwatch.collector.record.record import utc_now
+from roofwatch.collector.timing.caches import cache_preparation, last_level_cache_bytes
+from roofwatch.collector.timing.cpu import CpuStopwatch
+from roofwatch.collector.timing.cuda_events import EventStopwatch
+from roofwatch.collector.timing.cuda_graph import GraphStopwatch
+from roofwatch.collector.timing.cupti import CuptiStopwatch
+from roofwatch.collector.timing.garbage import garbage_left_alone
+from roofwatch.collector.timing.method import TimingMethod, default_method
+from roofwatch.collector.timing.rotation import Copies, Rotation, copy_count
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.stopwatch import Alone, Launch, Ranks, Sample, Stopwatch
+
+_FIRST_CHECK = 10
+_LEAST_WARMUP_LAUNCHES = 3
+_Z_95 = 1.959964
+_LEAST_FOR_AN_INTERVAL = 6
+"""Samples whose range is a 95 % interval of their median: it misses it only if all lie on one side, 2 / 2**6 = 3 % of
+the time, and of five 6 %. So many are taken however slow a launch is; for more the time must last.
+"""
+
+StoppedBy = Literal["precision", "budget", "samples"]
+
+
+@dataclass(frozen=True)
+class TimedLaunches:
+    """A block of samples, and how they were taken."""
+
+    block: Block
+    launches_per_sample: int
+    method: TimingMethod
+    began_ns: int
+    """When the first sample began, by the monotonic clock."""
+    ended_ns: int
+    """When the last one had ended."""
+    warm_up_ns: int
+    """Wall time of untimed launches."""
+
+    @property
+    def samples_ns(self) -> tuple[float, ...]:
+        """Time of each sample in ns per launch, in the order taken."""
+        return self.block.samples_ns
+
+
+def sample_launches(
+    launch: Launch,
+    plan: SamplingPlan,
+    *,
+    device: str = "cpu",
+    method: TimingMethod | None = None,
+    launches_per_sample: int | None = None,
+    ranks: Ranks | None = None,
+    copies: Copies | None = None,
+) -> TimedLaunches:
+    """Time a call again and again.
+
+    Args:
+        launch: Does the work; on a GPU, enqueues it on the current stream and returns.
+        plan: When to stop.
+        device: `cpu` or `cuda`.
+        method: Timer and cache state; what every device of its kind offers if left out.
+        launches_per_sample: What an earlier block of the same measurement used; chosen here if left out.
+        ranks: Those that make each launch together with this process; None if it launches alone. All of them stop at
+            the same sample, since they decide by the same times.
+        copies: How to come by launches on memory of their own, which a rotated cache takes.
+
+    Raises:
+        TimerError: the timer or the cache state cannot be had.
+        UnsupportedError: the timer cannot time this launch.
+        Exception: whatever the launch raises.
+    """
+    together = ranks or Alone()
+    chosen = method or default_method(device)
+    stopwatch = make_stopwatch(launch, chosen, device=device, ranks=together, copies=copies)
+    with garbage_left_alone(collects_first=True):
+        warmed_from_ns = monotonic_ns()
+        launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, together)
+        launches = launches_per_sample or stopwatch.launches_for(launch_ns)
+        started_at, began_ns = utc_now(), monotonic_ns()
+        samples, stopped_by = _sample_until_known(stopwatch, launches, plan, together)
+        ended_ns = monotonic_ns()
+    kernels = [sample.kernels for sample in samples if sample.kernels is not None]
+    spans = tuple(sample.span_ns for sample in samples if sample.span_ns is not None)
+    return TimedLaunches(
+        block=Block(
+            started_at=started_at,
+            samples_ns=tuple(sample.busy_ns for sample in samples),
+            span_ns=spans,
+            host_ns=_median(sample.host_ns for sample in samples),
+            launch_delay_ns=_median(sample.launch_delay_ns for sample in samples),
+            kernel_count=max(map(len, kernels), default=None),
+            is_kernel_set_varying=len(set(kernels)) > 1,
+            stopped_by=stopped_by,
+        ),
+        launches_per_sample=launches,
+        method=chosen,
+        began_ns=began_ns,
+        ended_ns=ended_ns,
+        warm_up_ns=began_ns - warmed_from_ns,
+    )
+
+
+def make_stopwatch(
+    launch: Launch, method: TimingMethod, *, device: str, ranks: Ranks, copies: Copies | None = None
+) -> Stopwatch:
+    """The stopwatch of a method for one launch.
+
+    Raises:
+        TimerError: it cannot be had.
+        UnsupportedError: the launch cannot be rotated.
+    """
+    if method.cache is CacheState.ROTATED:
+        assert copies is not None, "a rotation takes copies"
+        count = copy_count(copies.touched_bytes, last_level_cache_bytes(device))
+        launch = Rotation([launch, *(copies.make() for _ in range(count - 1))])
+    prepare_cache = cache_preparation(method.cache, device)
+    match method.timer:
+        case Timer.PERF_COUNTER:
+            return CpuStopwatch(launch, method.cache, prepare_cache, ranks)
+        case Timer.CUPTI:
+            return CuptiStopwatch(launch, method.cache, prepare_cache, ranks)
+        case Timer.CUDA_GRAPH:
+            return GraphStopwatch(launch, method.cache, ranks)
+        case Timer.CUDA_EVENT:
+            return EventStopwatch(launch, method.cache, prepare_cache, ranks)
+
+
+@contextmanager
+def timing_stream(device: str) -> Iterator[None]:
+    """Where everything that is timed is made and run: a graph cannot capture a GPU's default stream."""
+    with torch.cuda.stream(_gpu_stream()) if device.startswith("cuda") else nullcontext():
+        yield
+
+
+@cache
+def _gpu_stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves the annotation out
+
+
+def relative_width_of_median(samples_ns: Sequence[float]) -> float:
+    """Width of the distribution-free 95 % interval of the median, relative to the median; infinite below 6 samples.
+
+    Source: order statistics by the binomial distribution in its normal approximation (Conover, Practical
+    Nonparametric Statistics, 3rd ed., section 3.2).
+    """
+    count = len(samples_ns)
+    if count < 6:
+        return math.inf
+    ordered = sorted(samples_ns)
+    half = _Z_95 * math.sqrt(count) / 2
+    low = max(0, math.floor(count / 2 - half) - 1)
+    high = min(count - 1, math.ceil(count / 2 + half))
+    return (ordered[high] - ordered[low]) / statistics.median(ordered)
+
+
+def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
+    """Run untimed for a while; returns the fastest launch seen, in ns."""
+    fastest_ns = math.inf
+    spent_ns = 0.0
+    done = 0
+    while done < _LEAST_WARMUP_LAUNCHES or spent_ns < warmup_ns:
+        began_at = perf_counter_ns()
+        fastest_ns = min(fastest_ns, stopwatch.rehearse())
+        spent_ns += ranks.slowest_ns(float(perf_counter_ns() - began_at))
+        done += 1
+    return fastest_ns
+
+
+def _sample_until_known(
+    stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks
+) -> tuple[list[Sample], StoppedBy]:
+    samples: list[Sample] = []
+    times_ns: list[float] = []
+    spent_ns = 0.0
+    while True:
+        began_at = perf_counter_ns()
+        batch = stopwatch.take(_next_batch(len(samples), spent_ns, plan), launches)
+        spent_ns += ranks.slowest_ns(float(perf_counter_ns() - began_at))
+        samples += batch
+        times_ns += [sample.busy_ns for sample in batch]
+        if len(samples) >= plan.max_samples:
+            return samples, "samples"
+        if len(samples) < _least(plan):
+            continue
+        if len(samples) >= plan.min_samples and _is_known(times_ns, spent_ns, plan):
+            return samples, "precision"
+        if spent_ns >= plan.budget_ms * 1e6:
+            return samples, "budget"
+
+
+def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
+    """How many samples to take before the interval is looked at again: more and more, but none that the rest of the
+    budget has no room for.
+    """
+    if done < _least(plan):
+        return _least(plan) - done
+    left_ns = plan.budget_ms * 1e6 - spent_ns
+    room = math.ceil(left_ns * done / spent_ns) if spent_ns else plan.max_samples
+    wanted = plan.min_samples - done if done < plan.min_samples else max(_FIRST_CHECK, done // 5)
+    return max(1, min(wanted, room, plan.max_samples - done))
+
+
+def _least(plan: SamplingPlan) -> int:
+    """Samples that are taken however long they take."""
+    return min(_LEAST_FOR_AN_INTERVAL, plan.min_samples, plan.max_samples)
+
+
+def _is_known(times_ns: Sequence[float], spent_ns: float, plan: SamplingPlan) -> bool:
+    is_early = spent_ns < plan.patience_ms * 1e6 or len(times_ns) < plan.patience_samples
+    return not is_early and relative_width_of_median(times_ns) <= plan.relative_width
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

@@ -1,0 +1,174 @@
+"""Where worker processes come from: a process that has loaded torch and Triton once forks one in milliseconds.
+
+Loading them takes seconds, which a worker per block of samples, per crash and per commit would pay again and again.
+A fork is as separate as a process started anew: what it does to its memory, its GPU or itself stays with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import IO, Any, Self
+
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.workers.protocol import Mode
+from roofwatch.install import INSTALL_ROOT
+
+_POLL_S = 0.01
+_LOG_TAIL_BYTES = 1_500
+_MAX_ANSWER_BYTES = 2**16
+
+# Ours first while our own modules are imported, then last: a suite finds its own packages before ours.
+_BOOT = """
+import sys
+root = sys.argv[1]
+sys.path.insert(0, root)
+from roofwatch.collector.workers.fork_server_main import main
+sys.path.remove(root)
+sys.path.append(root)
+main(int(sys.argv[2]))
+"""
+
+
+class Nursery:
+    """Forks workers; used as a context, at whose end it and all its workers are gone.
+
+    Args:
+        extra_environment: Put into the environment of every worker, for example cache folders.
+    """
+
+    def __init__(self, extra_environment: Mapping[str, str] | None = None) -> None:
+        self._extra_environment = dict(extra_environment or {})
+        self._servers: dict[Mode, _Server] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers.values():
+            server.stop()
+        self._servers.clear()
+
+    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
+        """Fork a worker.
+
+        Args:
+            mode: On the device, or in Triton's interpreter.
+            fds: Its ends of the lifeline, jobs and replies pipes.
+            log: Takes its standard output and error.
+
+        Returns:
+            Its process id, which is that of its process group too.
+
+        Raises:
+            CollectorError: torch or Triton cannot be loaded.
+        """
+        if mode is Mode.INTERPRETER and importlib.util.find_spec("numpy") is None:
+            raise CollectorError("Triton code runs in Triton's interpreter here, which needs NumPy: pip install numpy")
+        return int(self._server(mode).ask({"fork": True}, (*fds, log.fileno()))["pid"])
+
+    def exit_status(self, mode: Mode, pid: int, *, timeout_s: float) -> int | None:
+        """Exit status of a worker, negative for the signal that ended it; None if it still runs after the time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            status: int | None = self._server(mode).ask({"wait": pid})["status"]
+            if status is not None or time.monotonic() > deadline:
+                return status
+            time.sleep(_POLL_S)
+
+    def warm_up(self) -> None:
+        """Load now what compiling and differentiating would load in each worker: worth it for more than one."""
+        self._server(Mode.DEVICE).ask({"warm_up": True})
+
+    def load_torch_compile(self) -> None:
+        """Load now what `torch.compile` loads at its first call, seconds of processor time, for all workers that are
+        forked from now on. Not where there is a GPU: who forks must not touch it, and nobody promises that torch's
+        compilers do not.
+        """
+        self._server(Mode.DEVICE).ask({"torch_compile": True})
+
+    def _server(self, mode: Mode) -> _Server:
+        with self._lock:
+            if mode not in self._servers or not self._servers[mode].is_alive:
+                self._servers[mode] = _Server(mode, self._extra_environment)
+            return self._servers[mode]
+
+
+class _Server:
+    """The process that forks, for one mode: Triton is interpreted or not from the moment that it is imported."""
+
+    def __init__(self, mode: Mode, extra_environment: Mapping[str, str]) -> None:
+        environment = {**os.environ, **extra_environment}
+        environment.pop("TRITON_INTERPRET", None)
+        if mode is Mode.INTERPRETER:
+            environment["TRITON_INTERPRET"] = "1"
+        self._resources = contextlib.ExitStack()
+        self._lock = threading.Lock()
+        self._log = self._resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed by the stack
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = self._resources.enter_context(ours)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _BOOT, str(INSTALL_ROOT), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    pass_fds=(theirs.fileno(),),
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C is for us to answer
+                )
+            except OSError as error:
+                self._resources.close()
+                raise CollectorError(f"a worker process could not be started: {error.strerror}") from None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, question: dict[str, Any], fds: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Send one message, with file descriptors, and wait for the answer.
+
+        Raises:
+            CollectorError: the process ended, for example because torch cannot be imported.
+        """
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [json.dumps(question).encode()], fds)
+                answer = self._control.recv(_MAX_ANSWER_BYTES)
+            except OSError:
+                answer = b""
+        if not answer:
+            self._process.wait()
+            raise CollectorError(f"no worker process can be started: {self._log_tail()}")
+        return dict(json.loads(answer))
+
+    def stop(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._resources.close()
+
+    def _log_tail(self) -> str:
+        return read_tail(self._log) or f"exit status {self._process.returncode}"
+
+
+def read_tail(log: IO[bytes]) -> str:
+    """The end of what a process printed."""
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(0, size - _LOG_TAIL_BYTES))
+    return log.read().decode(errors="replace").replace("\0", "").strip()

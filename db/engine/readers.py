@@ -1,0 +1,114 @@
+"""Roles that only read: for dashboards, and for whoever looks at the tables with tools of their own. One of a dashboard
+that people sign in to may also write down what they decide, and nothing else.
+"""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.orm import Session
+
+from roofwatch.db.auth.audit import add_entry
+from roofwatch.db.errors import StoreError
+
+SECRET_COLUMNS = {"token": {"secret_sha256"}}
+"""Of which tables a reader does not see which columns."""
+
+_DECISIONS = (
+    "GRANT UPDATE ON triage TO {}",
+    "GRANT INSERT ON audit_entry TO {}",
+    # to have decisions of a project follow each other its row is locked, which asks for the right to change some column
+    "GRANT UPDATE (id) ON project TO {}",
+)
+_NAME_BYTES = 63
+_COLUMNS = text(
+    "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'public' AND table_name = :table"
+)
+
+
+def grant_reader(
+    engine: Engine, role: str, *, password: str | None, actor: str, writes_decisions: bool = False
+) -> bool:
+    """Let a role read all that the store holds, and change nothing; again, and nothing changes.
+
+    Tables that a later version adds are readable too, if the role that makes them is the one of this engine. What a
+    token is known by is not.
+
+    Args:
+        engine: Of a store with a current schema, as the role that owns its tables.
+        role: Its name; made if it is not there.
+        password: Of a role that is made, or anew of one that is there; None where it has one.
+        actor: Who does it, for the audit trail.
+        writes_decisions: It may also write what people decide about regressions; said without it later, no more.
+
+    Returns:
+        Whether it was made.
+
+    Raises:
+        StoreError: it is not there and no password was given, or it may do more than read already.
+    """
+    if not role or "\0" in role or len(role.encode()) > _NAME_BYTES:
+        raise StoreError(f"role {role!r}: a name has 1 to {_NAME_BYTES} bytes")
+    with Session(engine) as session, session.begin():
+        connection = session.connection()
+        was_made = _ensure_role(connection, role, password)
+        _refuse_a_writer(connection, role)
+        _grant(connection, role, writes_decisions=writes_decisions)
+        rights = "reads, writes decisions" if writes_decisions else "reads"
+        add_entry(session, actor=actor, action="reader.grant", project=None, subject=role, after=rights)
+    return was_made
+
+
+def _ensure_role(connection: Connection, role: str, password: str | None) -> bool:
+    is_there = connection.scalar(text("SELECT true FROM pg_roles WHERE rolname = :role"), {"role": role}) is not None
+    if password is None:
+        if not is_there:
+            raise StoreError(f"role {role!r}: not there, and made only with a password: set ROOFWATCH_READER_PASSWORD")
+        return False
+    verb = "ALTER" if is_there else "CREATE"
+    # made here: the password itself is in no statement, and so in no log of the server
+    verifier = _driver(connection).pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
+    _execute(connection, f"{verb} ROLE {{}} LOGIN PASSWORD {{}}", sql.Identifier(role), sql.Literal(verifier.decode()))
+    return not is_there
+
+
+def _refuse_a_writer(connection: Connection, role: str) -> None:
+    query = text(
+        "SELECT rolsuper OR pg_has_role(:role, 'pg_write_all_data', 'member') OR EXISTS ("
+        "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') "
+        "AND pg_has_role(:role, relowner, 'member')) FROM pg_roles WHERE rolname = :role"
+    )
+    if connection.scalar(query, {"role": role}):
+        raise StoreError(f"role {role!r}: it may change the tables already; take another for those who only read")
+
+
+def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None:
+    name, schema = sql.Identifier(role), sql.SQL("SCHEMA public")
+    database = sql.Identifier(str(connection.engine.url.database))
+    _execute(connection, "GRANT CONNECT ON DATABASE {} TO {}", database, name)
+    _execute(connection, "REVOKE ALL ON ALL TABLES IN {} FROM {}", schema, name)
+    _execute(connection, "GRANT USAGE ON {} TO {}", schema, name)
+    _execute(connection, "GRANT SELECT ON ALL TABLES IN {} TO {}", schema, name)
+    for table, hidden in SECRET_COLUMNS.items():
+        columns = connection.scalars(_COLUMNS, {"table": table})
+        shown = [sql.Identifier(column) for column in columns if column not in hidden]
+        _execute(connection, "REVOKE SELECT ON {} FROM {}", sql.Identifier(table), name)
+        _execute(connection, "GRANT SELECT ({}) ON {} TO {}", sql.SQL(", ").join(shown), sql.Identifier(table), name)
+    _execute(connection, "ALTER DEFAULT PRIVILEGES IN {} GRANT SELECT ON TABLES TO {}", schema, name)
+    if writes_decisions:
+        for grant in _DECISIONS:
+            _execute(connection, grant, name)
+    reads_only = sql.SQL("off" if writes_decisions else "on")
+    _execute(connection, "ALTER ROLE {} SET default_transaction_read_only = {}", name, reads_only)
+
+
+def _execute(connection: Connection, statement: str, *parts: sql.Composable) -> None:
+    # names cannot be parameters of such statements: the driver quotes them
+    connection.exec_driver_sql(sql.SQL(statement).format(*parts).as_string(_driver(connection)))
+
+
+def _driver(connection: Connection) -> psycopg.Connection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver

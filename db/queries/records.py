@@ -1,0 +1,361 @@
+"""Put a stored run together again as the record that it was."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import Session, undefer
+
+from roofwatch.collector.record.artefact import Artefact
+from roofwatch.collector.record.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
+from roofwatch.db.errors import AgedError, NotStoredError
+from roofwatch.db.ingest.measurements import bound_of
+from roofwatch.db.ingest.samples import unpack
+from roofwatch.db.projects import record_name
+from roofwatch.db.queries.documents import document_of
+from roofwatch.db.schema.artefacts import RunArtefactRow
+from roofwatch.db.schema.records import (
+    AccuracyRow,
+    CaseRow,
+    CaseVersionRow,
+    CeilingRow,
+    CommitRow,
+    CompilationRow,
+    CountersRow,
+    EnvironmentRow,
+    MeasurementRow,
+    ProfileActivityRow,
+    ProfileRow,
+    ProjectRow,
+    RunRow,
+    SampleSetRow,
+    SeriesRow,
+    StaticFactRow,
+    TensorErrorRow,
+)
+
+_OUTCOMES = MeasurementRow.outcome.type.words
+"""By the number that stands for each in a row."""
+_OK = _OUTCOMES.index(Outcome.OK)
+_Row = Mapping[str, Any]
+"""One row of a query, by column."""
+_OfRun = MeasurementRow | AccuracyRow | TensorErrorRow | CompilationRow | CountersRow | ProfileRow | ProfileActivityRow
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A run with the rows that hang on it."""
+
+    run: RunRow
+    commit: CommitRow
+    environment: EnvironmentRow
+    project: str
+    rows: Mapping[str, list[_Row]]
+
+
+def load_record(session: Session, run_id: UUID) -> RunRecord:
+    """The record that was ingested, its times in UTC.
+
+    What its commit says of itself is as the project knows it: the same in every record of the commit.
+
+    Raises:
+        AgedError: its samples are no longer kept.
+        NotStoredError: no such run.
+    """
+    stored = _read_one(session, run_id, _PARTS | {"measurements": _measurements()})
+    found = {row["series_id"]: row for row in stored.rows["measurements"]}
+    measurements = [_measurement(stored.run, found[series_id]) for series_id in stored.run.series_ids]
+    return _record(stored, measurements)
+
+
+def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
+    """The rest of a record, where its samples have aged out.
+
+    Raises:
+        NotStoredError: no such run.
+    """
+    return _record(_read_one(session, run_id, _PARTS), [])
+
+
+def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]) -> list[RunRecord]:
+    """The records of some runs as far as they are about some cases, the newest first, in one statement.
+
+    What a newer version of the record knows of its parts is left out, and so are measurements whose samples are no
+    longer kept.
+
+    Args:
+        session: Of the store.
+        runs: A condition on runs that leaves few.
+        cases: A condition on `CaseRow`.
+    """
+    queries = _PARTS | {"measurements": _measurements()}
+    chosen = select(CaseRow.id).where(CaseRow.project_id == CommitRow.project_id, cases).correlate(CommitRow)
+    for name, case_id in _CASE_OF_PART.items():
+        queries[name] = queries[name].where(case_id.in_(chosen))
+    records = []
+    for stored in _read(session, runs, queries):
+        kept = [row for row in stored.rows["measurements"] if row["content"] or row["outcome"] != _OK]
+        places = {series_id: place for place, series_id in enumerate(stored.run.series_ids)}
+        in_order = sorted(kept, key=lambda row: places[row["series_id"]])
+        records.append(_record(stored, [_measurement(stored.run, row) for row in in_order], is_whole=False))
+    return records
+
+
+def _read_one(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]) -> _Stored:
+    found = _read(session, RunRow.run_id == run_id, queries)
+    if not found:
+        raise NotStoredError(f"run {run_id}: not in this database; ingest its record file first")
+    return found[0]
+
+
+def _read(session: Session, runs: ColumnElement[bool], queries: Mapping[str, Select[Any]]) -> list[_Stored]:
+    """Runs with the rows of several queries about each, in one statement: a page that shows a run waits once."""
+    documents = [document_of(query, RunRow, CommitRow, name=name) for name, query in queries.items()]
+    whole = (undefer(RunRow.telemetry), undefer(RunRow.case_version_ids), undefer(RunRow.series_ids))
+    of_runs = (
+        select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, *documents)
+        .options(*whole)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(runs)
+        .order_by(RunRow.started_at.desc(), RunRow.run_id)
+    )
+    return [
+        _Stored(
+            run, commit, environment, project, {name: part or [] for name, part in zip(queries, parts, strict=True)}
+        )
+        for run, commit, environment, project, *parts in session.execute(of_runs)
+    ]
+
+
+def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True) -> RunRecord:
+    run, commit, rows = of.run, of.commit, of.rows
+    versions = run.case_version_ids if is_whole else [row["id"] for row in rows["cases"]]
+    document = {
+        "schema_version": run.schema_version,
+        "run_id": run.run_id,
+        "project": record_name(of.project),
+        "commit": {
+            "sha": commit.sha,
+            "parents": commit.parents,
+            "first_parent_count": commit.first_parent_count,
+            "committed_at": commit.committed_at,
+            "author": commit.author,
+            "subject": commit.subject,
+            "branch": run.branch,
+            "is_dirty": run.is_dirty,
+        },
+        "started_at": run.started_at,
+        "finished_at": run.finished_at,
+        "harness_version": run.harness_version,
+        "preset": run.preset,
+        "environment": {name: getattr(of.environment, name) for name in Environment.model_fields},
+        "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
+        "ceilings": [_fields(Ceiling, row) for row in rows["ceilings"]],
+        "cases": _in_order(versions, rows["cases"]),
+        "measurements": measurements,
+        "accuracies": _accuracies(rows["accuracies"], rows["tensors"]),
+        "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
+        "counters": [_of_case(Counters, row) for row in rows["counters"]],
+        "profiles": _profiles(rows["profiles"], rows["profile_rows"]),
+        "telemetry": run.telemetry,
+        "spent_ns": run.spent_ns,
+        "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
+    }
+    for path, value in run.unread_fields.items():
+        part = path.partition(".")[0]
+        if (part == "measurements" and not measurements) or (part in _CASE_OF_PART and not is_whole):
+            continue  # of what is left out
+        _put_back(document, RunRecord, path.split("."), value)
+    return RunRecord.model_validate(document)
+
+
+def _cases() -> Select[Any]:
+    return (
+        select(
+            CaseVersionRow.id,
+            CaseRow.name.label("case_id"),
+            CaseRow.kernel,
+            CaseVersionRow.family,
+            CaseRow.shape,
+            CaseRow.dtype,
+            CaseRow.direction,
+            CaseVersionRow.flop_count,
+            CaseVersionRow.memory_bytes,
+            CaseVersionRow.bus_bytes,
+            CaseVersionRow.tags,
+        )
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .where(CaseVersionRow.id == func.any(RunRow.case_version_ids))
+    )
+
+
+def _in_order(version_ids: Sequence[int], rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    found = {row["id"]: {name: value for name, value in row.items() if name != "id"} for row in rows}
+    return [found[version_id] for version_id in version_ids]
+
+
+def _listed(table: type[CeilingRow | RunArtefactRow]) -> Select[Any]:
+    return select(table.__table__).where(table.run_id == RunRow.run_id).order_by(table.position)
+
+
+def _measurements() -> Select[Any]:
+    samples = SampleSetRow
+    return (
+        select(
+            MeasurementRow.series_id,
+            CaseRow.name.label("case_id"),
+            SeriesRow.implementation,
+            MeasurementRow.outcome,
+            MeasurementRow.message,
+            SeriesRow.timer,
+            SeriesRow.cache,
+            MeasurementRow.is_memory_bound,
+            MeasurementRow.utilisation,
+            func.encode(samples.content, "base64").label("content"),
+        )
+        .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
+        .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
+        .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
+        .outerjoin(
+            samples,
+            (samples.measured_on == MeasurementRow.measured_on)
+            & (samples.run_number == MeasurementRow.run_number)
+            & (samples.series_id == MeasurementRow.series_id),
+        )
+        .where(*_of_run(MeasurementRow))
+    )
+
+
+def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
+    outcome = _OUTCOMES[row["outcome"]]
+    fields = _fields(Measurement, row) | {"outcome": outcome}
+    fields["bound"] = bound_of(is_memory_bound=row["is_memory_bound"])
+    if row["content"] is not None:
+        samples = unpack(b64decode(row["content"]))
+        fields |= {
+            "launches_per_sample": samples.launches_per_sample,
+            "memory": samples.memory,
+            "autotuning": samples.autotuning,
+            "blocks": samples.blocks(),
+        }
+    elif outcome == Outcome.OK:
+        raise AgedError(
+            f"run {run.run_id}: its samples are no longer kept, so there is no whole record of it; its record file has "
+            "them, and what was summed up of them is still here"
+        )
+    return fields
+
+
+def _of_run(table: type[_OfRun]) -> Any:
+    """With the day, so that one partition is opened."""
+    return table.measured_on == RunRow.measured_on, table.run_number == RunRow.number
+
+
+def _details(table: type[TensorErrorRow | ProfileActivityRow]) -> Select[Any]:
+    return select(table.__table__).where(*_of_run(table)).order_by(table.position)
+
+
+def _accuracies(rows: Sequence[_Row], tensor_rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    tensors = defaultdict(list)
+    for row in tensor_rows:
+        tensors[row["case_id"], row["implementation"]].append(_fields(TensorError, row))
+    return [_of_case(Accuracy, row) | {"tensors": tensors[row["case_id"], row["implementation"]]} for row in rows]
+
+
+def _profiles(rows: Sequence[_Row], activity_rows: Sequence[_Row]) -> list[dict[str, Any]]:
+    activities = defaultdict(list)
+    for row in activity_rows:
+        activities[row["case_id"], row["implementation"]].append(_fields(ProfiledActivity, row))
+    return [_of_case(CaseProfile, row) | {"rows": activities[row["case_id"], row["implementation"]]} for row in rows]
+
+
+def _static_facts() -> Select[Any]:
+    return (
+        select(StaticFactRow.__table__, CompilationRow.compile_ns, CaseRow.name.label("case_name"))
+        .select_from(CompilationRow)
+        .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
+        .join(CaseRow, CaseRow.id == StaticFactRow.case_id)
+        .where(*_of_run(CompilationRow))
+        .order_by(CompilationRow.position)
+    )
+
+
+def _results(table: type[AccuracyRow | CountersRow | ProfileRow]) -> Select[Any]:
+    return (
+        select(table.__table__, CaseRow.name.label("case_name"))
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .where(*_of_run(table))
+        .order_by(table.position)
+    )
+
+
+_PARTS = {
+    "ceilings": _listed(CeilingRow),
+    "cases": _cases(),
+    "accuracies": _results(AccuracyRow),
+    "tensors": _details(TensorErrorRow),
+    "static_facts": _static_facts(),
+    "counters": _results(CountersRow),
+    "profiles": _results(ProfileRow),
+    "profile_rows": _details(ProfileActivityRow),
+    "artefacts": _listed(RunArtefactRow),
+}
+"""All of a record but its measurements."""
+_CASE_OF_PART: Mapping[str, Any] = {
+    "cases": CaseVersionRow.case_id,
+    "measurements": CaseVersionRow.case_id,
+    "accuracies": AccuracyRow.case_id,
+    "tensors": TensorErrorRow.case_id,
+    "static_facts": StaticFactRow.case_id,
+    "counters": CountersRow.case_id,
+    "profiles": ProfileRow.case_id,
+    "profile_rows": ProfileActivityRow.case_id,
+}
+"""What a part is narrowed to some cases by."""
+
+
+def _of_case(part: type[BaseModel], row: _Row) -> dict[str, Any]:
+    """The same of a result, which calls its case by name."""
+    return _fields(part, row) | {"case_id": row["case_name"]}
+
+
+def _fields(part: type[BaseModel], row: _Row) -> dict[str, Any]:
+    """The columns that are fields of the part."""
+    return {name: row[name] for name in part.model_fields if name in row}
+
+
+def _put_back(document: dict[str, Any], part: type[BaseModel], path: list[str], value: object) -> None:
+    """Walk down the fields that we know; the rest of the path is the name of the one we don't."""
+    name = path[0]
+    below = document.get(name) if name in part.model_fields and len(path) > 1 else None
+    if below is None:
+        document[".".join(path)] = value
+    elif isinstance(below, list):
+        _put_back(below[int(path[1])], _part_of(part, name), path[2:], value)
+    else:
+        _put_back(below, _part_of(part, name), path[1:], value)
+
+
+def _part_of(part: type[BaseModel], name: str) -> type[BaseModel]:
+    """The model that a field holds: itself, optional, or many of it."""
+    waiting = [part.model_fields[name].annotation]
+    while waiting:
+        annotation = waiting.pop()
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        waiting.extend(getattr(annotation, "__args__", ()))
+    raise AssertionError(f"{part.__name__}.{name} holds no model")

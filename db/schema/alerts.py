@@ -1,0 +1,87 @@
+"""The tables of alerts, and the outbox of what they tell. Of a channel only its name is here, never its address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, Integer, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
+from roofwatch.db.schema.records import Base, ProjectRow
+
+__all__ = ["AlertRow", "Base", "DeliveryRow"]
+
+
+def _quoted(values: Iterable[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+class AlertRow(Base):
+    """One for each rule and cause, however often it fires: each time is an episode."""
+
+    __tablename__ = "alert"
+    __table_args__ = (
+        UniqueConstraint("project_id", "rule", "cause"),
+        CheckConstraint(f"severity IN ({_quoted(Severity)})", name="severity"),
+        CheckConstraint(f"state IN ({_quoted(AlertState)})", name="state"),
+        CheckConstraint("episode > 0", name="episode_positive"),
+        CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at_a_time"),
+        CheckConstraint(
+            "num_nulls(acknowledged_at, acknowledged_by, acknowledged_reason) IN (0, 3)", name="acknowledged_whole"
+        ),
+        CheckConstraint("state <> 'acknowledged' OR acknowledged_at IS NOT NULL", name="acknowledged_at_a_time"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
+    rule: Mapped[str]
+    cause: Mapped[str]
+    severity: Mapped[str]
+    state: Mapped[str]
+    episode: Mapped[int] = mapped_column(Integer)
+    message: Mapped[dict[str, Any]]
+    # of its decision, which may be made anew from the records
+    regression_id: Mapped[UUID | None]
+    fired_at: Mapped[datetime]
+    told_at: Mapped[datetime | None]
+    escalated_at: Mapped[datetime | None]
+    acknowledged_at: Mapped[datetime | None]
+    acknowledged_by: Mapped[str | None]
+    acknowledged_reason: Mapped[str | None]
+    resolved_at: Mapped[datetime | None]
+
+
+class DeliveryRow(Base):
+    """A message for one channel. `attempt_id` is that of the last attempt, `key` that of all of them."""
+
+    __tablename__ = "delivery"
+    __table_args__ = (
+        UniqueConstraint("key"),
+        UniqueConstraint("alert_id", "episode", "event", "channel"),
+        Index(None, "next_attempt_at", postgresql_where=text("state IN ('waiting', 'sending')")),
+        CheckConstraint(f"event IN ({_quoted(AlertEvent)})", name="event"),
+        CheckConstraint(f"state IN ({_quoted(DeliveryState)})", name="state"),
+        CheckConstraint("(state = 'sent') = (sent_at IS NOT NULL)", name="sent_at_a_time"),
+        CheckConstraint("state <> 'sending' OR attempt_id IS NOT NULL", name="sending_is_an_attempt"),
+        CheckConstraint("attempt_count >= 0", name="attempt_count_not_negative"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    alert_id: Mapped[int] = mapped_column(ForeignKey(AlertRow.id, ondelete="CASCADE"))
+    episode: Mapped[int] = mapped_column(Integer)
+    event: Mapped[str]
+    channel: Mapped[str]
+    key: Mapped[UUID]
+    message: Mapped[dict[str, Any]]
+    state: Mapped[str]
+    is_uncertain: Mapped[bool]
+    attempt_count: Mapped[int] = mapped_column(Integer)
+    attempt_id: Mapped[UUID | None]
+    next_attempt_at: Mapped[datetime]
+    created_at: Mapped[datetime]
+    sent_at: Mapped[datetime | None]
+    error: Mapped[str | None]

@@ -1,0 +1,8 @@
+"""Every table that there is, wherever it is declared: what migrations are held against."""
+
+from __future__ import annotations
+
+from roofwatch.db.schema import access, alerts, artefacts, bisections
+from roofwatch.db.schema.records import Base
+
+__all__ = ["Base", "access", "alerts", "artefacts", "bisections"]

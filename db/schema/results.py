@@ -1,0 +1,334 @@
+"""The tables of what runs found. They grow with every run, so they are partitioned by the month in which a run was
+measured (`partitions.py`), and what they say of series and of machine code is one row that all runs share.
+
+None of the partitioned tables has a foreign key: looking each of them up would take most of the time of an ingest.
+A run and its results are written in one transaction, and a trigger on `run` takes them along when it goes.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    REAL,
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    UniqueConstraint,
+)
+from sqlalchemy.ext.hybrid import hybrid_property
+from sqlalchemy.orm import Mapped, mapped_column
+
+from roofwatch.collector.record.measurement import CacheState, Timer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
+from roofwatch.db.schema.table import Base, Coded, not_negative, one_of
+
+_BY_MONTH = {"postgresql_partition_by": "RANGE (measured_on)"}
+_OUTCOMES = (
+    *("ok", "incorrect", "compile_error", "out_of_memory"),
+    *("crashed", "timed_out", "unsupported", "invalid"),
+)
+"""Written out: what is stored is the place in this list."""
+
+
+class SeriesRow(Base):
+    """What is the same in all measurements of a series. One whose case began to cost otherwise, or that was timed in
+    another way, goes on in a row of its own. `has_utilisation`, `has_energy`, `has_host_time` and `has_memory` say
+    whether any measurement has that value.
+    """
+
+    __tablename__ = "series"
+    __table_args__ = (
+        UniqueConstraint(
+            "case_version_id", "implementation", "timer", "cache", "runner_class", name="uq_series_identity"
+        ),
+        one_of("timer", Timer),
+        one_of("cache", CacheState),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    case_version_id: Mapped[int] = mapped_column(ForeignKey(CaseVersionRow.id, ondelete="CASCADE"))
+    implementation: Mapped[str]
+    timer: Mapped[str]
+    cache: Mapped[str]
+    runner_class: Mapped[str]
+    has_utilisation: Mapped[bool]
+    has_energy: Mapped[bool]
+    has_host_time: Mapped[bool]
+    has_memory: Mapped[bool]
+
+
+class MeasurementRow(Base):
+    """One row for each time that was measured, or that could not be: as narrow as can be, for there are most of these.
+
+    The quartiles are kept as distances from the median, rounded towards it in single precision: a quartile read back
+    lies between the true one and the median. The columns are in an order that leaves no gap between them, but for the
+    last two, which came later: they fill a row up to the next multiple of eight bytes, as it would be anywhere. No
+    constraint says that a run has a series once: that index would be larger than both others together, the record was
+    checked for it, and a run is stored once. All that is measured is NULL where the outcome is not `ok`.
+
+    `host_ns` and `peak_allocated_bytes` are in single precision, to the nearest: 24 bits hold what torch's allocator
+    hands out, multiples of 512 bytes, exactly up to 8 GiB, and more than that to 0.06 parts in a million. Both are NULL
+    of what was stored before there were these columns.
+    """
+
+    __tablename__ = "measurement"
+    __table_args__ = (
+        Index(None, "run_number"),
+        Index(None, "series_id"),
+        CheckConstraint(f"outcome BETWEEN 0 AND {len(_OUTCOMES) - 1}", name="outcome"),
+        CheckConstraint("(outcome = 0) = (median_ns IS NOT NULL)", name="time_only_if_ok"),
+        CheckConstraint(
+            "num_nulls(median_ns, below_ns, above_ns, sample_count, block_count) IN (0, 5)", name="time_whole"
+        ),
+        CheckConstraint("below_ns >= 0 AND below_ns < median_ns AND above_ns >= 0", name="times_positive"),
+        CheckConstraint("sample_count > 0 AND block_count > 0", name="samples_not_empty"),
+        CheckConstraint(
+            "outcome = 0 OR num_nonnulls(utilisation, joules_per_launch, host_ns, peak_allocated_bytes) = 0",
+            name="values_only_if_ok",
+        ),
+        *not_negative("host_ns", "peak_allocated_bytes"),
+        _BY_MONTH,
+    )
+
+    median_ns: Mapped[float | None]
+    utilisation: Mapped[float | None]
+    joules_per_launch: Mapped[float | None]
+    below_ns: Mapped[float | None] = mapped_column(REAL)
+    above_ns: Mapped[float | None] = mapped_column(REAL)
+    run_number: Mapped[int] = mapped_column(Integer)
+    series_id: Mapped[int] = mapped_column(Integer)
+    measured_on: Mapped[date]
+    sample_count: Mapped[int | None] = mapped_column(Integer)
+    block_count: Mapped[int | None] = mapped_column(SmallInteger)
+    outcome: Mapped[str] = mapped_column(Coded(*_OUTCOMES))
+    is_memory_bound: Mapped[bool | None]
+    message: Mapped[str | None]
+    host_ns: Mapped[float | None] = mapped_column(REAL)
+    peak_allocated_bytes: Mapped[float | None] = mapped_column(REAL)
+
+    __mapper_args__ = {"primary_key": [run_number, series_id]}  # noqa: RUF012 -- SQLAlchemy's own hook, read once
+
+    @hybrid_property
+    def q1_ns(self) -> float | None:
+        """First quartile; an expression for queries."""
+        return self.median_ns - self.below_ns  # type: ignore[operator]  # of rows that have a time
+
+    @hybrid_property
+    def q3_ns(self) -> float | None:
+        """Third quartile; an expression for queries."""
+        return self.median_ns + self.above_ns  # type: ignore[operator]  # of rows that have a time
+
+
+class SampleSetRow(Base):
+    """What a measurement consists of, packed (`samples.py`): samples, facts of blocks, memory, autotuning. These age
+    out, a partition at a time; the measurement stays.
+    """
+
+    __tablename__ = "sample_set"
+    __table_args__ = (_BY_MONTH,)
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    series_id: Mapped[int] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class AccuracyRow(Base):
+    __tablename__ = "accuracy"
+    __table_args__ = (
+        Index(None, "case_id"),
+        one_of("executor", ("device", "interpreter")),
+        one_of("outcome", Outcome),
+        _BY_MONTH,
+    )
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    position: Mapped[int]
+    executor: Mapped[str]
+    outcome: Mapped[str]
+    message: Mapped[str | None]
+
+
+class TensorErrorRow(Base):
+    __tablename__ = "tensor_error"
+    __table_args__ = (*not_negative("max_abs_error", "rmse_ratio", "baseline_rmse_ratio"), _BY_MONTH)
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    tensor: Mapped[str]
+    max_abs_error: Mapped[float]
+    rmse_ratio: Mapped[float]
+    baseline_rmse_ratio: Mapped[float | None]
+    passed: Mapped[bool]
+
+
+class StaticFactRow(Base):
+    """Facts of machine code. Runs that found the very same share a row: `fingerprint` is the sha256 of all that is
+    said but the time that compiling took, which is never the same.
+    """
+
+    __tablename__ = "static_fact"
+    __table_args__ = (
+        UniqueConstraint("case_id", "fingerprint"),
+        one_of("outcome", Outcome),
+        CheckConstraint("(outcome = 'ok') = (code_hash IS NOT NULL)", name="code_only_if_ok"),
+        *not_negative(
+            "thread_count",
+            "registers",
+            "accumulation_registers",
+            "scalar_registers",
+            "spilled_registers",
+            "spill_store_count",
+            "spill_load_count",
+            "local_bytes",
+            "shared_bytes",
+            "static_shared_bytes",
+            "tensor_memory_columns",
+            "theoretical_occupancy",
+            "instruction_count",
+            "code_bytes",
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    case_id: Mapped[int] = mapped_column(ForeignKey(CaseRow.id, ondelete="CASCADE"))
+    fingerprint: Mapped[str]
+    implementation: Mapped[str]
+    function: Mapped[str]
+    target: Mapped[str]
+    outcome: Mapped[str]
+    message: Mapped[str | None]
+    configuration: Mapped[dict[str, Any]]
+    toolchain: Mapped[dict[str, Any]]
+    thread_count: Mapped[int | None] = mapped_column(BigInteger)
+    registers: Mapped[int | None] = mapped_column(BigInteger)
+    accumulation_registers: Mapped[int | None] = mapped_column(BigInteger)
+    scalar_registers: Mapped[int | None] = mapped_column(BigInteger)
+    spilled_registers: Mapped[int | None] = mapped_column(BigInteger)
+    spill_store_count: Mapped[int | None] = mapped_column(BigInteger)
+    spill_load_count: Mapped[int | None] = mapped_column(BigInteger)
+    local_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    static_shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    tensor_memory_columns: Mapped[int | None] = mapped_column(BigInteger)
+    theoretical_occupancy: Mapped[float | None]
+    occupancy_limits: Mapped[list[str]]
+    instruction_count: Mapped[int | None] = mapped_column(BigInteger)
+    instructions: Mapped[dict[str, Any]]
+    code_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    code_hash: Mapped[str | None]
+
+
+class CompilationRow(Base):
+    """That a run found some facts of machine code, and how long each stage of compiling took."""
+
+    __tablename__ = "compilation"
+    __table_args__ = (Index(None, "static_fact_id"), _BY_MONTH)
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    static_fact_id: Mapped[int]
+    compile_ns: Mapped[dict[str, Any]]
+
+
+class CountersRow(Base):
+    __tablename__ = "counters"
+    __table_args__ = (
+        Index(None, "case_id"),
+        one_of("source", ("ncu",)),
+        *not_negative("launch_index"),
+        _BY_MONTH,
+    )
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    function: Mapped[str] = mapped_column(primary_key=True)
+    launch_index: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    position: Mapped[int]
+    source: Mapped[str]
+    values: Mapped[dict[str, Any]]
+    findings: Mapped[list[dict[str, Any]]] = mapped_column(JSON())
+
+
+class ProfileRow(Base):
+    """What a profiler saw of some calls of one case; where the time went is in `ProfileActivityRow`."""
+
+    __tablename__ = "profile"
+    __table_args__ = (
+        one_of("source", ("torch_profiler",)),
+        CheckConstraint("call_count > 0", name="call_count_positive"),
+        CheckConstraint("busy_ns BETWEEN 0 AND span_ns", name="busy_within_the_span"),
+        *not_negative("left_out_count", "left_out_ns"),
+        _BY_MONTH,
+    )
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    position: Mapped[int]
+    source: Mapped[str]
+    call_count: Mapped[int] = mapped_column(BigInteger)
+    span_ns: Mapped[int] = mapped_column(BigInteger)
+    busy_ns: Mapped[int] = mapped_column(BigInteger)
+    launch_delay_ns: Mapped[float | None]
+    left_out_count: Mapped[int] = mapped_column(BigInteger)
+    left_out_ns: Mapped[int] = mapped_column(BigInteger)
+
+
+class ProfileActivityRow(Base):
+    """All activities of one kind and name on one device, the longest in all first."""
+
+    __tablename__ = "profile_row"
+    __table_args__ = (
+        one_of("kind", ("kernel", "memcpy", "memset", "operator")),
+        CheckConstraint("count > 0", name="count_positive"),
+        *not_negative(
+            "total_ns",
+            "max_ns",
+            "bytes",
+            "registers",
+            "shared_bytes",
+            "estimated_occupancy",
+            "configuration_count",
+        ),
+        _BY_MONTH,
+    )
+
+    run_number: Mapped[int] = mapped_column(primary_key=True)
+    case_id: Mapped[int] = mapped_column(primary_key=True)
+    implementation: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    measured_on: Mapped[date] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    name: Mapped[str]
+    device: Mapped[str]
+    count: Mapped[int] = mapped_column(BigInteger)
+    total_ns: Mapped[int] = mapped_column(BigInteger)
+    max_ns: Mapped[int | None] = mapped_column(BigInteger)
+    bytes: Mapped[int | None] = mapped_column(BigInteger)
+    grid: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
+    block: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
+    registers: Mapped[int | None] = mapped_column(BigInteger)
+    shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    estimated_occupancy: Mapped[float | None]
+    configuration_count: Mapped[int | None] = mapped_column(BigInteger)

@@ -1,0 +1,237 @@
+"""The tables of runs and of what runs share: project, environment, commit, case and what was said of a case."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Computed,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    UniqueConstraint,
+    false,
+    func,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from roofwatch.collector.record.record import Side
+from roofwatch.db.schema.table import Base, not_negative, one_of
+from roofwatch.db.values import CommitRef
+
+
+class ProjectRow(Base):
+    __tablename__ = "project"
+    __table_args__ = (UniqueConstraint("name"),)
+
+    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    name: Mapped[str]
+
+
+class EnvironmentRow(Base):
+    """Equal environments share a row: `fingerprint` is the sha256 of all other columns."""
+
+    __tablename__ = "environment"
+    __table_args__ = (
+        UniqueConstraint("fingerprint"),
+        one_of("device_kind", ("cpu", "cuda", "hip")),
+        one_of("clock_mode", ("free", "locked")),
+        *not_negative("device_memory_bytes", "device_count", "core_count", "thread_count"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    fingerprint: Mapped[str]
+    runner_class: Mapped[str]
+    device_kind: Mapped[str]
+    device_name: Mapped[str]
+    device_memory_bytes: Mapped[int] = mapped_column(BigInteger)
+    device_count: Mapped[int] = mapped_column(BigInteger)
+    power_limit_w: Mapped[float | None]
+    driver_version: Mapped[str | None]
+    compute_capability: Mapped[str | None]
+    cpu_name: Mapped[str]
+    core_count: Mapped[int] = mapped_column(BigInteger)
+    thread_count: Mapped[int] = mapped_column(BigInteger)
+    os: Mapped[str]
+    python_version: Mapped[str]
+    torch_version: Mapped[str]
+    triton_version: Mapped[str | None]
+    cuda_version: Mapped[str | None]
+    compile_knobs: Mapped[dict[str, Any]]
+    clock_mode: Mapped[str]
+    locked_sm_clock_mhz: Mapped[float | None]
+    is_persistence_on: Mapped[bool | None]
+    is_ecc_on: Mapped[bool | None]
+    is_mig_on: Mapped[bool | None]
+
+
+class CommitRow(Base):
+    """What git says of a commit. Where records of one commit disagree, the first is kept; but the place on the branch
+    takes the largest count, and parents the longest list, since a shallow clone counts too few and knows none.
+    """
+
+    __tablename__ = "commit"
+    __table_args__ = (
+        UniqueConstraint("project_id", "sha"),
+        *not_negative("first_parent_count"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
+    sha: Mapped[str]
+    parents: Mapped[list[str]]
+    first_parent_count: Mapped[int] = mapped_column(BigInteger)
+    committed_at: Mapped[datetime]
+    author: Mapped[str]
+    subject: Mapped[str]
+
+    def to_ref(self) -> CommitRef:
+        return CommitRef(
+            first_parent_count=self.first_parent_count,
+            sha=self.sha,
+            author=self.author,
+            subject=self.subject,
+            committed_at=self.committed_at,
+        )
+
+
+class CaseRow(Base):
+    """`name` is the record's case_id. What a case costs belongs to the run: a spec may count differently later."""
+
+    __tablename__ = "case"
+    __table_args__ = (
+        UniqueConstraint("project_id", "name"),
+        Index(None, "project_id", "kernel"),
+        one_of("direction", ("fwd", "bwd")),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
+    name: Mapped[str]
+    kernel: Mapped[str]
+    shape: Mapped[dict[str, Any]]
+    dtype: Mapped[str]
+    direction: Mapped[str]
+
+
+class CaseVersionRow(Base):
+    """What runs said of a case beyond its meaning: what it costs, and words about it. Runs that say the same share a
+    row: `fingerprint` is the sha256 of all that is said.
+    """
+
+    __tablename__ = "case_version"
+    __table_args__ = (
+        UniqueConstraint("case_id", "fingerprint"),
+        *not_negative("flop_count", "memory_bytes", "bus_bytes"),
+    )
+
+    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    case_id: Mapped[int] = mapped_column(ForeignKey(CaseRow.id, ondelete="CASCADE"))
+    fingerprint: Mapped[str]
+    family: Mapped[str]
+    flop_count: Mapped[float]
+    memory_bytes: Mapped[float]
+    bus_bytes: Mapped[float | None]
+    tags: Mapped[list[str]]
+
+
+class RunRow(Base):
+    """`content_hash` tells whether a run that comes again is the same; `unread_fields` keeps what has no column, by
+    path in the record: what a newer harness wrote and this version does not know, and what no query asks for. What
+    hangs on a run does so by its `number`, which is shorter than its id; `measured_on`, the day in UTC, says in which
+    partition to look for it. `project_id` is its commit's, so that the runs of a project are found at once. The lists
+    of ids are in the order of the record, and so are the counts of launches that were timed, 0 where none was.
+    `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run on purpose has its time
+    (`retention.py`). `is_unreachable` is derived: its commit is not on the line of its branch any more
+    (`roofwatch.db.regressions.reachability`). `identity_sha256`, `facts_sha256` and `flags_sha256` tell which later
+    runs
+    are alike
+    (`roofwatch.db.ingest.alike`); NULL of what was stored before there were these columns.
+    """
+
+    __tablename__ = "run"
+    __table_args__ = (
+        UniqueConstraint("number"),
+        Index(None, "commit_id"),
+        Index(None, "environment_id"),
+        Index(None, "started_at"),
+        # all that series want to know of a run: rows, with their lists, lie far apart where projects take turns
+        Index(
+            None,
+            *("project_id", "started_at"),
+            postgresql_include=[
+                *("branch", "is_dirty", "pair_id", "is_unreachable"),
+                *("number", "run_id", "commit_id", "environment_id", "harness_version"),
+            ],
+        ),
+        Index(None, "pair_id", postgresql_where=text("pair_id IS NOT NULL")),
+        Index(None, "project_id", "identity_sha256", "number"),
+        Index(None, "project_id", "facts_sha256", "number", postgresql_where=text("facts_sha256 IS NOT NULL")),
+        CheckConstraint("octet_length(identity_sha256) = 32", name="identity_is_a_sha256"),
+        CheckConstraint("octet_length(facts_sha256) = 32", name="facts_are_a_sha256"),
+        CheckConstraint("octet_length(flags_sha256) = 32", name="flags_are_a_sha256"),
+        one_of("pair_side", Side, optional=True),
+        CheckConstraint("(pair_id IS NULL) = (pair_side IS NULL)", name="pair_has_side"),
+    )
+
+    run_id: Mapped[UUID] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(Integer, Identity())
+    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
+    commit_id: Mapped[int] = mapped_column(ForeignKey(CommitRow.id, ondelete="CASCADE"))
+    environment_id: Mapped[int] = mapped_column(ForeignKey(EnvironmentRow.id))
+    content_hash: Mapped[str]
+    schema_version: Mapped[str]
+    harness_version: Mapped[str]
+    preset: Mapped[str | None]
+    branch: Mapped[str | None]
+    is_dirty: Mapped[bool]
+    pair_id: Mapped[UUID | None]
+    pair_side: Mapped[str | None]
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime]
+    measured_on: Mapped[date] = mapped_column(Computed("(started_at AT TIME ZONE 'UTC')::date", persisted=True))
+    ingested_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    unread_fields: Mapped[dict[str, Any]]
+    telemetry: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True), deferred=True)
+    spent_ns: Mapped[dict[str, Any]]
+    outcome_counts: Mapped[dict[str, Any]]
+    case_version_ids: Mapped[list[int]] = mapped_column(deferred=True)
+    series_ids: Mapped[list[int]] = mapped_column(deferred=True)
+    launch_counts: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
+    degraded_series_ids: Mapped[list[int]]
+    as_sent: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    samples_pruned_at: Mapped[datetime | None]
+    telemetry_pruned_at: Mapped[datetime | None]
+    is_unreachable: Mapped[bool] = mapped_column(server_default=false())
+    identity_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
+    facts_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
+    flags_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
+
+
+class CeilingRow(Base):
+    __tablename__ = "ceiling"
+    __table_args__ = (
+        one_of("resource", ("memory", "compute")),
+        one_of("level", ("dram", "cache"), optional=True),
+        one_of("source", ("measured", "datasheet")),
+        CheckConstraint("per_s > 0", name="per_s_positive"),
+        *not_negative("up_to_bytes"),
+    )
+
+    run_id: Mapped[UUID] = mapped_column(ForeignKey(RunRow.run_id, ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    resource: Mapped[str]
+    level: Mapped[str | None]
+    dtype: Mapped[str | None]
+    per_s: Mapped[float]
+    up_to_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    method: Mapped[str]
+    source: Mapped[str]

@@ -1,8 +1,0 @@
-"""Every table that there is, wherever it is declared: what migrations are held against."""
-
-from __future__ import annotations
-
-from roofwatch.db.tables import access, alerts, artefacts, bisections
-from roofwatch.db.tables.records import Base
-
-__all__ = ["Base", "access", "alerts", "artefacts", "bisections"]

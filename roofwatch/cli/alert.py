@@ -1,0 +1,182 @@
+"""Commands of alerts: raise and send them, list them, check their rules, try a channel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from roofwatch.options import EXIT_WRONG, AsJson
+
+# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+app = typer.Typer()
+alert_app = typer.Typer(help="Who is told what happens on the main branch.", no_args_is_help=True)
+app.add_typer(alert_app, name="alert")
+
+RulesFile = Annotated[
+    Path | None, typer.Option("--rules", help="File of rules. Left out: that of the setting alert_rules.")
+]
+OneProject = Annotated[
+    str | None, typer.Option("--project", "-p", help="Only this project. Left out: all.", show_default=False)
+]
+
+
+@alert_app.command("run")
+def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson = False) -> None:
+    """Raise what is to be told now, and send what waits, once: what the service does beside.
+
+    Ends with 1 if a message could not be sent; it waits to be tried again.
+    """
+    from datetime import UTC, datetime
+
+    from roofwatch.alert_tables import alerts_table, deliveries_table
+    from roofwatch.alerting import read_alerts
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.ci.alerts.delivery import deliver_waiting
+    from roofwatch.ci.alerts.looking import raise_alerts
+    from roofwatch.db.alerts.values import DeliveryState
+    from roofwatch.settings import load_settings
+    from roofwatch.terminal import print_error, print_json, print_note, print_table
+
+    configured = read_alerts(rules, load_settings())
+    for fault in configured.faults:
+        print_error(fault)
+    with open_configured_store() as engine:
+        steps = raise_alerts(engine, configured.alerts.plan, datetime.now(UTC), None if project is None else [project])
+        deliveries = deliver_waiting(engine, configured.alerts.channels, lambda: datetime.now(UTC))
+    if as_json:
+        print_json({"changed": [step.alert for step in steps], "deliveries": deliveries})
+    elif steps or deliveries:
+        if steps:
+            print_table(alerts_table([step.alert for step in steps]))
+        if deliveries:
+            print_table(deliveries_table(deliveries))
+    else:
+        print_note("nothing has changed, and nothing waits")
+    if any(one.state is not DeliveryState.SENT for one in deliveries):
+        raise typer.Exit(EXIT_WRONG)
+
+
+@alert_app.command("list")
+def list_(
+    *,
+    project: OneProject = None,
+    everything: Annotated[bool, typer.Option("--all", help="Those that are over and what was sent, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the alerts that are not over, and the messages that have not been sent."""
+    from sqlalchemy.orm import Session
+
+    from roofwatch.alert_tables import alerts_table, deliveries_table
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.db.alerts.outbox import list_deliveries
+    from roofwatch.db.alerts.standing import list_alerts
+    from roofwatch.db.alerts.values import AlertState, DeliveryState
+    from roofwatch.terminal import print_json, print_note, print_table
+
+    states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
+    unsent = None if everything else {state for state in DeliveryState if state is not DeliveryState.SENT}
+    with open_configured_store() as engine, Session(engine) as session:
+        alerts = list_alerts(session, project, states)
+        deliveries = list_deliveries(session, project, states=unsent)
+    if as_json:
+        print_json(
+            {"alerts": [{"alert_id": str(one.alert_id), "alert": one} for one in alerts], "deliveries": deliveries}
+        )
+        return
+    if alerts:
+        print_table(alerts_table(alerts))
+    if deliveries:
+        print_table(deliveries_table(deliveries))
+    if not alerts and not deliveries:
+        print_note("no alert fires, and no message waits")
+
+
+@alert_app.command("check")
+def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson = False) -> None:
+    """Check the rules and what they name, and show what each would say now. Nothing is sent or stored.
+
+    Ends with 1 if a channel or CODEOWNERS cannot be used, with 2 if the rules cannot be read.
+    """
+    from datetime import UTC, datetime
+
+    from sqlalchemy.orm import Session
+
+    from roofwatch.alert_tables import firings_table
+    from roofwatch.alerting import read_alerts
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.ci.alerts.looking import look
+    from roofwatch.db.queries.runs import list_projects
+    from roofwatch.settings import load_settings
+    from roofwatch.terminal import print_error, print_json, print_table
+
+    configured = read_alerts(rules, load_settings())
+    plan = configured.alerts.plan
+    with open_configured_store() as engine, Session(engine) as session:
+        projects = [name for name in list_projects(session) if project in (None, name)]
+        firings = {name: look(session, name, plan, datetime.now(UTC)).firings for name in projects}
+    if as_json:
+        print_json({"rules": plan.rules, "faults": configured.faults, "firings": firings})
+    else:
+        print_table(firings_table(firings, plan.rules))
+    for fault in configured.faults:
+        print_error(fault)
+    if configured.faults:
+        raise typer.Exit(EXIT_WRONG)
+
+
+@alert_app.command("test")
+def try_channel(
+    channel: Annotated[str, typer.Argument(help="Name of a channel of the rules.", show_default=False)],
+    *,
+    rules: RulesFile = None,
+) -> None:
+    """Send one message through a channel, which says that it is a test."""
+    from uuid import uuid4
+
+    from roofwatch.alerting import read_alerts, trial_notice
+    from roofwatch.ci.alerts.sending import SendError
+    from roofwatch.ci.errors import AlertError
+    from roofwatch.settings import load_settings
+    from roofwatch.terminal import print_note
+
+    channels = read_alerts(rules, load_settings()).alerts.channels
+    if channel not in channels:
+        raise AlertError(
+            f"channel {channel!r}: the rules have none of this name; they have {', '.join(channels) or 'none'}"
+        )
+    sender = channels[channel]
+    if isinstance(sender, str):
+        raise AlertError(f"channel {channel!r}: {sender}")
+    try:
+        sender.send(trial_notice(channel), str(uuid4()))
+    except SendError as error:
+        raise AlertError(f"channel {channel!r}: {error}") from None
+    print_note(f"sent through {channel}: look whether it has arrived")
+
+
+@alert_app.command("acknowledge")
+def acknowledge_(
+    alert_id: Annotated[str, typer.Argument(help="The id, as list shows it.", show_default=False)],
+    *,
+    person: Annotated[str, typer.Option(help="Who is at it.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="What is being done; it stays in the audit trail.", show_default=False)],
+) -> None:
+    """Say that somebody is at it: the alert is not escalated, and its regression is acknowledged too."""
+    from datetime import UTC, datetime
+    from uuid import UUID
+
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.ci.errors import AlertError
+    from roofwatch.db.alerts.standing import acknowledge
+    from roofwatch.store.access import ACTOR
+    from roofwatch.terminal import print_note
+
+    try:
+        chosen = UUID(alert_id)
+    except ValueError:
+        raise AlertError(f"alert {alert_id!r}: that is no id; see: roofwatch alert list") from None
+    with open_configured_store() as engine:
+        alert = acknowledge(engine, chosen, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC))
+    print_note(f"acknowledged: {alert.message.title}")

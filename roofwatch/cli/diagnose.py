@@ -1,0 +1,100 @@
+"""The command that says what limits a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from roofwatch.options import (
+    AsJson,
+    CheckTimeout,
+    CompileTimeout,
+    DeviceName,
+    ImplementationPattern,
+    LaunchTimeout,
+    Output,
+    PreparationTimeout,
+    SuitePath,
+    TargetList,
+)
+
+# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+app = typer.Typer()
+
+
+@app.command()
+def diagnose(
+    case: Annotated[
+        str,
+        typer.Argument(
+            metavar="CASE", help="A case's id, a pattern of ids, or a kernel for its usual cases.", show_default=False
+        ),
+    ],
+    path: SuitePath = None,
+    *,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record", help="Diagnose what this record file holds; measured now if left out.", show_default=False
+        ),
+    ] = None,
+    implementation: ImplementationPattern = None,
+    targets: TargetList = None,
+    device: DeviceName = None,
+    launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
+    compile_timeout: CompileTimeout = 300.0,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which limit binds a kernel (memory, compute, latency, launches, the host), why, and what to try first.
+
+    Exit status 1 means that the case fails, 2 that nothing can be said of it.
+    """
+    from roofwatch.arguments import run_plan, suite_at
+    from roofwatch.collector.errors import CollectorError
+    from roofwatch.collector.outbox.atomic_write import check_writable
+    from roofwatch.collector.record.record import RunRecord
+    from roofwatch.collector.run import collect_run
+    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, told
+    from roofwatch.terminal import print_json, print_note, progress
+
+    if record is not None:
+        if path is not None or output is not None:
+            raise CollectorError("--record diagnoses what was measured before: it takes neither a suite nor --output")
+        measured, name = RunRecord.read(record), str(record)
+    else:
+        if path is None and case.endswith(".py"):
+            raise CollectorError(
+                f"{case}: of which case? Name it, or its kernel, first: roofwatch diagnose CASE {case}"
+            )
+        if output is not None:
+            check_writable(output)
+        plan = run_plan(
+            kernels=None,
+            implementations=implementation,
+            targets=targets,
+            device=device,
+            launch_timeout_s=launch_timeout,
+            preparation_timeout_s=preparation_timeout,
+            check_timeout_s=check_timeout,
+            compile_timeout_s=compile_timeout,
+        )
+        with progress(case) as on_progress, Nursery() as nursery:
+            measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, nursery=nursery)
+        name = "this run" if output is None else str(output)
+        if output is not None:
+            measured.write(output)
+    diagnosed = diagnose_record(measured, case, implementation, name=name)
+    if as_json:
+        print_json(to_json(diagnosed, name))
+    else:
+        for each in diagnosed:
+            print_note("\n".join(told(each)))
+        if output is not None:
+            print_note(f"record: {output}")
+    raise typer.Exit(exit_status(diagnosed))

@@ -1,0 +1,242 @@
+"""Commands that run a suite: list it, check it, measure it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from roofwatch.cli.affected import only_affected
+from roofwatch.options import (
+    EXIT_CANNOT,
+    EXIT_WRONG,
+    AsJson,
+    CacheName,
+    CheckTimeout,
+    CompileTimeout,
+    DeviceName,
+    Discard,
+    HasProfiles,
+    ImplementationPattern,
+    IsStatic,
+    KernelPattern,
+    LaunchTimeout,
+    LockClocks,
+    Output,
+    PreparationTimeout,
+    PresetName,
+    ProjectName,
+    Resume,
+    SuitePath,
+    Tags,
+    TargetList,
+    ThreadCount,
+    TimerName,
+    UnfitDeviceAction,
+)
+
+# Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
+app = typer.Typer()
+
+
+@app.command("list")
+def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
+    """List the kernels of a suite with their cases and implementations."""
+    from roofwatch import tables
+    from roofwatch.arguments import suite_source
+    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.collector.workers.worker import Worker
+    from roofwatch.measuring.listing import summary
+    from roofwatch.terminal import print_json, print_table
+
+    with Nursery() as nursery, Worker(nursery, suite_source(path)) as worker:
+        info = worker.start()
+    if as_json:
+        print_json({"kernels": [summary(kernel) for kernel in info.kernels]})
+    else:
+        print_table(tables.kernels(info.kernels))
+
+
+@app.command()
+def check(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="KERNEL|FILE",
+            help="A kernel that comes with roofwatch (or a pattern such as 'matmul*'), or a benchmark file or folder.",
+            show_default=False,
+        ),
+    ],
+    *,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--case",
+            "-c",
+            help="Only cases whose id matches, edges too; may be given again. Left out: what takes moments.",
+            show_default=False,
+        ),
+    ] = None,
+    implementation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--implementation",
+            "-i",
+            help="Only these implementations; may be given again. Left out: all but torch.compile's.",
+            show_default=False,
+        ),
+    ] = None,
+    device: DeviceName = None,
+    check_timeout: CheckTimeout = 300.0,
+    as_json: AsJson = False,
+) -> None:
+    """Check results and gradients at usual and odd sizes and in other memory layouts; explain what is wrong.
+
+    Exit status 1 means that something is wrong or failed, 2 that nothing could be checked here.
+    """
+    from roofwatch import tables
+    from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
+    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
+    from roofwatch.terminal import print_json, print_note, print_table, progress
+
+    asked = check_target(target)
+    plan = CheckPlan(
+        kernels=asked.kernels,
+        cases=tuple(case) if case else None,
+        implementations=tuple(implementation) if implementation else None,
+        device=device,
+        timeout_s=check_timeout,
+    )
+    with progress(target) as on_progress, Nursery() as nursery:
+        reports = check_suite(asked.source, plan, on_progress, nursery=nursery)
+    if as_json:
+        print_json(to_json(asked, reports, device))
+    else:
+        print_table(tables.checks(reports))
+        print_note(summary(reports))
+        for report in reports:
+            if report.has_failed:
+                print_note("\n".join(["", *explanation(report), f"  repeat: {repeat_command(asked, report, device)}"]))
+    raise typer.Exit(exit_status(reports))
+
+
+@app.command()
+def run(
+    path: SuitePath = None,
+    *,
+    output: Output = None,
+    kernel: KernelPattern = None,
+    implementation: ImplementationPattern = None,
+    tag: Tags = None,
+    targets: TargetList = None,
+    static: IsStatic = True,
+    device: DeviceName = None,
+    threads: ThreadCount = 1,
+    lock_clocks: LockClocks = None,
+    unfit_device: UnfitDeviceAction = None,
+    preset: PresetName = "survey",
+    launch_timeout: LaunchTimeout = 10.0,
+    preparation_timeout: PreparationTimeout = 120.0,
+    check_timeout: CheckTimeout = 300.0,
+    compile_timeout: CompileTimeout = 300.0,
+    blocks: Annotated[
+        int | None, typer.Option(min=1, help="Blocks of samples per measurement; the preset's if left out.")
+    ] = None,
+    timer: TimerName = "auto",
+    cache: CacheName = None,
+    profile: HasProfiles = False,
+    project: ProjectName = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spread it over the GPUs of this Ray cluster: auto, host:port or ray://host:port.",
+            show_default=False,
+        ),
+    ] = None,
+    affected: Annotated[
+        bool, typer.Option("--affected", help="Only kernels that the difference from --base can touch.")
+    ] = False,
+    base: Annotated[
+        str | None, typer.Option(help="Revision that --affected compares with.", show_default=False)
+    ] = None,
+    resume: Resume = False,
+    discard: Discard = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check, compile and time a suite at the current commit, and write a record file.
+
+    A run that is cut short, however it ends, keeps what it measured beside the record's place, and --resume goes on.
+
+    Exit status 1 means that the record is written and something in it failed: a wrong result, a crash, code that does
+    not compile. What this machine cannot run has not failed. 2: nothing could be done, or nothing timed of what ran
+    here. 130 and 143: stopped by Ctrl-C or SIGTERM.
+    """
+    from roofwatch import tables
+    from roofwatch.arguments import run_plan, suite_at
+    from roofwatch.collector.errors import GitError
+    from roofwatch.measuring.device_summary import device_summary
+    from roofwatch.measuring.launch_table import launches
+    from roofwatch.measuring.memory_table import memory_of_launches
+    from roofwatch.measuring.profile_table import profiles
+    from roofwatch.measuring.running import RunRequest, measure
+    from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done, time_spent
+    from roofwatch.terminal import print_error, print_json, print_note, print_table
+
+    plan = run_plan(
+        kernels=kernel,
+        implementations=implementation,
+        tags=tag,
+        targets=targets if static else "",
+        device=device,
+        threads=threads,
+        blocks=blocks,
+        preset=preset,
+        timer=timer,
+        cache=cache,
+        lock_clocks=lock_clocks,
+        unfit_device=unfit_device,
+        launch_timeout_s=launch_timeout,
+        preparation_timeout_s=preparation_timeout,
+        check_timeout_s=check_timeout,
+        compile_timeout_s=compile_timeout,
+        has_profiles=profile,
+    )
+    if affected != (base is not None):
+        raise GitError("--affected and --base belong together: what differs from that revision is measured")
+    plan, skipped = (plan, ()) if base is None else only_affected(path, base, None, plan, kernel)
+    suite = suite_at(path, project)
+    destination = output or Path("roofwatch-records")
+    if not destination.suffix:
+        destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
+    written = measure(RunRequest(suite, plan, destination, ray, skipped, is_resumed=resume, is_discarded=discard))
+    if as_json:
+        documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written]
+        print_json(documents[0] if ray is None else {"records": documents})
+    for place, record in [] if as_json else written:
+        print_table(tables.measurements(record))
+        if (launched := launches(record)) is not None:
+            print_table(launched)
+        if (memory := memory_of_launches(record)) is not None:
+            print_table(memory)
+        if record.profiles:
+            print_table(profiles(record))
+        if record.static_facts:
+            print_table(tables.static_facts(record.static_facts))
+        print_note("\n".join([*device_summary(record), time_spent(record)]))
+        print_note(f"record: {place}   next: roofwatch ingest {place}")
+        if record.commit.is_dirty:
+            # 0: what stands in for one
+            has_commit = record.commit.first_parent_count > 0
+            what = "the work tree differs from the commit" if has_commit else "there is no commit here"
+            print_note(f"{what}: this run is kept and shown, and part of no trend")
+    failures = [failure for _, record in written for failure in failed_results(record)]
+    for failure in failures:
+        print_error(failure)
+    if failures:
+        raise typer.Exit(EXIT_WRONG)
+    if (why := nothing_done([record for _, record in written])) is not None:
+        print_error(why)
+        raise typer.Exit(EXIT_CANNOT)

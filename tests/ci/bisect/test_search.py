@@ -1,0 +1,171 @@
+"""The search for the commit of a step: what it names, how surely, and what it leaves alone."""
+
+import math
+
+import numpy as np
+import pytest
+
+from roofwatch.ci.bisect.posterior import change_probabilities
+from roofwatch.ci.bisect.search import Evidence, Measure, Named, SearchPlan, Stuck, next_move
+from tests.ci.simulated_bisection import PLAIN_SAMPLES, Machine, Noise, Scenario, Trial, plain_bisection, search
+
+TRIALS = range(20)
+
+
+def trials_of(scenario: Scenario) -> list[Trial]:
+    return [search(scenario, seed) for seed in TRIALS]
+
+
+def finish(
+    change: int,
+    weights: list[float],
+    *,
+    unmeasurable: tuple[int, ...] = (),
+    noise: float = 0.01,
+    seed: int = 1,
+    plan: SearchPlan | None = None,
+) -> tuple[Named | Stuck, list[list[float]]]:
+    """Search a history of a step of 3 %; the bad end is measured first."""
+    machine = Machine(Scenario(commit_count=len(weights), noise=noise), seed)
+    machine.change = change
+    pairs: list[list[float]] = [[] for _ in weights]
+    pairs[-1] = [machine.pair(len(weights) - 1) for _ in range(8)]
+    at = None
+    while True:
+        evidence = Evidence(
+            tuple(weights),
+            tuple(map(tuple, pairs)),
+            tuple(position in unmeasurable for position in range(len(weights))),
+        )
+        move = next_move(evidence, plan or SearchPlan(), at=at)
+        if not isinstance(move, Measure):
+            return move, pairs
+        assert move.position not in unmeasurable
+        at = move.position
+        pairs[at] += [machine.pair(at) for _ in range(move.pair_count)]
+
+
+def test_three_percent_in_one_percent_noise_take_less_than_half_of_what_a_plain_bisection_takes() -> None:
+    scenario = Scenario()
+
+    found = trials_of(scenario)
+
+    assert np.mean([trial.is_right for trial in found]) >= 0.95
+    assert np.mean([trial.measurement_count for trial in found]) < PLAIN_SAMPLES * math.log2(scenario.commit_count)
+
+
+def test_a_machine_whose_speed_drifts_misleads_a_plain_bisection_and_not_the_search() -> None:
+    scenario = Scenario(kind=Noise.DRIFTING_LEVEL)
+
+    found = trials_of(scenario)
+
+    assert np.mean([trial.is_right for trial in found]) >= 0.95
+    assert np.mean([plain_bisection(scenario, seed).is_right for seed in TRIALS]) < 0.9
+
+
+def test_an_improvement_is_named_as_well() -> None:
+    assert np.mean([trial.is_right for trial in trials_of(Scenario(commit_count=16, step=-0.05))[:10]]) == 1
+
+
+def test_what_cannot_matter_is_never_measured() -> None:
+    weights = [1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+
+    named, pairs = finish(change=3, weights=weights)
+
+    assert isinstance(named, Named)
+    assert (named.first, named.last) == (3, 3)
+    measured = {position for position, of_commit in enumerate(pairs) if of_commit}
+    assert len(measured & {0, 1, 2}) == 1, "any of them speaks for all"
+    assert not measured & {4, 5, 6}
+
+
+def test_where_only_one_commit_can_matter_it_is_named_from_the_ends_alone() -> None:
+    named, pairs = finish(change=2, weights=[0.0, 0.0, 1.0, 0.0])
+
+    assert isinstance(named, Named)
+    assert (named.first, named.last) == (2, 2)
+    assert [len(of_commit) for of_commit in pairs] == [0, 0, 0, 8]
+
+
+def test_a_change_of_the_host_s_part_is_found_though_the_machine_code_is_the_same() -> None:
+    weights = [1.0, 0.01, 0.01, 0.01, 1.0, 0.01]
+
+    named, _ = finish(change=2, weights=weights)
+
+    assert isinstance(named, Named)
+    assert (named.first, named.last) == (2, 2)
+
+
+@pytest.mark.parametrize("change", [3, 4, 5])
+def test_commits_that_cannot_be_measured_are_named_together_with_the_first_that_can(change: int) -> None:
+    named, _ = finish(change=change, weights=[1.0] * 10, unmeasurable=(3, 4))
+
+    assert isinstance(named, Named)
+    assert (named.first, named.last) == (3, 5)
+
+
+def test_a_commit_that_cannot_be_measured_elsewhere_does_not_widen_the_answer() -> None:
+    named, _ = finish(change=7, weights=[1.0] * 10, unmeasurable=(3, 4))
+
+    assert isinstance(named, Named)
+    assert (named.first, named.last) == (7, 7)
+
+
+def test_a_commit_is_named_only_when_it_and_the_one_before_were_measured() -> None:
+    for change in range(12):
+        _, pairs = finish(change=change, weights=[1.0] * 12, seed=change)
+
+        assert len(pairs[change]) >= 2
+        assert change == 0 or len(pairs[change - 1]) >= 2
+
+
+def test_noise_that_hides_the_step_leaves_it_open_rather_than_name_a_commit_at_random() -> None:
+    plan = SearchPlan(max_pairs=10)
+
+    ends = [finish(change=5, weights=[1.0] * 12, noise=0.2, seed=seed, plan=plan)[0] for seed in range(4)]
+
+    assert [type(end) for end in ends] == [Stuck] * 4
+
+
+def test_probabilities_agree_with_a_sum_written_out_for_normal_noise_of_a_known_size() -> None:
+    rng = np.random.default_rng(5)
+    pairs = [list(rng.normal(0.03 * (place >= 2), 0.01, size=40)) for place in range(4)]
+
+    found = change_probabilities([1.0] * 4, pairs)
+
+    log_likelihoods = [
+        sum(
+            -(((pair - (0.03 if place >= change else 0.0)) / 0.01) ** 2) / 2
+            for place, of_commit in enumerate(pairs)
+            for pair in of_commit
+        )
+        for change in range(4)
+    ]
+    shares = np.exp(np.array(log_likelihoods) - max(log_likelihoods))
+    assert found == pytest.approx(shares / shares.sum(), abs=0.01)
+    assert found.sum() == pytest.approx(1)
+
+
+def test_probabilities_do_not_depend_on_the_unit_of_the_step() -> None:
+    pairs = [[0.001, -0.002], [0.011, 0.008], [0.010, 0.012, 0.009, 0.011]]
+
+    there = change_probabilities([1.0] * 3, pairs)
+    here = change_probabilities([1.0] * 3, [[10 * each for each in of_commit] for of_commit in pairs])
+
+    assert here == pytest.approx(there, abs=1e-9)
+
+
+def test_one_wild_pair_convinces_nobody() -> None:
+    bad_end = [0.030, 0.031, 0.029, 0.030, 0.032, 0.028, 0.031, 0.030]
+
+    calm = change_probabilities([1.0, 1.0], [[0.0, 0.001, -0.001], bad_end])
+    wild = change_probabilities([1.0, 1.0], [[0.0, 0.001, -0.001, 0.5], bad_end])
+
+    assert calm[1] > 0.999
+    assert wild[1] > 0.99
+
+
+def test_times_that_are_all_equal_are_no_division_by_zero() -> None:
+    found = change_probabilities([1.0, 1.0, 1.0], [[0.0, 0.0], [0.1, 0.1], [0.1, 0.1, 0.1]])
+
+    assert found == pytest.approx([0, 1, 0], abs=1e-6)

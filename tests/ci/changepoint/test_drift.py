@@ -1,0 +1,187 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bench.detector_series import NOISES
+from roofwatch.ci.changepoint.detect import find_change_points
+from roofwatch.ci.changepoint.drift import Drift, find_drift, find_ratchets
+
+Values = NDArray[np.float64]
+
+
+def half_a_percent_a_week(
+    seed: int, *, per_week: int = 7, noise: float = 0.01, quiet_after: int = 0
+) -> tuple[Values, Values]:
+    """Eight quiet weeks, then ten in which it gets slower by half a percent each, then quiet ones; times in weeks."""
+    weeks = np.arange((18 + quiet_after) * per_week) / per_week
+    logs = noise * np.random.default_rng(seed).standard_normal(len(weeks))
+    return np.asarray(1_000 * np.exp(logs + math.log(1.005) * np.clip(weeks - 8, 0, 10))), weeks
+
+
+def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate() -> None:
+    found: list[tuple[Drift, Values]] = []
+    for seed in range(40):
+        values, weeks = half_a_percent_a_week(seed)
+        drift = find_drift(values, weeks)
+        if drift is not None:
+            found.append((drift, weeks))
+
+    assert len(found) >= 38
+    assert all(drift.end is None for drift, _ in found)
+    assert np.median([drift.rate for drift, _ in found]) == pytest.approx(0.005, rel=0.1)
+    assert np.median([weeks[drift.start] for drift, weeks in found]) == pytest.approx(8, abs=1)
+    assert np.median([drift.relative_change for drift, _ in found]) == pytest.approx(0.05, rel=0.15)
+
+
+@pytest.mark.parametrize("quiet_after", [8, 16])
+def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(quiet_after: int) -> None:
+    found: list[tuple[Drift, Values]] = []
+    for seed in range(12):
+        values, weeks = half_a_percent_a_week(seed, quiet_after=quiet_after)
+        drift = find_drift(values, weeks)
+        if drift is not None:
+            found.append((drift, weeks))
+
+    assert len(found) >= 11
+    assert np.median([drift.rate for drift, _ in found]) == pytest.approx(0.005, rel=0.1)
+    assert np.median([weeks[drift.start] for drift, weeks in found]) == pytest.approx(8, abs=1)
+    assert np.median([weeks[drift.end] if drift.end else math.nan for drift, weeks in found]) == pytest.approx(
+        18, abs=1
+    )
+    assert np.median([drift.relative_change for drift, _ in found]) == pytest.approx(0.05, rel=0.15)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NOISES if kind != "ramp"])
+def test_noise_whose_level_stays_is_no_drift(kind: str) -> None:
+    told = 0
+    for seed in range(30):
+        told += find_drift(1_000 * np.exp(0.02 * NOISES[kind](150, np.random.default_rng(seed)))) is not None
+
+    assert told <= (4 if kind == "two states" else 1)
+
+
+def test_a_step_is_no_drift() -> None:
+    told = 0
+    for seed in range(40):
+        logs = 0.01 * np.random.default_rng(seed).standard_normal(150)
+        logs[90:] += math.log(1.06)
+        told += find_drift(1_000 * np.exp(logs)) is not None
+
+    assert told <= 1
+
+
+def test_a_step_in_noise_that_hangs_together_is_seldom_taken_for_a_drift() -> None:
+    told = 0
+    for seed in range(40):
+        logs = 0.02 * NOISES["autocorrelated"](150, np.random.default_rng(seed))
+        logs[90:] += math.log(1.05)
+        told += find_drift(1_000 * np.exp(logs)) is not None
+
+    assert told <= 3
+
+
+def test_outliers_and_gaps_do_not_hide_a_drift() -> None:
+    values, weeks = half_a_percent_a_week(1)
+    values[::17] *= 1.5
+    values[::23] = math.nan
+
+    drift = find_drift(values, weeks)
+
+    assert drift is not None
+    assert drift.rate == pytest.approx(0.005, rel=0.3)
+
+
+def test_a_drift_downwards_is_found_with_the_same_care() -> None:
+    values, weeks = half_a_percent_a_week(2)
+    up, down = find_drift(values, weeks), find_drift(1e6 / values, weeks)
+
+    assert up is not None
+    assert down is not None
+    assert (down.start, down.end) == (up.start, up.end)
+    assert math.log1p(down.rate) == pytest.approx(-math.log1p(up.rate))
+
+
+@given(values=st.lists(st.one_of(st.floats(), st.sampled_from([0.0, 1.0, math.nan])), max_size=60))
+def test_no_series_is_refused(values: list[float]) -> None:
+    drift = find_drift(values)
+
+    assert drift is None or 0 <= drift.start < (len(values) if drift.end is None else drift.end) <= len(values)
+
+
+@given(value=st.floats(1e-6, 1e6), gaps=st.sets(st.integers(0, 79), max_size=40))
+def test_a_constant_series_with_gaps_does_not_drift(value: float, gaps: set[int]) -> None:
+    values = np.full(80, value)
+    values[sorted(gaps)] = math.nan
+
+    assert find_drift(values) is None
+
+
+@given(seed=st.integers(0, 30), scale=st.integers(-40, 40))
+def test_scaling_all_values_changes_no_drift(seed: int, scale: int) -> None:
+    values, weeks = half_a_percent_a_week(seed)
+    there, back = find_drift(values, weeks), find_drift(values * 2.0**scale, weeks)
+
+    assert (there is None) == (back is None)
+    if there is not None and back is not None:
+        assert back.start == there.start
+        assert back.rate == pytest.approx(there.rate)
+
+
+@pytest.mark.parametrize("factor", [0.01, 1.5, 100.0])
+def test_one_more_outlier_moves_a_drift_no_farther_than_it_is_known(factor: float) -> None:
+    for seed in range(8):
+        values, weeks = half_a_percent_a_week(seed)
+        before = find_drift(values, weeks)
+        values[20 + 10 * seed] *= factor
+        after = find_drift(values, weeks)
+
+        assert before is not None
+        assert after is not None
+        assert weeks[after.start] == pytest.approx(weeks[before.start], abs=2.5)
+        assert after.rate == pytest.approx(before.rate, rel=0.25)
+
+
+def test_other_numbers_of_times_and_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 times of 3 values"):
+        find_drift([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+# --- the ratchet
+
+
+def levels(*parts: tuple[int, float]) -> Values:
+    rng = np.random.default_rng(0)
+    return np.concatenate([level * np.exp(0.005 * rng.standard_normal(count)) for count, level in parts])
+
+
+def test_a_level_that_came_back_only_in_part_is_named() -> None:
+    steps = find_change_points(levels((30, 1_000.0), (30, 1_200.0), (30, 1_080.0)))
+
+    (ratchet,) = find_ratchets(steps)
+
+    assert (ratchet.worse_at, ratchet.better_at) == (30, 60)
+    assert ratchet.before == pytest.approx(1_000, rel=0.01)
+    assert ratchet.after == pytest.approx(1_080, rel=0.01)
+    assert ratchet.kept_share == pytest.approx(math.log(1.08) / math.log(1.2), rel=0.1)
+
+
+def test_a_level_that_came_back_is_not_named() -> None:
+    assert find_ratchets(find_change_points(levels((30, 1_000.0), (30, 1_200.0), (30, 1_001.0)))) == []
+
+
+def test_a_level_that_came_back_later_is_not_named() -> None:
+    steps = find_change_points(levels((30, 1_000.0), (30, 1_200.0), (30, 1_080.0), (30, 995.0)))
+
+    assert find_ratchets(steps) == []
+
+
+def test_which_way_is_worse_is_the_metric_s_to_say() -> None:
+    steps = find_change_points(levels((30, 1_000.0), (30, 800.0), (30, 920.0)))
+
+    assert find_ratchets(steps) == []
+    (ratchet,) = find_ratchets(steps, larger_is_worse=False)
+    assert (ratchet.worse_at, ratchet.better_at) == (30, 60)

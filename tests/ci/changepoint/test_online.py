@@ -1,0 +1,275 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bench.detector_series import NOISES
+from bench.detectors import Detector, detect
+from roofwatch.ci.changepoint import online, state_bytes
+from roofwatch.ci.changepoint.detect import find_change_points
+from roofwatch.ci.changepoint.online import resume, start, update
+from roofwatch.ci.changepoint.online_state import Alarm, OnlineState
+
+Values = NDArray[np.float64]
+
+
+def fed(values: Values, errors: Values | None = None, *, smallest: float = 0.005) -> list[tuple[int, Alarm]]:
+    """Alarms with the number of values seen when each was raised."""
+    state = start(min_relative_change=smallest)
+    alarms = []
+    certain = np.full(len(values), math.nan) if errors is None else errors
+    for seen, (value, error) in enumerate(zip(values, certain, strict=True), start=1):
+        state, alarm = update(state, value, error)
+        if alarm is not None:
+            alarms.append((seen, alarm))
+    return alarms
+
+
+def series(seed: int, *, count: int = 140, factor: float = 1.0, at: int = 90, kind: str = "normal") -> Values:
+    logs = 0.01 * NOISES[kind](count, np.random.default_rng(seed))
+    logs[at:] += math.log(factor)
+    return np.asarray(1_000 * np.exp(logs))
+
+
+def test_a_step_of_six_noise_widths_is_told_within_five_values() -> None:
+    told = [fed(series(seed, factor=1.06)) for seed in range(40)]
+
+    quick = [any(abs(alarm.index - 90) <= 2 and seen <= 95 for seen, alarm in alarms) for alarms in told]
+    assert sum(quick) >= 34
+
+
+def test_a_step_is_told_as_quickly_beside_a_drift() -> None:
+    drift = np.exp(0.0004 * np.arange(130))
+    told = [fed(series(seed, count=130, factor=1.025, at=100) * drift) for seed in range(12)]
+
+    quick = [any(abs(alarm.index - 100) <= 2 and seen <= 106 for seen, alarm in alarms) for alarms in told]
+    assert sum(quick) >= 10
+
+
+def test_quiet_noise_raises_fewer_than_one_false_alarm_in_500_values() -> None:
+    values = [series(seed, count=300, kind=kind) for kind in ("normal", "skewed", "outliers") for seed in range(10)]
+
+    assert sum(len(fed(one)) for one in values) <= len(values) * 300 / 500
+
+
+def test_steps_of_five_noise_widths_are_told_within_ten_values_in_every_kind_of_noise() -> None:
+    delays = [
+        min(
+            (seen - 90 for seen, alarm in fed(series(seed, factor=1.05, kind=kind)) if abs(alarm.index - 90) <= 5),
+            default=99,
+        )
+        for kind in NOISES
+        for seed in range(8)
+    ]
+
+    assert np.mean([delay <= 5 for delay in delays]) >= 0.65
+    assert np.mean([delay <= 10 for delay in delays]) >= 0.9
+
+
+@pytest.mark.parametrize(("kind", "per_thousand"), [("autocorrelated", 4), ("two states", 9), ("ramp", 3)])
+def test_noise_that_hangs_together_raises_few_false_alarms(kind: str, per_thousand: float) -> None:
+    alarms = [alarm for seed in range(24) for _, alarm in fed(series(seed, kind=kind)) if not alarm.is_return]
+
+    assert 1_000 * len(alarms) / (24 * 110) <= per_thousand
+
+
+def test_a_clock_that_visits_another_state_is_not_taken_for_a_drift() -> None:
+    """Whose line would leave the level behind, and the level be told as a step back to itself."""
+    told = [alarm for seed in range(40) for _, alarm in fed(series(seed, kind="two states"))]
+
+    assert sum(abs(alarm.after / alarm.before - 1) < 0.005 for alarm in told if not alarm.is_return) <= 5
+
+
+def test_bursts_are_alarms_only_until_the_series_has_shown_some() -> None:
+    values = series(3, count=260)
+    for begin in (70, 110, 150, 190):
+        values[begin : begin + 6] *= 1.3
+
+    alarms = [alarm for _, alarm in fed(values)]
+
+    assert any(alarm.is_return and 70 < alarm.index <= 80 for alarm in alarms)
+    assert not [alarm for alarm in alarms if 145 <= alarm.index <= 200]
+
+
+def test_an_alarm_says_both_levels_and_what_it_took_to_see_them() -> None:
+    ((seen, alarm),) = fed(series(1, factor=1.2))
+
+    assert alarm.index == 90
+    assert alarm.before == pytest.approx(1_000, rel=0.01)
+    assert alarm.after == pytest.approx(1_200, rel=0.01)
+    assert alarm.count_after == seen - 90
+    assert not alarm.is_return
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.2, 0.9])
+def test_offline_and_online_name_the_same_step_in_the_end(factor: float) -> None:
+    agreed = 0
+    for seed in range(30):
+        values = series(seed, factor=factor)
+        offline = [change.index for change in find_change_points(values, min_relative_change=0.005)]
+        online = [alarm.index for _, alarm in fed(values)]
+        agreed += len(offline) == len(online) == 1 and abs(offline[0] - online[0]) <= 2
+
+    assert agreed >= 27
+
+
+@pytest.mark.parametrize("is_certain", [True, False])
+def test_a_state_that_was_stored_goes_on_as_if_it_never_had_been(*, is_certain: bool) -> None:
+    values = series(2, count=200, factor=1.1)
+    values[50:56] *= 1.4
+    errors = np.full(200, math.nan) if is_certain else 0.01 * np.random.default_rng(5).uniform(0.2, 3, 200)
+    errors[::7] = math.nan
+    kept = stored = start(min_relative_change=0.005)
+    for place, (value, error) in enumerate(zip(values, errors, strict=True)):
+        kept, expected = update(kept, value, error)
+        read = (
+            OnlineState.from_json(stored.to_json())
+            if place % 2
+            else state_bytes.from_bytes(state_bytes.to_bytes(stored))
+        )
+        stored, alarm = update(read, value, error)
+        assert alarm == expected
+        assert stored == kept
+    assert is_certain is not bool(kept.errors)
+
+
+# --- how certain each value is
+
+
+@pytest.mark.parametrize("kind", ["normal", "autocorrelated", "bursts", "ramp"])
+def test_values_that_are_all_as_certain_are_judged_as_if_nothing_were_known_of_it(kind: str) -> None:
+    values = series(3, count=220, factor=1.08, kind=kind)
+    values[60:64] *= 1.3
+    plain, weighed = start(min_relative_change=0.005), start(min_relative_change=0.005)
+    for place, value in enumerate(values):
+        if place == 200:
+            plain, weighed = resume(values[:200], [90]), resume(values[:200], [90], relative_errors=np.full(200, 0.02))
+        plain, expected = update(plain, value)
+        weighed, alarm = update(weighed, value, 0.02)
+        assert alarm == expected
+        assert replace(weighed, errors=(), earlier_errors=()) == plain
+    assert len(weighed.errors) == len(weighed.values)
+
+
+def test_a_level_of_values_that_nobody_is_sure_of_waits_for_surer_ones() -> None:
+    told_at: dict[float, list[int]] = {0.002: [], 0.05: []}
+    for error, counts in told_at.items():
+        for seed in range(5):
+            errors = np.full(120, 0.002)
+            errors[90:105] = error
+            counts.append(next(seen for seen, _ in fed(series(seed, factor=1.06, count=120), errors)))
+
+    assert np.median(told_at[0.002]) <= 96
+    assert min(told_at[0.05]) > 98
+    assert np.median(told_at[0.05]) <= 115
+
+
+def test_noise_that_says_how_wide_it_is_raises_no_alarm_by_it() -> None:
+    rng = np.random.default_rng(8)
+    told = {"weighed": 0, "not weighed": 0}
+    for _ in range(8):
+        errors = np.full(200, 0.002)
+        for begins in rng.integers(40, 190, 3):
+            errors[begins : begins + 8] = 0.06  # somebody else ran on the machine
+        values = 1_000 * np.exp(0.01 * rng.standard_normal(200) + errors * rng.standard_normal(200))
+        told["weighed"] += len(fed(values, errors))
+        told["not weighed"] += len(fed(values))
+
+    assert told["weighed"] <= told["not weighed"] / 2
+
+
+@settings(max_examples=25)
+@given(errors=st.lists(st.floats(), min_size=60, max_size=60))
+def test_no_error_is_refused_and_one_that_is_none_is_as_one_that_is_not_known(errors: list[float]) -> None:
+    given = np.array(errors)
+    known = np.where(np.isfinite(given), np.abs(given), math.nan)
+
+    assert fed(series(0, count=60), given) == fed(series(0, count=60), known)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_values_near_their_level_are_told_from_others_without_a_change_of_judgement(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [series(seed, count=120, kind=kind, factor=1.05, at=70) for seed in range(3)]
+    quick = [fed(one, smallest=0.03) for one in values]
+
+    monkeypatch.setattr(online, "_reaches", lambda *_: True)
+
+    assert quick == [fed(one, smallest=0.03) for one in values]
+    assert any(quick)
+
+
+def test_a_state_stays_small_however_long_the_series() -> None:
+    state = start()
+    for value in series(0, count=2_000, factor=1.3, at=1_000):
+        state, _ = update(state, value)
+
+    assert len(state.values) + len(state.earlier) + len(state.residuals) <= 64 + 64 + 96
+    assert len(state.to_json()) < 8_000
+
+
+def test_asking_with_every_prefix_gives_what_feeding_gives() -> None:
+    values = series(4, factor=1.2)
+    detector = Detector()
+
+    asked = [detector(values[:count]) for count in range(30, len(values) + 1)]
+
+    assert asked[-1] == [(alarm.index, 1) for _, alarm in fed(values)] == detector(values)
+    assert detector(values[:100]) == detect(values[:100])  # another history: judged whole
+
+
+def test_a_history_that_was_judged_whole_is_followed_from_there() -> None:
+    values = series(4, factor=1.2, count=200)
+    values[150:] *= 1.3
+    detector = Detector()
+
+    assert detector(values[:130]) == detect(values[:130])
+    for count in range(131, 200):
+        told = detector(values[:count])
+    assert told == detect(values)
+
+
+@given(
+    values=st.lists(
+        st.one_of(st.floats(), st.integers(-5, 5), st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf])), max_size=90
+    )
+)
+def test_no_value_is_refused(values: list[float]) -> None:
+    for seen, alarm in fed(np.array(values, dtype=float)):
+        assert 0 < alarm.index < seen
+
+
+@given(value=st.floats(1e-6, 1e6), gaps=st.sets(st.integers(0, 79), max_size=40))
+def test_a_constant_series_is_never_accused(value: float, gaps: set[int]) -> None:
+    values = np.full(80, value)
+    values[sorted(gaps)] = math.nan
+
+    assert fed(values) == []
+
+
+@given(seed=st.integers(0, 1_000), scale=st.integers(-30, 30))
+def test_scaling_all_values_changes_nothing(seed: int, scale: int) -> None:
+    values = series(seed, factor=1.05, count=110, at=80)
+
+    there = [(seen, alarm.index) for seen, alarm in fed(values)]
+    assert [(seen, alarm.index) for seen, alarm in fed(values * 2.0**scale)] == there
+
+
+def test_gaps_keep_their_positions() -> None:
+    values = series(5, factor=1.3)
+    values[[40, 60, 95]] = math.nan
+
+    ((_, alarm),) = fed(values)
+
+    assert alarm.index == 90
+
+
+@pytest.mark.parametrize("change", [0.0, -0.1, math.nan])
+def test_a_smallest_change_that_is_no_fraction_is_refused(change: float) -> None:
+    with pytest.raises(ValueError, match="fraction above 0"):
+        start(min_relative_change=change)

@@ -1,0 +1,135 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from roofwatch.ci.changepoint.bursts import Bursts, find_burst
+from roofwatch.ci.changepoint.noise import bins_of, estimate_noise, prior_noise, stickiness_of_differences
+from roofwatch.ci.changepoint.segmentation import MAX_BOUNDARIES, Segmenter, possible_boundaries, winsorised
+
+PENALTY = 12.0
+
+
+def cost_of(values: np.ndarray, starts: list[int]) -> float:
+    """Least cost at these boundaries, each level one of the values."""
+    noise = prior_noise(1.0)
+    total = PENALTY * len(starts)
+    for start, end in pairwise([0, *starts, len(values)]):
+        costs = noise.costs[bins_of(values[start:end, None] - values)]
+        total += float(costs.sum(axis=0).min())
+    return total
+
+
+def least_cost(values: np.ndarray) -> float:
+    """By trying every set of up to three boundaries."""
+    places = range(3, len(values) - 2)
+    sets = [[], *([a] for a in places), *([a, b] for a in places for b in places if b > a)]
+    sets += [[a, b, c] for a in places for b in places for c in places if c > b > a]
+    return min(cost_of(values, starts) for starts in sets)
+
+
+def test_the_cut_costs_what_it_says_and_no_more_than_the_best_of_all() -> None:
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        values = rng.standard_normal(11) + np.repeat(rng.normal(0, 5, size=3), [4, 3, 4])
+
+        cut = Segmenter(values, None, 1.0, 3).cut(prior_noise(1.0), PENALTY)
+
+        assert cut.cost == pytest.approx(cost_of(values, cut.starts))
+        assert cut.cost == pytest.approx(least_cost(values))
+
+
+def test_a_true_boundary_in_a_long_series_is_among_the_few_that_are_tried() -> None:
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        values = rng.standard_normal(400)
+        values[170:] += 2.0
+
+        tried = possible_boundaries(winsorised(values, 1.0), 1.0, 3)
+
+        assert len(tried) < 2 * MAX_BOUNDARIES
+        assert min(abs(tried - 170)) <= 3
+
+
+@pytest.mark.parametrize("count", [37, 38, 200])
+def test_a_long_series_is_winsorised_around_its_running_median(count: int) -> None:
+    values = np.random.default_rng(count).integers(0, 20, size=count).astype(float)
+    padded = np.pad(values, 4, mode="reflect")
+
+    medians = np.array([np.median(padded[place : place + 9]) for place in range(count)])
+
+    assert np.array_equal(winsorised(values, 0.0), medians)
+    assert np.array_equal(winsorised(values, 1.5), medians + np.clip(values - medians, -4.5, 4.5))
+
+
+def test_masked_values_say_nothing() -> None:
+    values = np.concatenate([np.zeros(20), np.full(10, 50.0), np.zeros(20)]) + np.random.default_rng(0).normal(size=50)
+    masked = np.zeros(50, dtype=bool)
+    masked[20:30] = True
+    segmenter = Segmenter(values, None, 1.0, 3)
+
+    assert segmenter.cut(prior_noise(1.0), PENALTY).starts == [20, 30]
+    assert segmenter.cut(prior_noise(1.0), PENALTY, masked).starts == []
+
+
+# --- noise
+
+
+def test_outliers_that_follow_each_other_are_learnt_to_be_cheaper_than_outliers_apart() -> None:
+    rng = np.random.default_rng(0)
+    together, apart = rng.standard_normal(200), rng.standard_normal(200)
+    for begin in range(10, 190, 45):
+        together[begin : begin + 5] += 8
+        apart[begin : begin + 45 : 9] += 8
+    learnt = [
+        estimate_noise(values, [], np.zeros(200, dtype=bool), is_sticky=False, floor=0.01, tick=0.0)
+        for values in (together, apart)
+    ]
+
+    assert learnt[0].stickiness < -4
+    assert learnt[1].stickiness > -2
+
+
+@pytest.mark.parametrize(("phi", "is_told"), [(0.0, False), (0.3, False), (0.85, True)])
+def test_autocorrelation_is_told_from_steps_and_from_white_noise(phi: float, is_told: bool) -> None:
+    told = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        values = rng.standard_normal(200)
+        for index in range(1, 200):
+            values[index] = phi * values[index - 1] + (1 - phi**2) ** 0.5 * values[index]
+        values[90:] += 4.0
+        told += stickiness_of_differences(values) > 0
+
+    assert (told / 40 > 0.9) if is_told else (told / 40 < 0.1)
+
+
+# --- bursts
+
+
+def test_the_longer_a_series_bursts_the_longer_a_level_must_last() -> None:
+    seldom, often = Bursts(0, 0), Bursts(6, 30)
+
+    assert seldom.longest_inside(200) < often.longest_inside(200)
+    assert seldom.longest_at_edge(200) < often.longest_at_edge(200)
+
+
+def test_a_spell_beyond_what_bursts_explain_is_rare_where_bursts_are_memoryless() -> None:
+    rng = np.random.default_rng(1)
+    limit = Bursts(10, 50).longest_inside(200)
+    # ten bursts of five values on average in each of 2,000 series
+    longest = rng.geometric(1 / 5, size=(2_000, 10)).max(axis=1)
+
+    assert np.mean(longest >= limit) <= 0.03
+
+
+def test_a_spell_that_keeps_returning_never_left() -> None:
+    values = np.zeros(120)
+    values[50:80] = 10.0
+    values[[57, 58, 65, 66, 72, 73]] = 0.0
+
+    nothing = np.zeros(120, dtype=bool)
+    assert find_burst(values, [50, 80], [0.0, 10.0, 0.0], 1.0, nothing, 3) == (50, 80)
+
+    values[50:80] = 10.0
+    assert find_burst(values, [50, 80], [0.0, 10.0, 0.0], 1.0, nothing, 3) is None

@@ -1,0 +1,190 @@
+"""What is measured beside a time, over a history: the host's time of a launch, and the memory of one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from roofwatch.ci.ab.pair_evidence import PairEvidence
+from roofwatch.ci.history.full_analysis import look_at_columns, look_at_series
+from roofwatch.ci.history.history import judge_history, unconfirmed
+from roofwatch.ci.history.screen import ByCommit, has_moved
+from roofwatch.ci.history.standing import Standing, advanced
+from roofwatch.ci.history.standing_bytes import from_bytes, to_bytes
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.queries.columns import TimeColumns
+from roofwatch.db.queries.run_results_values import JudgedRun, News, NewTime
+from roofwatch.db.values import Cause, RunSetting, Series, Verdict
+from tests.builders import NOON, make_commit_ref, make_series_key
+from tests.ci.values import RUNNER_CLASS, SOFTMAX, make_series, only, stepped
+
+MIB = 2**20
+LIMITS = Thresholds()
+HOST, MEMORY = "host_ns", "peak_allocated_bytes"
+
+
+def host_times(*, factor: float = 1.0, count: int = 40, at: int = 20, seed: int = 0) -> list[float]:
+    return stepped(count=count, at=at, factor=factor, noise=0.04, seed=seed, level_ns=5_000.0)
+
+
+def test_memory_that_a_launch_takes_more_of_is_sure_and_calls_somebody() -> None:
+    found = only(judge_history([make_series([4 * MIB] * 8 + [6 * MIB] * 4, MEMORY)]))
+
+    assert (found.verdict, found.is_confirmed, found.is_alert) == (Verdict.REGRESSED, True, True)
+    assert found.commit.first_parent_count == 9
+    assert "peak allocated memory 4 MiB to 6 MiB (+50.0%)" in found.summary
+    assert found.cause is Cause.CODE
+
+
+def test_memory_that_is_freed_again_is_an_improvement_and_undoes_the_regression() -> None:
+    worse, better = sorted(
+        judge_history([make_series([4 * MIB] * 8 + [6 * MIB] * 8 + [4 * MIB] * 8, MEMORY)]), key=lambda one: one.commit
+    )
+
+    assert (worse.verdict, better.verdict) == (Verdict.REGRESSED, Verdict.IMPROVED)
+    assert worse.recovered_at == better.commit
+
+
+@pytest.mark.parametrize("after", range(3, 12))
+def test_a_step_between_two_numbers_is_told_from_the_third_commit_on(after: int) -> None:
+    """And goes on being told, however long either level is."""
+    found = only(judge_history([make_series([4 * MIB] * 86 + [8 * MIB] * after, MEMORY)]))
+
+    assert found.commit.first_parent_count == 87
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[4 * MIB] * 20, [0] * 20, [0] * 10 + [512] * 10, [100 * MIB] * 10 + [104 * MIB] * 10, [4 * MIB], []],
+    ids=["equal", "none", "the smallest block", "by less than a twentieth", "one run", "no run"],
+)
+def test_memory_that_tells_nothing(values: Sequence[float]) -> None:
+    assert judge_history([make_series(values, MEMORY)]) == []
+
+
+def test_memory_that_another_torch_counts_accuses_the_toolchain() -> None:
+    def compiled_by(version: str, series: Series) -> Series:
+        setting = RunSetting("1", toolchain=(("torch", version),))
+        return replace(series, points=tuple(replace(point, setting=setting) for point in series.points))
+
+    old, new = make_series([4 * MIB] * 8, MEMORY), make_series([4 * MIB] * 8 + [6 * MIB] * 8, MEMORY)
+    points = compiled_by("2.13", old).points + compiled_by("2.14", new).points[8:]
+
+    found = only(judge_history([Series(old.key, points)]))
+
+    assert found.cause is Cause.TOOLCHAIN
+    assert "torch 2.13 → 2.14" in found.suspects[0].sentence
+
+
+def test_a_slower_host_is_a_suspicion_that_accuses_no_kernel_and_calls_nobody() -> None:
+    found = only(judge_history([make_series(host_times(factor=1.6), HOST)]))
+
+    assert (found.verdict, found.is_confirmed, found.is_alert) == (Verdict.REGRESSED, False, False)
+    assert abs(found.commit.first_parent_count - 21) <= 1
+    assert "host time of a launch" in found.summary
+    assert found.cause is Cause.UNKNOWN
+    code = next(one for one in found.suspects if one.cause is Cause.CODE)
+    assert "the kernel on the device is not timed here" in code.sentence
+    assert unconfirmed([found]) == []
+
+
+def test_hosts_in_noise_alone_tell_nothing() -> None:
+    assert [judge_history([make_series(host_times(seed=seed), HOST)]) for seed in range(5)] == [[]] * 5
+
+
+def test_a_machine_that_issues_all_launches_more_slowly_is_told_once() -> None:
+    series = [
+        make_series(host_times(factor=1.6, seed=seed), HOST, case_id=f"{kernel}/n=1/float32/fwd")
+        for seed, kernel in enumerate(("rope", "gelu", "softmax"))
+    ]
+
+    found = only(judge_history(series))
+
+    assert found.kernel == "gelu + rope + softmax"
+
+
+def test_a_kernel_that_is_slower_leads_what_it_takes_beside() -> None:
+    found = only(
+        judge_history(
+            [
+                make_series(stepped(count=40, at=20, factor=1.2), case_id=SOFTMAX),
+                make_series([4 * MIB] * 20 + [40 * MIB] * 20, MEMORY, case_id=SOFTMAX),
+            ]
+        )
+    )
+
+    assert [one.series.metric for one in found.change_points] == ["median_ns", MEMORY]
+
+
+def test_two_ways_of_timing_take_what_they_take() -> None:
+    cold, rotated = make_series([4 * MIB] * 16, MEMORY), make_series([9 * MIB] * 16, MEMORY)
+    points = [replace(point, timing="cupti, cold") for point in cold.points[:8]]
+    points += [replace(point, timing="cupti, rotated") for point in rotated.points[8:]]
+
+    assert judge_history([Series(cold.key, tuple(points))]) == []
+
+
+def test_a_run_that_failed_has_no_memory_and_tells_nothing_of_it() -> None:
+    values = [4 * MIB] * 8 + [Outcome.CRASHED] * 3 + [4 * MIB] * 8
+
+    assert judge_history([make_series(values, MEMORY)]) == []
+
+
+# --- without the history
+
+
+def columns(memory: Sequence[float], times: Sequence[float]) -> TimeColumns:
+    count = len(times)
+    return TimeColumns(
+        key=make_series_key(),
+        places=np.arange(count),
+        medians_ns=np.array(times),
+        relative_spreads=np.full(count, 0.01),
+        block_counts=np.full(count, 2),
+        days=np.array(["2026-03-01"] * count, dtype="datetime64[D]"),
+        has_failures=False,
+        last_commit=(count, "f"),
+        beside={MEMORY: np.array(memory, dtype=np.float64)},
+    )
+
+
+TIMES = stepped(count=80, factor=1.0)
+
+
+def test_bare_numbers_are_looked_at_as_the_history_is() -> None:
+    quiet = columns([np.nan] * 10 + [4 * MIB] * 70, TIMES)
+    moved = columns([np.nan] * 10 + [4 * MIB] * 30 + [8 * MIB] * 40, TIMES)
+
+    assert not has_moved(ByCommit.of(quiet), LIMITS)
+    assert has_moved(ByCommit.of(moved), LIMITS)
+    assert look_at_columns([moved], [], "", LIMITS) is None
+    look = look_at_columns([quiet], [], "", LIMITS)
+    assert look is not None
+    (beside,) = look.standing.beside
+    assert (beside.metric, beside.low, beside.high) == (MEMORY, 4 * MIB, 4 * MIB)
+
+
+def settled_standing() -> Standing:
+    series = [make_series(TIMES), make_series([4 * MIB] * 80, MEMORY), make_series(host_times(count=80, at=80), HOST)]
+    return look_at_series(series, "", PairEvidence((), LIMITS), LIMITS).standing
+
+
+def test_what_was_seen_before_needs_no_look_and_what_was_not_does() -> None:
+    standing = from_bytes(to_bytes(settled_standing()))
+    assert standing == settled_standing()
+    commit = make_commit_ref(80)
+    run = JudgedRun(
+        80, commit.first_parent_count, commit.sha, NOON, NOON.date(), RUNNER_CLASS, is_pair=False, series_count=1
+    )
+
+    def after(known: Standing, **beside: float) -> Standing | None:
+        time = NewTime(80, RUNNER_CLASS, "", 1e6, beside=beside)
+        return advanced("a case", known, News(1, times=[time]), {80: run})
+
+    assert after(standing) is not None
+    assert after(standing, peak_allocated_bytes=4 * MIB, host_ns=5_000.0) is not None
+    assert after(standing, peak_allocated_bytes=4 * MIB + 512) is None
+    assert after(standing, host_ns=9_000.0) is None
+    assert after(replace(standing, beside=()), peak_allocated_bytes=4 * MIB) is None

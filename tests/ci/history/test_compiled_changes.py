@@ -1,0 +1,117 @@
+"""Compiled facts of a history: what of them is a change, and what they say of times."""
+
+from dataclasses import replace
+
+import pytest
+
+from roofwatch.ci.history.history import judge_history
+from roofwatch.db.values import Cause, RunSetting, Series, Verdict
+from tests.builders import make_commit_ref
+from tests.ci.values import (
+    make_series,
+    make_static_series,
+    only,
+    stepped,
+)
+
+
+def test_a_spill_is_a_confirmed_regression_of_the_code() -> None:
+    found = only(judge_history([make_static_series("local_bytes", [0, 0, 48, 48], "aabb")]))
+
+    assert found.commit == make_commit_ref(2)
+    assert found.verdict is Verdict.REGRESSED
+    assert found.cause is Cause.CODE
+    assert found.is_confirmed
+    assert "local memory per thread 0 B to 48 B" in found.summary
+
+
+def test_less_memory_per_thread_is_an_improvement() -> None:
+    found = only(judge_history([make_static_series("spilled_registers", [12, 0], "ab")]))
+
+    assert found.verdict is Verdict.IMPROVED
+
+
+def test_equal_machine_code_is_never_a_change() -> None:
+    assert judge_history([make_static_series("local_bytes", [0, 48], "aa")]) == []
+
+
+@pytest.mark.parametrize("metric", ["registers", "shared_bytes", "code_bytes"])
+def test_a_resource_that_grew_is_no_regression_by_itself(metric: str) -> None:
+    assert judge_history([make_static_series(metric, [32, 255], "ab")]) == []
+
+
+def test_a_resource_that_grew_is_evidence_beside_a_spill() -> None:
+    history = [
+        make_static_series("local_bytes", [0, 48], "ab"),
+        make_static_series("registers", [128, 255], "ab"),
+    ]
+
+    (change,) = only(judge_history(history)).change_points
+
+    assert "registers per thread 128 to 255" in change.evidence
+
+
+def test_a_target_that_no_longer_compiles_is_a_regression_told_once() -> None:
+    history = [
+        make_static_series("local_bytes", [0, None], "ab"),
+        make_static_series("registers", [32, None], "ab"),
+    ]
+
+    found = only(judge_history(history))
+
+    assert found.verdict is Verdict.REGRESSED
+    assert found.is_confirmed
+    assert len(found.change_points) == 1
+    assert "compiling was ok, is compile_error (out of registers)" in found.change_points[0].evidence
+
+
+def test_a_spill_on_several_targets_is_one_regression() -> None:
+    history = [make_static_series("local_bytes", [0, 0, 64], "aab", target=target) for target in ("sm_80", "gfx942")]
+
+    found = only(judge_history(history))
+
+    assert len(found.change_points) == 2
+    assert "and 1 more series" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected", "cause"),
+    [
+        ("a" * 16, "machine code unchanged on all 1 targets", Cause.UNKNOWN),
+        ("a" * 8 + "b" * 8, "machine code changed on 1 of 1 targets", Cause.CODE),
+    ],
+)
+def test_the_machine_code_is_evidence_for_a_step(codes: str, expected: str, cause: Cause) -> None:
+    history = [
+        make_series(stepped(), implementation="triton"),
+        make_static_series("registers", [32] * 16, codes),
+    ]
+
+    found = only(judge_history(history))
+
+    assert expected in found.change_points[0].evidence
+    assert found.cause is cause
+
+
+def test_a_block_that_no_longer_fits_is_a_regression_and_less_occupancy_is_none() -> None:
+    less = make_static_series("theoretical_occupancy", [0.5, 0.25], "ab")
+    none = make_static_series("theoretical_occupancy", [0.5, 0.0], "ab")
+
+    assert judge_history([less]) == []
+    assert only(judge_history([none])).verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(("after", "count"), [(5.0, 0), (8.0, 1)])
+def test_stores_to_local_memory_count_if_they_doubled(after: float, count: int) -> None:
+    assert len(judge_history([make_static_series("spill_store_count", [4.0, after], "ab")])) == count
+
+
+def test_a_spill_that_came_with_another_compiler_is_the_toolchain_s() -> None:
+    spills = make_static_series("local_bytes", [0, 48], "ab")
+    settings = [RunSetting("1", toolchain=(("triton", version),)) for version in ("3.6.0", "3.7.1")]
+    points = [replace(point, setting=setting) for point, setting in zip(spills.points, settings, strict=True)]
+
+    found = only(judge_history([Series(spills.key, tuple(points))]))
+
+    assert found.cause is Cause.TOOLCHAIN
+    assert "triton 3.6.0 → 3.7.1" in found.suspects[0].sentence

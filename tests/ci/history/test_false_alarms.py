@@ -1,0 +1,118 @@
+"""Which regressions may call somebody, and how often that is false."""
+
+from collections import Counter
+from dataclasses import replace
+from datetime import date, timedelta
+
+import numpy as np
+
+from roofwatch.ci.history.false_alarms import choose_alerts
+from roofwatch.ci.history.history import judge_history
+from roofwatch.ci.history.trend_finding import Status, TrendFinding, Window
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.values import Regression, RegressionState, Series
+from tests.builders import NOON, make_change_point, make_commit_ref, make_regression, make_series_key
+from tests.ci.values import make_point
+
+NIGHT = date(2026, 3, 1)
+
+
+def told(
+    p_value: float | None, *, number: int = 1, night: date = NIGHT, **fields: object
+) -> tuple[Regression, list[TrendFinding]]:
+    change = make_change_point(number)
+    window = Window(number + 1, number + 1)
+    finding = TrendFinding(change, Status.UNCONFIRMED, (), window, window, p_value=p_value, night=night)
+    return replace(make_regression(number), **fields), [finding]  # type: ignore[arg-type]  # fields of a regression
+
+
+def alerts(*regressions: tuple[Regression, list[TrendFinding]], judged: int, rate: float = 0.05) -> list[bool]:
+    chosen = choose_alerts(regressions, series_by_night={NIGHT: judged}, rate=rate)
+    return [regression.is_alert for regression in chosen]
+
+
+def test_one_among_many_series_needs_to_be_so_much_surer() -> None:
+    assert alerts(told(1e-3), judged=10) == [True]
+    assert alerts(told(1e-3), judged=1_000) == [False]
+
+
+def test_sure_ones_make_room_for_others_by_their_share() -> None:
+    sure = [told(1e-9, number=number) for number in range(1, 10)]
+
+    assert alerts(told(4e-4, number=20), judged=1_000) == [False]
+    assert alerts(*sure, told(4e-4, number=20), judged=1_000) == [True] * 10
+
+
+def test_a_cause_that_moves_many_series_makes_room_once() -> None:
+    regression, findings = told(1e-9)
+    many = (regression, findings * 100)
+
+    assert alerts(many, told(4e-4, number=20), judged=1_000) == [True, False]
+
+
+def test_another_night_is_another_family() -> None:
+    chosen = choose_alerts(
+        [told(1e-3), told(1e-3, number=2, night=NIGHT + timedelta(days=1))],
+        series_by_night={NIGHT: 1_000, NIGHT + timedelta(days=1): 10},
+        rate=0.05,
+    )
+
+    assert [regression.is_alert for regression in chosen] == [False, True]
+
+
+def test_what_is_confirmed_is_an_alert_and_what_is_dismissed_never_is() -> None:
+    confirmed = told(None, is_confirmed=True)
+    dismissed = told(1e-12, number=2, state=RegressionState.DISMISSED)
+    once_failed = told(None, number=3)
+
+    assert alerts(confirmed, dismissed, once_failed, judged=10) == [True, False, False]
+
+
+def night_of_series(seed: int, *, series_count: int, moved_count: int, commit_count: int = 50) -> list[Series]:
+    """Series of heavy-tailed noise of 2 to 4 %, each of a kernel of its own; the first ones step by 15 to 40 %, each at
+    another commit.
+    """
+    rng = np.random.default_rng(seed)
+    series = []
+    for number in range(series_count):
+        values = 1e6 * np.exp(rng.uniform(0.02, 0.04) * rng.standard_t(5, commit_count))
+        if number < moved_count:
+            values[5 + 3 * number :] *= rng.uniform(1.15, 1.4) ** (1 if number % 2 else -1)
+        points = [
+            make_point(place, float(value), measured_at=NOON + timedelta(days=place // 50))
+            for place, value in enumerate(values)
+        ]
+        series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), tuple(points)))
+    return series
+
+
+def test_a_null_night_alerts_no_more_often_than_is_promised() -> None:
+    nights = 30
+    false = [
+        any(found.is_alert for found in judge_history(night_of_series(seed, series_count=40, moved_count=0)))
+        for seed in range(nights)
+    ]
+
+    assert sum(false) <= 5  # at 5 % more than five come up in 1 of 200 such simulations
+
+
+def test_among_the_alerts_of_nights_the_false_ones_keep_their_rate() -> None:
+    counts: Counter[bool] = Counter()
+    for seed in range(12):
+        for found in judge_history(night_of_series(1_000 + seed, series_count=48, moved_count=12)):
+            if found.is_alert:
+                moved = {int(kernel.split("_")[1]) < 12 for kernel in found.kernel.split(" + ") if "_" in kernel}
+                counts[any(moved)] += 1
+
+    assert counts[False] <= 0.08 * counts.total()
+    assert counts[True] >= 100
+
+
+def test_a_failure_of_one_run_calls_nobody() -> None:
+    points = [make_point(number, 1e6) for number in range(5)]
+    points.append(make_point(5, None, outcome=Outcome.CRASHED))
+
+    (found,) = judge_history([Series(make_series_key(), tuple(points))])
+
+    assert found.commit == make_commit_ref(5)
+    assert not found.is_alert

@@ -1,0 +1,139 @@
+"""Profiles beside a step: what calls launch otherwise, and what that changes about its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from roofwatch.ci.ab.pair_evidence import PairEvidence
+from roofwatch.ci.causes.launch_evidence import LaunchEvidence
+from roofwatch.ci.history.full_analysis import look_at_series
+from roofwatch.ci.history.history import gather
+from roofwatch.ci.history.standing import advanced
+from roofwatch.ci.history.supporting_series import Witnesses
+from roofwatch.ci.history.trend_finding import TrendFinding
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.collector.record.case_profile import ProfiledActivity
+from roofwatch.db.queries.profiled_values import ProfiledRun
+from roofwatch.db.queries.run_results_values import News
+from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
+from tests.builders import CASE_ID, make_activity, make_commit_ref, make_profile
+from tests.ci.values import RUNNER_CLASS, make_series, make_static_series, stepped
+
+FAST, SLOW = "sm90_xmma_gemm_bf16_128x128", "cutlass_80_tensorop_bf16_s16816gemm_64x64"
+BODY = make_activity("_norm", total_ns=1_000)
+BEFORE, AFTER = (make_activity(FAST, total_ns=9_000), BODY), (make_activity(SLOW, total_ns=14_000), BODY)
+AT_THE_STEP = 7, 8
+"""The last commit of the old level and the first of the new one."""
+
+
+def profiled(number: int, *rows: ProfiledActivity, implementation: str = "eager") -> ProfiledRun:
+    return ProfiledRun(
+        RUNNER_CLASS, make_commit_ref(number), make_profile(CASE_ID, *rows, implementation=implementation)
+    )
+
+
+def step_with(*runs: ProfiledRun, others: Sequence[Series] = (), factor: float = 1.4, **newer: Any) -> TrendFinding:
+    """A move of a time at commit 8 of 16, by which the setting may change, with what was profiled."""
+    times = make_series(stepped(factor=factor))
+
+    def set_up(point: SeriesPoint) -> SeriesPoint:
+        plain = RunSetting("1", "570.86", toolchain=(("torch", "2.11.0"),), machine=())
+        is_newer = point.commit.first_parent_count > make_commit_ref(7).first_parent_count
+        return replace(point, setting=replace(plain, **newer) if is_newer else plain)
+
+    series = replace(times, points=tuple(set_up(point) for point in times.points))
+    limits = Thresholds()
+    found = gather([series, *others], PairEvidence((), limits), limits, Witnesses(launched=LaunchEvidence(runs)))
+    (finding,) = [one for one in found.findings if one.change.series.metric == "median_ns"]
+    return finding
+
+
+def suspect(finding: TrendFinding, cause: Cause) -> Suspect:
+    return next(suspect for suspect in finding.suspects if suspect.cause is cause)
+
+
+def test_another_kernel_of_a_library_at_the_step_is_the_first_suspect_with_its_share_of_a_call() -> None:
+    old, new = AT_THE_STEP
+    first = step_with(profiled(old, *BEFORE), profiled(new, *AFTER)).suspects[0]
+
+    assert first.cause is Cause.CODE
+    assert first.weight == pytest.approx(0.9)
+    assert f"library kernel changed: {SLOW} instead of {FAST} (93% of a call after)" in first.sentence
+    assert "no machine code of this implementation is recorded" in first.sentence
+
+
+def test_profiles_of_commits_farther_off_weigh_as_what_changed_beside_the_step() -> None:
+    beside = suspect(step_with(profiled(3, *BEFORE), profiled(12, *AFTER)), Cause.CODE)
+
+    assert beside.weight == pytest.approx(0.75)
+
+
+def test_other_launches_lift_what_equal_machine_code_excludes() -> None:
+    """The kernel is the same, and runs twice."""
+    code = [make_static_series("registers", [32.0] * 16, "a" * 16, implementation="eager")]
+    once, twice = make_activity("_norm", count=3), make_activity("_norm", count=6, total_ns=6_000)
+    runs = [profiled(at, row) for at, row in zip(AT_THE_STEP, (once, twice), strict=True)]
+
+    excluded, lifted = step_with(others=code), step_with(*runs, others=code)
+
+    assert Cause.CODE not in {one.cause for one in excluded.suspects}
+    assert suspect(lifted, Cause.CODE).weight == pytest.approx(0.9)
+    assert "machine code unchanged on all 1 targets" in suspect(lifted, Cause.CODE).sentence
+    assert "_norm: 1 → 2 in a call (100% of a call after)" in suspect(lifted, Cause.CODE).sentence
+
+
+def test_where_the_toolchain_changed_too_its_libraries_may_have_chosen_the_kernel() -> None:
+    old, new = AT_THE_STEP
+    both = step_with(profiled(old, *BEFORE), profiled(new, *AFTER), toolchain=(("torch", "2.12.0"),))
+
+    assert both.suspects[0].cause is Cause.TOOLCHAIN
+    assert "library kernel changed" in both.suspects[0].sentence
+    assert suspect(both, Cause.CODE).weight < suspect(both, Cause.TOOLCHAIN).weight / 5
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (profiled(3, *BEFORE), profiled(5, *AFTER)),
+        (profiled(10, *BEFORE), profiled(12, *AFTER)),
+        (profiled(12, *AFTER),),
+        (profiled(7, *BEFORE), profiled(8, *BEFORE)),
+        (profiled(7, *BEFORE, implementation="triton"), profiled(8, *AFTER, implementation="triton")),
+        (profiled(7, *BEFORE), profiled(8, *BEFORE, make_activity("_fill", total_ns=900))),
+    ],
+    ids=["old-level", "new-level", "one-side", "the-same", "another-implementation", "too-small-a-share"],
+)
+def test_what_does_not_explain_the_step_says_nothing(runs: Sequence[ProfiledRun]) -> None:
+    assert step_with(*runs).suspects == step_with().suspects
+
+
+def test_of_what_got_faster_the_share_that_is_gone_counts() -> None:
+    copies = make_activity("Memcpy DtoD", kind="memcpy", total_ns=4_000)
+    old, new = AT_THE_STEP
+
+    gone = step_with(profiled(old, *BEFORE, copies), profiled(new, *BEFORE), factor=0.7)
+    came = step_with(profiled(old, *BEFORE), profiled(new, *BEFORE, copies), factor=0.7)
+
+    assert "Memcpy DtoD is gone, 1 in a call before (29% of a call before)" in suspect(gone, Cause.CODE).sentence
+    assert came.suspects == step_with(factor=0.7).suspects, "a copy that came made nothing faster"
+
+
+def test_long_names_and_many_moves_are_told_in_part() -> None:
+    old, new = AT_THE_STEP
+    many = [make_activity(f"kernel_{number}{'<int>' * 60}", total_ns=9_000) for number in range(5)]
+
+    sentence = suspect(step_with(profiled(old, BODY), profiled(new, BODY, *many)), Cause.CODE).sentence
+
+    assert sentence.endswith(", and 3 more")
+    assert len(sentence) < 500
+
+
+def test_a_profile_that_came_later_has_the_history_read_again() -> None:
+    standing = look_at_series([make_series([1e6] * 80)], "abc", PairEvidence((), Thresholds()), Thresholds()).standing
+
+    assert advanced("name", standing, News(1), {}) == standing
+    assert advanced("name", standing, News(1, has_witnesses=True), {}) is None

@@ -1,0 +1,236 @@
+"""A runner's own measurements of code that did not change, beside a step: for the runner as its cause, and against."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from roofwatch.ci.ab.pair_evidence import PairEvidence
+from roofwatch.ci.causes.runner_evidence import Calibrations, RunnerMove
+from roofwatch.ci.history.history import gather, judge_history
+from roofwatch.ci.history.supporting_series import Witnesses
+from roofwatch.ci.history.trend_finding import TrendFinding
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.db.values import Cause, Pair, RunSetting, Series, SeriesPoint, Suspect
+from tests.builders import NOON, make_commit_ref, make_series_key
+from tests.ci.values import make_pair, make_point, make_series, only, stepped
+
+LATER = NOON + timedelta(hours=30)
+
+
+def again(number: int, value: float, *, run: int = 1, hours: float = 0.0, **fields: object) -> SeriesPoint:
+    """A commit measured once more, after all others."""
+    return make_point(number, value, run=run, measured_at=LATER + timedelta(hours=hours, minutes=run), **fields)
+
+
+def step_with(*more: SeriesPoint, pairs: Sequence[Pair] = (), **fields: object) -> TrendFinding:
+    """A slowdown from 1 to 1.4 ms at commit 8 of 16, with runs that came later and calibrations."""
+    points = [replace(point, **fields) for point in make_series(stepped()).points]  # type: ignore[arg-type]
+    limits = Thresholds()
+    series = Series(make_series_key(), (*points, *more))
+    (finding,) = gather(
+        [series], PairEvidence((), limits), limits, Witnesses(calibrations=Calibrations(pairs))
+    ).findings
+    return finding
+
+
+def suspect(finding: TrendFinding, cause: Cause) -> Suspect | None:
+    return next((suspect for suspect in finding.suspects if suspect.cause is cause), None)
+
+
+def first(finding: TrendFinding) -> Suspect:
+    return finding.suspects[0]
+
+
+def test_old_code_that_takes_the_new_time_accuses_the_runner() -> None:
+    finding = step_with(again(3, 1.4e6), again(3, 1.41e6, run=2), again(3, 1.39e6, run=3))
+
+    assert finding.runner is RunnerMove.MOVED
+    assert first(finding).cause is Cause.RUNNER
+    assert "(in 3 runs), takes 1.4 ms where it took " in first(finding).sentence
+    assert "there without the commit" in first(finding).sentence
+    assert first(finding).weight < 1
+
+
+def test_old_code_that_takes_the_old_time_accuses_the_commit() -> None:
+    finding = step_with(again(3, 1e6))
+
+    assert finding.runner is RunnerMove.STAYED
+    assert first(finding).cause is Cause.CODE
+    assert "measured again on this runner after it (once), takes 1 ms as before" in first(finding).sentence
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        again(3, 1.2e6),  # between the two
+        again(12, 1.4e6),  # new code
+        make_point(3, 1.4e6, run=1),  # before the step
+        make_point(15, 1.4e6, run=1),
+    ],
+)
+def test_what_does_not_tell_the_two_apart_says_nothing(late: SeriesPoint) -> None:
+    assert step_with(late).runner is None
+
+
+def test_a_noisy_runner_must_be_asked_more_often() -> None:
+    noisy = [make_point(number, value) for number, value in enumerate(stepped(noise=0.08, factor=1.5))]
+
+    def moves(*late: SeriesPoint) -> list[RunnerMove | None]:
+        limits = Thresholds()
+        series = Series(make_series_key(), (*noisy, *late))
+        return [finding.runner for finding in gather([series], PairEvidence((), limits), limits).findings]
+
+    assert moves(again(3, 1.5e6)) == [None]
+    assert moves(*(again(3, 1.5e6, run=run) for run in range(1, 9))) == [RunnerMove.MOVED]
+
+
+def test_what_was_measured_after_the_level_had_ended_says_nothing_of_it() -> None:
+    values = [*stepped(), *stepped(factor=1.0, seed=2)]
+    points = [make_point(number, value) for number, value in enumerate(values)]
+    limits = Thresholds()
+
+    series = Series(make_series_key(), (*points, again(3, 1e6, hours=30)))
+    found = gather([series], PairEvidence((), limits), limits).findings
+
+    assert [finding.runner for finding in found] == [None, None]
+
+
+def test_old_code_under_the_new_driver_tells_driver_and_commit_apart() -> None:
+    old, new = RunSetting("1", driver_version="570.86"), RunSetting("1", driver_version="570.124")
+    points = [
+        replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
+    ]
+    limits = Thresholds()
+
+    def cause(late: SeriesPoint) -> Cause:
+        series = Series(make_series_key(), (*points, late))
+        (finding,) = gather([series], PairEvidence((), limits), limits).findings
+        return first(finding).cause
+
+    assert cause(again(3, 1.4e6, setting=new)) is Cause.DRIVER
+    assert cause(again(3, 1e6, setting=new)) is Cause.CODE
+    assert cause(again(3, 1e6, setting=old)) is Cause.DRIVER  # which says nothing of the new one
+
+
+# --- calibrations
+
+
+def calibration(number: int, *, noise: float, blocks: int = 18) -> Pair:
+    """A commit measured against itself."""
+    return make_pair(number, number, noise=noise, block_count=blocks, measured_at=NOON + timedelta(hours=number))
+
+
+def test_noise_that_is_another_after_the_step_suspects_the_runner_with_both_numbers() -> None:
+    finding = step_with(pairs=[calibration(5, noise=0.01), calibration(11, noise=0.05)])
+
+    assert first(finding).cause is Cause.RUNNER
+    assert "blocks of one commit, measured against itself, lie 1." in first(finding).sentence
+    assert first(finding).weight < 0.75
+
+
+def test_noise_that_stayed_speaks_against_a_machine_that_changed() -> None:
+    old, new = RunSetting("1", machine=(("os", "6.1"),)), RunSetting("1", machine=(("os", "6.8"),))
+    points = tuple(
+        replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
+    )
+    limits = Thresholds()
+    gathered = partial(gather, [Series(make_series_key(), points)], PairEvidence((), limits), limits)
+
+    (alone,) = gathered().findings
+    (beside,) = gathered(
+        Witnesses(calibrations=Calibrations([calibration(number, noise=0.01, blocks=40) for number in (5, 11)]))
+    ).findings
+
+    there, here = suspect(alone, Cause.RUNNER), suspect(beside, Cause.RUNNER)
+    assert there is not None
+    assert here is not None
+    assert here.weight < there.weight
+    assert "blocks of one commit, measured against itself" in here.sentence
+
+
+@pytest.mark.parametrize("numbers", [(3, 5), (10, 12), (3,)], ids=str)
+def test_calibrations_of_one_level_alone_say_nothing(numbers: tuple[int, ...]) -> None:
+    pairs = [calibration(number, noise=0.01 * 5**place) for place, number in enumerate(numbers)]
+
+    assert step_with(pairs=pairs).suspects == step_with().suspects
+
+
+def test_a_pair_of_two_commits_is_no_calibration() -> None:
+    pairs = [calibration(5, noise=0.01), replace(calibration(11, noise=0.05), base=make_commit_ref(10))]
+
+    assert step_with(pairs=pairs).suspects == step_with().suspects
+
+
+@pytest.mark.parametrize("blocks", [8, 18])
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng, size: rng.normal(size=size),
+        lambda rng, size: rng.standard_t(2, size),
+        lambda rng, size: rng.normal(size=size) * np.where(rng.random(size) < 0.1, 10, 1),
+    ],
+    ids=["normal", "heavy tails", "one in ten 10x as noisy"],
+)
+def test_noise_that_stays_is_seldom_taken_for_another(
+    draw: Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]], blocks: int
+) -> None:
+    rng = np.random.default_rng(5)
+
+    def one(number: int) -> Pair:
+        base, head = (tuple((float(1e6 * np.exp(0.01 * x)),) for x in side) for side in draw(rng, (2, blocks)))
+        at = NOON + timedelta(hours=number)
+        return make_pair(number, number, measured_at=at, base_blocks_ns=base, head_blocks_ns=head)
+
+    moved = 0
+    for _ in range(100):
+        floor = Calibrations([one(5), one(11)]).floor_around(make_series_key(), NOON + timedelta(hours=8), None)
+        assert floor is not None
+        moved += floor.has_moved
+
+    assert moved <= 4  # at 1 % more come up in 3 of 1,000 such simulations
+
+
+def test_noise_by_another_preset_is_no_step_of_the_runner() -> None:
+    def sampled(number: int, noise: float, preset: str | None) -> Pair:
+        return replace(calibration(number, noise=noise), preset=preset)
+
+    other = [sampled(5, 0.01, "gate"), sampled(11, 0.05, "survey")]
+    among = [sampled(4, 0.05, "survey"), *other, sampled(12, 0.01, "gate")]
+    unknown = [sampled(5, 0.01, None), sampled(11, 0.05, "survey")]
+
+    assert step_with(pairs=other).suspects == step_with().suspects
+    assert step_with(pairs=among).suspects == step_with(pairs=[among[1], among[3]]).suspects
+    assert first(step_with(pairs=unknown)).cause is Cause.RUNNER
+
+
+# --- the whole suite
+
+
+def suite(*late: float) -> list[Series]:
+    """Four series of two kernels that step together, each with commit 3 measured again."""
+    return [
+        Series(
+            make_series_key(case_id=f"{kernel}/n={length}/float32/fwd"),
+            (
+                *make_series(stepped(seed=seed)).points,
+                *(again(3, value, run=run) for run, value in enumerate(late, start=1)),
+            ),
+        )
+        for seed, (kernel, length) in enumerate((kernel, length) for kernel in ("rope", "gelu") for length in (1, 2))
+    ]
+
+
+def test_a_suite_that_moved_is_the_machine_s_unless_old_code_stayed() -> None:
+    event, moved = only(judge_history(suite())), only(judge_history(suite(1.4e6)))
+    stayed = judge_history(suite(1e6))
+
+    assert event.kernel == moved.kernel == "*"
+    assert event.cause is moved.cause is Cause.RUNNER
+    assert "there without the commit" in moved.suspects[0].sentence
+    assert {found.cause for found in stayed} == {Cause.CODE}
+    assert "*" not in {found.kernel for found in stayed}

@@ -1,0 +1,336 @@
+"""What the check before timing lets pass and what it rejects, shown with kernels that are really so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofwatch import KernelSpec, Tolerance, cases
+from roofwatch.collector.accuracy.accuracy import Baselines, check_accuracy
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import Accuracy
+from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
+
+N = 1000
+
+
+Launch = Callable[..., Any]
+
+
+def spec_of(launch: Launch, *, dtype: str = "float32", direction: str = "fwd", **fields: Any) -> KernelSpec:
+    defaults: dict[str, Any] = {
+        "name": "square",
+        "inputs": lambda case, make: {"x": make.normal(case["n"])},
+        "reference": lambda x: x * x,
+        "cases": cases(shapes=[{"n": N}], dtypes=[dtype], directions=[direction]),
+        "flop_count": lambda case: case["n"],
+        "memory_bytes": lambda case: case["n"],
+    }
+    spec = KernelSpec(**defaults | fields)
+    spec.implementation("torch")(launch)
+    return spec
+
+
+def check(launch: Launch, **fields: Any) -> Accuracy:
+    spec = spec_of(launch, **fields)
+    return check_accuracy(spec, spec.implementations["eager"], spec.cases[0])
+
+
+def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields: Any) -> Accuracy:
+    """Check a launch against the eager baseline that the spec has."""
+    spec = spec_of(eager, **fields)
+    language = Language.TRITON  # so that its buffers are poisoned
+    return check_accuracy(spec, Implementation("candidate", language, launch, frozenset(Direction)), spec.cases[0])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_the_same_operation_passes_in_every_dtype(dtype: str) -> None:
+    checked = check(lambda x: x * x, dtype=dtype)
+    assert checked.outcome is Outcome.OK, checked.message
+    assert [tensor.tensor for tensor in checked.tensors] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        (torch.zeros_like, "error 1.00e+00 of the reference's RMS"),
+        (lambda x: x.clone(), "out: error"),
+        (lambda x: (x * x).roll(1), "out: error"),
+        (lambda x: torch.cat([(x * x)[:-1], torch.zeros(1)]), "out: error"),  # one element not written
+        (lambda x: (x * x)[:, None], "shape (1000, 1)"),
+        (lambda x: (x * x).long(), "dtype torch.int64"),
+        (lambda x: (x * x) / (x - x), "that are NaN or infinite"),
+        (lambda x: x.tolist(), "returned list"),
+        (lambda x: (x * x, x), "returned out0, out1; the reference returns out"),
+        (lambda x: x.mul_(x), "changes its input x"),
+        (lambda x: (x * x).half().float(), "out: error"),  # half precision in a float32 kernel
+    ],
+)
+def test_what_is_wrong_is_rejected_and_said(launch: Launch, expected: str) -> None:
+    checked = check(launch)
+    assert checked.outcome is Outcome.INCORRECT
+    assert expected in (checked.message or "")
+
+
+class WrongGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> Any:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return grad * x
+
+
+def test_every_gradient_is_compared() -> None:
+    right = check(lambda x: x * x, direction="bwd")
+    wrong = check(WrongGradient.apply, direction="bwd")
+    assert [tensor.tensor for tensor in right.tensors] == ["out", "grad_x"]
+    assert right.outcome is Outcome.OK
+    assert wrong.outcome is Outcome.INCORRECT
+    assert [tensor.passed for tensor in wrong.tensors] == [True, False]
+    assert "grad_x: error 5.00e-01" in (wrong.message or "")
+
+
+def test_a_result_without_a_graph_has_no_gradient_and_says_what_to_do() -> None:
+    checked = check(lambda x: (x * x).detach(), direction="bwd")
+    assert checked.outcome is Outcome.INCORRECT
+    assert "directions=('fwd',)" in (checked.message or "")
+
+
+def test_infinities_that_the_reference_has_too_are_right() -> None:
+    checked = check(
+        lambda x: x.masked_fill(x > 0, float("inf")), reference=lambda x: x.masked_fill(x > 0, float("inf"))
+    )
+    assert checked.outcome is Outcome.OK, checked.message
+
+
+def test_an_empty_result_passes() -> None:
+    checked = check(lambda x: x * x, cases=cases(shapes=[{"n": 0}]))
+    assert checked.outcome is Outcome.OK, checked.message
+
+
+def test_a_spec_may_set_its_own_tolerance() -> None:
+    loose = {"float32": Tolerance(elementwise=1.0, rmse_ratio=0.1)}
+    assert check(lambda x: x * x * 1.05).outcome is Outcome.INCORRECT
+    assert check(lambda x: x * x * 1.05, tolerances=loose).outcome is Outcome.OK
+
+
+def test_gradients_of_what_is_no_floating_input_are_refused_by_name() -> None:
+    with pytest.raises(SpecError, match="gradients of weight asked for; the floating-point inputs are x"):
+        check(lambda x: x * x, direction="bwd", gradients=("weight",))
+
+
+def test_the_same_case_has_the_same_inputs_and_another_has_others() -> None:
+    seen: list[torch.Tensor] = []
+
+    def remember(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.clone())
+        return x * x
+
+    check(remember)
+    check(remember)
+    check(remember, cases=cases(shapes=[{"n": N}], dtypes=["float32"], directions=["bwd"]), direction="bwd")
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+
+
+LOW_PRECISION = ["float32", "float16", "bfloat16"]
+
+
+def total(x: torch.Tensor) -> torch.Tensor:
+    """Its running sums are what rounding errors pile up in."""
+    return x.cumsum(0)
+
+
+def total_in_its_own_precision(x: torch.Tensor) -> torch.Tensor:
+    sums = torch.zeros((), dtype=x.dtype)
+    out = torch.empty_like(x)
+    for position in range(x.numel()):
+        sums = sums + x[position]
+        out[position] = sums
+    return out
+
+
+@pytest.mark.parametrize("dtype", LOW_PRECISION)
+def test_an_error_like_the_eager_baseline_s_passes(dtype: str) -> None:
+    for launch in (lambda x: x * x, lambda x: (x.double() * x.double()).to(x.dtype), lambda x: (x.float() ** 2).to(x)):
+        checked = check_beside_eager(launch, dtype=dtype)
+        assert checked.outcome is Outcome.OK, checked.message
+        assert checked.tensors[0].baseline_rmse_ratio is not None
+
+
+def test_sums_added_up_in_half_precision_are_rejected_beside_an_eager_that_adds_in_float32() -> None:
+    fields = {"reference": total, "dtype": "bfloat16"}
+    assert check_beside_eager(total, total, **fields).outcome is Outcome.OK
+    checked = check_beside_eager(total_in_its_own_precision, total, **fields)
+    assert checked.outcome is Outcome.INCORRECT
+    assert "limit 1.0e-02" in (checked.message or "") or "x eager's" in (checked.message or "")
+
+
+def off_by(share: float) -> Launch:
+    """Wrong by a share of each element, in random directions."""
+    signs = torch.randint(0, 2, (N,), generator=torch.Generator().manual_seed(0)) * 2 - 1
+    return lambda x: (x.double() ** 2 * (1 + share * signs)).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", LOW_PRECISION)
+def test_the_limit_is_twice_the_baseline_and_the_floor_and_never_beyond_the_cap(dtype: str) -> None:
+    tolerance = TOLERANCES[dtype]
+    exact = lambda x: (x.double() ** 2).to(x.dtype)  # noqa: E731  an eager that is as good as its dtype allows
+    baseline = check_beside_eager(exact, exact, dtype=dtype).tensors[0].rmse_ratio
+    limit = min(BASELINE_FACTOR * baseline + tolerance.rmse_floor, tolerance.rmse_ratio)
+    within, beyond = (check_beside_eager(off_by(share * limit), exact, dtype=dtype) for share in (0.7, 1.3))
+    assert within.outcome is Outcome.OK, within.message
+    assert beyond.outcome is Outcome.INCORRECT
+
+    poor = off_by(0.8 * tolerance.rmse_ratio)  # an eager that is nearly as bad as can be borne
+    capped = check_beside_eager(off_by(1.2 * tolerance.rmse_ratio), poor, dtype=dtype)
+    assert capped.outcome is Outcome.INCORRECT
+    assert "the cap; eager has" in (capped.message or "")
+
+
+def test_where_the_baseline_is_exact_the_floor_is_the_limit() -> None:
+    fields = {"reference": lambda x: 2 * x, "dtype": "float32"}
+    checked = check_beside_eager(lambda x: 2 * x * (1 + 1e-5), lambda x: 2 * x, **fields)
+    assert checked.outcome is Outcome.INCORRECT
+    assert "limit 4.0e-06 = 2 x eager's 0.0e+00 + 4e-06" in (checked.message or "")
+    assert checked.tensors[0].baseline_rmse_ratio == 0.0
+
+
+@settings(deadline=None)
+@given(exponent=st.integers(-60, 60), share=st.sampled_from([0.0, 1e-6, 3e-6, 1e-5, 1e-4, 1e-2]))
+def test_scaling_all_numbers_changes_no_verdict(exponent: int, share: float) -> None:
+    scale = 2.0**exponent
+    outcomes = {
+        check_beside_eager(
+            lambda x: x * (1 + share),
+            lambda x: x * 1,
+            reference=lambda x: x * 1,
+            inputs=lambda case, make, by=by: {"x": make.normal(case["n"]) * by},
+        ).outcome
+        for by in (1.0, scale)
+    }
+    assert len(outcomes) == 1
+
+
+@pytest.mark.parametrize(
+    ("eager", "why"),
+    [
+        (lambda x: x[N + 1], "the eager implementation failed: IndexError"),
+        (lambda x: (x * x)[:, None], "the eager implementation returns other tensors than the reference"),
+    ],
+)
+def test_without_a_baseline_the_caps_decide_alone_and_it_is_said(eager: Launch, why: str) -> None:
+    assert check_beside_eager(off_by(1e-5), eager).outcome is Outcome.OK
+    beyond = check_beside_eager(off_by(1e-3), eager)
+    assert beyond.outcome is Outcome.INCORRECT
+    assert f"the caps decide alone, since {why}" in (beyond.message or "")
+
+
+def test_an_eager_that_changes_its_input_spoils_no_other_check() -> None:
+    checked = check_beside_eager(lambda x: x * x, lambda x: x.mul_(x))
+    assert checked.outcome is Outcome.OK, checked.message
+
+
+def test_the_baseline_of_a_case_is_measured_once() -> None:
+    calls = []
+
+    def eager(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        return x * x
+
+    spec, baselines = spec_of(eager), Baselines()
+    for name in ("one", "other"):
+        candidate = Implementation(name, Language.TORCH, lambda x: x * x, frozenset(Direction))
+        assert check_accuracy(spec, candidate, spec.cases[0], baselines=baselines).outcome is Outcome.OK
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        (lambda x: (x * x).half(), "out has dtype torch.float16; the eager implementation gives torch.float32"),
+        (torch.empty_like, "out has 1000 elements of 1000 that are NaN or infinite"),
+        (lambda x: torch.empty_like(x).index_copy_(0, torch.arange(N - 8), (x * x)[:-8]), "the first at (992,)"),
+        (lambda x: (x * x).masked_fill(x > 2, torch.inf), "that are NaN or infinite"),
+        (torch.zeros_like, "out is zero everywhere"),
+        (lambda x: (x * x).to("meta"), "out is on meta; the inputs are on cpu"),
+    ],
+)
+def test_what_a_kernel_leaves_unwritten_or_returns_in_another_form_is_rejected(launch: Launch, expected: str) -> None:
+    checked = check_beside_eager(launch)
+    assert checked.outcome is Outcome.INCORRECT
+    assert expected in (checked.message or "")
+
+
+def test_the_buffers_of_torch_implementations_are_left_as_they_are() -> None:
+    was_on = torch.are_deterministic_algorithms_enabled()
+    check(lambda x: x * x)
+    check_beside_eager(lambda x: x * x)
+    assert torch.are_deterministic_algorithms_enabled() is was_on
+
+
+def test_a_number_where_the_reference_has_none_is_rejected() -> None:
+    checked = check(lambda x: x, reference=lambda x: x.masked_fill(x > 0, torch.nan))
+    assert checked.outcome is Outcome.INCORRECT
+    assert check(lambda x: x.log(), reference=lambda x: x.log()).outcome is Outcome.OK
+
+
+def deterministic(launch: Launch) -> Accuracy:
+    spec = spec_of(lambda x: x * x)
+    promising = Implementation("promising", Language.TORCH, launch, frozenset(Direction), is_deterministic=True)
+    return check_accuracy(spec, promising, spec.cases[0])
+
+
+def test_what_is_declared_deterministic_is_held_to_its_bits() -> None:
+    checked = deterministic(lambda x: x * x * (1 + 1e-6 * torch.rand_like(x)))
+    assert checked.outcome is Outcome.INCORRECT
+    assert "declared deterministic, and a second run gave other bits in" in (checked.message or "")
+    assert deterministic(lambda x: x * x).outcome is Outcome.OK
+
+
+def quantised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """To 8 bits, and which elements are large."""
+    return (x.float() * 30).to(torch.float8_e4m3fn), x.float() > 1
+
+
+def test_an_output_of_lower_precision_is_judged_as_such() -> None:
+    fields = {"reference": lambda x: (x * 30, x > 1), "dtype": "bfloat16"}
+
+    def at_the_neighbour(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, large = quantised(x)
+        bits = values.view(torch.uint8).clone()
+        bits[: N // 200] += 1
+        return bits.view(torch.float8_e4m3fn), large
+
+    def far_off(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return ((x.float() * 33).to(torch.float8_e4m3fn)), x.float() > 1
+
+    def one_flag_wrong(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        values, large = quantised(x)
+        return values, large ^ (torch.arange(N) == 7)
+
+    assert check_beside_eager(quantised, quantised, **fields).outcome is Outcome.OK
+    assert check_beside_eager(at_the_neighbour, quantised, **fields).outcome is Outcome.OK
+    assert check_beside_eager(far_off, quantised, **fields).outcome is Outcome.INCORRECT
+    wrong = check_beside_eager(one_flag_wrong, quantised, **fields)
+    assert (wrong.message or "").startswith("out1: error")
+
+
+def test_an_index_that_is_off_by_one_is_wrong_however_large_it_is() -> None:
+    fields = {"inputs": lambda case, make: {"x": make.permutation(case["n"])}, "reference": lambda x: x.argsort()}
+    assert check_beside_eager(lambda x: x.argsort(), lambda x: x.argsort(), **fields).outcome is Outcome.OK
+    off = check_beside_eager(lambda x: x.argsort() + (x == 0), lambda x: x.argsort(), **fields)
+    assert off.outcome is Outcome.INCORRECT
+
+
+def test_a_view_of_an_input_is_a_right_result() -> None:
+    view = lambda x: x[: N // 2]  # noqa: E731  the same for all three
+    checked = check_beside_eager(view, view, reference=view)
+    assert checked.outcome is Outcome.OK, checked.message

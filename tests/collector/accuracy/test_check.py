@@ -1,0 +1,289 @@
+"""The full check: real wrong kernels in real workers, each found and explained."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roofwatch import KernelSpec, cases
+from roofwatch.collector.accuracy.check import Checker
+from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
+from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite, select_subjects
+from roofwatch.collector.accuracy.evaluation import prepare
+from roofwatch.collector.accuracy.layouts import in_layout, layouts_of, rearranged
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.protocol import (
+    CaseKind,
+    CheckableCase,
+    FullyChecked,
+    ImplementationInfo,
+    KernelInfo,
+    Reply,
+    SuiteInfo,
+)
+
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
+SUITES = Path(__file__).parents[2] / "suites"
+X_ROWS_APART = Layout(tensor="x", arrangement=Arrangement.ROW_STRIDED)
+X_TRANSPOSED = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def check(nursery: Nursery, suite: str, **plan: Any) -> tuple[CheckReport, ...]:
+    return check_suite(SuiteSource(SUITES / suite), CheckPlan(device="cpu", **plan), nursery=nursery)
+
+
+@pytest.fixture(scope="module")
+def broken(nursery: Nursery) -> dict[tuple[str, str, Layout | None], CheckReport]:
+    """Reports of the broken suite by kernel, implementation and layout; edges left out."""
+    reports = check(nursery, "bench_broken.py", cases=("*n_rows=[34]*",))
+    return {(each.case_id.split("/")[0], each.implementation, each.layout): each for each in reports}
+
+
+def test_what_is_sound_is_right_in_every_layout_or_refuses_it(broken: Any) -> None:
+    assert broken["sound", "triton", None].outcome is Outcome.OK
+    assert broken["sound", "triton", None].executor == "interpreter"
+    assert broken["sound", "eager", None].executor == "device"
+    assert broken["sound", "triton", X_ROWS_APART].outcome is Outcome.OK
+    refused = broken["sound", "triton", X_TRANSPOSED]
+    assert refused.outcome is Outcome.UNSUPPORTED
+    assert refused.message == ("refuses: sound: x must be contiguous along its last dim; call x.contiguous()")
+    assert not refused.has_failed
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wrong_count", "where", "values"),
+    [
+        ("tail", 24, "all beyond the last whole tile of 64 (a tail without its mask?)", "never written"),
+        ("tile", 192, "dim 1 at [64:128), one tile of 64", "what belongs one index after it along dim 1"),
+        ("causal", 40, "the diagonal at which (index of dim 1) - (index of dim 0) is 0", "zero"),
+    ],
+)
+def test_a_fault_is_located(broken: Any, kernel: str, wrong_count: int, where: str, values: str) -> None:
+    report = broken[kernel, "triton", None]
+    assert report.outcome is Outcome.INCORRECT
+    (tensor,) = report.tensors
+    assert (tensor.tensor, tensor.wrong_count) == ("out", wrong_count)
+    assert where in tensor.where
+    assert values in tensor.values
+    assert len(tensor.worst) == 5
+    assert tensor.baseline_rmse_ratio == 0.0
+    assert (kernel, "triton", X_ROWS_APART) not in broken, "layouts of a wrong case tell nothing"
+
+
+def test_a_kernel_that_is_blind_to_strides_is_wrong_where_they_matter(broken: Any) -> None:
+    assert broken["strides", "triton", None].outcome is Outcome.OK
+    report = broken["strides", "triton", X_ROWS_APART]
+    assert report.outcome is Outcome.INCORRECT
+    assert report.tensors[0].where == "dim 0 at [1:3), all from there on"
+    assert broken["strides", "triton", X_TRANSPOSED].outcome is Outcome.INCORRECT
+
+
+def test_a_refusal_without_a_word_is_no_refusal(broken: Any) -> None:
+    report = broken["silent", "triton", X_TRANSPOSED]
+    assert report.outcome is Outcome.INCORRECT
+    assert report.message == "refuses with AssertionError and no message; say what to call instead"
+
+
+def test_a_broken_promise_of_determinism_is_incorrect(broken: Any) -> None:
+    report = broken["promise", "noisy", None]
+    assert report.outcome is Outcome.INCORRECT
+    assert "a second run gave other bits" in (report.message or "")
+    assert report.tensors[0].passed
+
+
+def test_every_way_to_fail_is_an_outcome_and_the_rest_is_still_checked(nursery: Nursery) -> None:
+    reports = check(nursery, "bench_failing.py", timeout_s=6)
+    assert {report.case_id.split("/")[0]: report.outcome for report in reports} == {
+        "raises": Outcome.CRASHED,
+        "segfault": Outcome.CRASHED,
+        "aborts": Outcome.CRASHED,
+        "leaves": Outcome.CRASHED,
+        "hangs": Outcome.TIMED_OUT,
+        "exhausts_memory": Outcome.OUT_OF_MEMORY,
+        "wrong_shape": Outcome.INCORRECT,
+        "not_a_tensor": Outcome.INCORRECT,
+        "gives_nan": Outcome.INCORRECT,
+        "gives_garbage": Outcome.INCORRECT,
+        "gives_zeros": Outcome.INCORRECT,
+        "changes_input": Outcome.INCORRECT,
+        "unsupported": Outcome.UNSUPPORTED,
+        "uncompilable": Outcome.CRASHED,
+        "too_fast": Outcome.OK,
+        "works": Outcome.OK,
+    }
+
+
+def test_every_gradient_is_checked_too(nursery: Nursery) -> None:
+    reports = check(nursery, "bench_good.py", kernels=("total",))
+    assert [[tensor.tensor for tensor in report.tensors] for report in reports] == [["out"], ["out", "grad_x"]]
+
+
+def test_an_error_that_is_too_large_only_as_a_whole_is_explained_as_one_of_precision() -> None:
+    spec = KernelSpec(
+        name="scale",
+        inputs=lambda case, make: {"x": make.normal(case["n"])},
+        reference=lambda x: 2 * x,
+        cases=cases(shapes=[{"n": 1000}]),
+        flop_count=lambda case: case["n"],
+        memory_bytes=lambda case: case["n"],
+    )
+    signs = torch.tensor([1, -1]).repeat(500)
+    spec.implementation("torch", name="rough")(lambda x: 2 * x + 5e-5 * signs)
+    report = Checker().check(
+        spec,
+        spec.cases[0],
+        spec.implementations["rough"],
+        launch=spec.implementations["rough"].launch,
+        device="cpu",
+        executor="device",
+    )
+    (tensor,) = report.tensors
+    assert tensor.elementwise < tensor.elementwise_limit
+    assert tensor.rmse_ratio > tensor.rmse_limit
+    assert tensor.wrong_count > 500
+    assert "too low a precision" in (tensor.values or "")
+
+
+def test_a_report_survives_the_pipe_with_its_nan() -> None:
+    wrong = {"index": (0, 1), "expected": 1.0, "got": float("nan")}
+    numbers = dict.fromkeys(
+        ["rmse_ratio", "rmse_limit", "elementwise", "elementwise_limit", "max_abs_error", "unlike_count"], 0
+    )
+    tensor = {"tensor": "out", "dtype": "float32", "shape": (1, 2), "passed": False, **numbers}
+    report = CheckReport.model_validate(
+        {
+            "case_id": "k/n=1/float32/fwd",
+            "implementation": "triton",
+            "executor": "device",
+            "outcome": "incorrect",
+            "tensors": [{**tensor, "baseline_rmse_ratio": None, "baseline_elementwise": None, "worst": [wrong]}],
+        }
+    )
+    sent = Reply(fully_checked=FullyChecked(report=report, layouts=())).model_dump_json()
+    received = Reply.model_validate_json(sent).fully_checked
+    assert received is not None
+    assert math.isnan(received.report.tensors[0].worst[0].got)
+    assert report.model_dump(mode="json")["tensors"][0]["worst"][0]["got"] == "nan"
+
+
+def info(device: str) -> SuiteInfo:
+    def implementation(name: str, language: Any, *, is_compiled: bool = False) -> ImplementationInfo:
+        return ImplementationInfo(
+            name=name,
+            language=language,
+            directions=("fwd",),
+            is_compiled=is_compiled,
+            is_deterministic=False,
+            unsupported_targets={},
+        )
+
+    def case(case_id: str, kind: CaseKind, *tags: str, stand_in: str = "", direction: Any = "fwd") -> CheckableCase:
+        return CheckableCase(
+            case_id=case_id, kind=kind, direction=direction, tags=tags, stand_in_id=stand_in or case_id, rank_count=1
+        )
+
+    kernel = KernelInfo(
+        name="k",
+        family="other",
+        formula="",
+        source="",
+        cases=(),
+        edge_ids=("k/edge",),
+        implementations=(
+            implementation("eager", "torch"),
+            implementation("compile", "torch", is_compiled=True),
+            implementation("triton", "triton"),
+        ),
+        checkable=(
+            case("k/quick", CaseKind.DECLARED, "quick", stand_in="k/tiny"),
+            case("k/full", CaseKind.DECLARED, "full", stand_in="k/tiny"),
+            case("k/untagged", CaseKind.DECLARED, stand_in="k/tiny"),
+            case("k/backward", CaseKind.DECLARED, "quick", direction="bwd"),
+            case("k/edge", CaseKind.EDGE),
+            case("k/tiny", CaseKind.STAND_IN),
+        ),
+    )
+    return SuiteInfo(device=device, kernels=(kernel,))
+
+
+def chosen(device: str, **plan: Any) -> list[tuple[str, str, str]]:
+    subjects = select_subjects(info(device), CheckPlan(**plan))
+    return [(subject.case_id, subject.implementation, subject.executor) for subject in subjects]
+
+
+def test_without_a_gpu_the_stand_ins_and_the_edges_are_checked_and_triton_is_interpreted() -> None:
+    assert chosen("cpu") == [
+        ("k/tiny", "eager", "device"),
+        ("k/tiny", "triton", "interpreter"),
+        ("k/edge", "eager", "device"),
+        ("k/edge", "triton", "interpreter"),
+    ]
+
+
+def test_a_gpu_checks_what_takes_it_moments_and_the_edges() -> None:
+    assert [case_id for case_id, name, _ in chosen("cuda") if name == "triton"] == ["k/quick", "k/untagged", "k/edge"]
+    assert {executor for _, _, executor in chosen("cuda")} == {"device"}
+
+
+def test_a_case_that_is_asked_for_is_checked_in_the_interpreter_as_its_stand_in() -> None:
+    assert chosen("cpu", cases=("k/full",)) == [("k/full", "eager", "device"), ("k/tiny", "triton", "interpreter")]
+    assert chosen("cuda", cases=("k/full",), implementations=("*",)) == [
+        ("k/full", "eager", "device"),
+        ("k/full", "compile", "device"),
+        ("k/full", "triton", "device"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"kernels": ("j",)}, "no kernel matches j; the suite has k"),
+        ({"cases": ("*/bwd",)}, "cases such as k/quick"),
+        ({"implementations": ("trlton",)}, "there are the implementations compile, eager, triton"),
+    ],
+)
+def test_what_matches_nothing_is_refused_with_what_there_is(plan: Any, message: str) -> None:
+    with pytest.raises(SuiteError, match=message):
+        select_subjects(info("cpu"), CheckPlan(**plan))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "int64", "bool"])
+@pytest.mark.parametrize("arrangement", Arrangement)
+def test_a_rearranged_tensor_has_the_same_numbers_and_other_strides(dtype: str, arrangement: Arrangement) -> None:
+    tensor = torch.arange(24).reshape(2, 3, 4).to(getattr(torch, dtype))
+    moved = rearranged(tensor, arrangement)
+    assert moved.shape == tensor.shape
+    assert moved.stride() != tensor.stride()
+    assert moved.to(torch.float64).equal(tensor.to(torch.float64))
+
+
+def test_layouts_are_tried_of_inputs_and_upstream_gradients_of_two_dims() -> None:
+    spec = KernelSpec(
+        name="scale",
+        inputs=lambda case, make: {"x": make.normal(4, case["n"]), "factor": make.normal(1)},
+        reference=lambda x, factor: x * factor,
+        cases=cases(shapes=[{"n": 8}], directions=["fwd", "bwd"]),
+        flop_count=lambda case: case["n"],
+        memory_bytes=lambda case: case["n"],
+    )
+    forward, backward = (prepare(spec, case, "cpu") for case in spec.cases)
+    assert {layout.tensor for layout in layouts_of(forward)} == {"x"}
+    assert {layout.tensor for layout in layouts_of(backward)} == {"x", "upstream"}
+    moved = in_layout(backward, X_TRANSPOSED).inputs["x"]
+    assert moved.requires_grad
+    assert moved.stride() == (1, 4)
+    upstream = in_layout(backward, Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)).lay_out_upstream
+    assert upstream(torch.zeros(4, 8)).stride() == (1, 4)

@@ -1,0 +1,158 @@
+"""Wrong elements described in words: patterns are planted and must be named."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofwatch.collector.accuracy.mismatch import describe_values, describe_where
+
+
+def marked(*shape: int, at: object) -> torch.Tensor:
+    mask = torch.zeros(shape, dtype=torch.bool)
+    mask[at] = True  # type: ignore[index]
+    return mask
+
+
+ROWS, COLS = torch.arange(48)[:, None], torch.arange(64)[None, :]
+ALL = slice(None)
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (marked(3, 5, at=...), "every element"),
+        (marked(256, at=slice(64, 128)), "dim 0 at [64:128), one tile of 64"),
+        (marked(256, at=slice(192, 256)), "dim 0 at [192:256), one tile of 64"),
+        (marked(8, 256, at=(ALL, slice(0, 32))), "dim 1 at [0:32), one tile of 32"),
+        (
+            marked(64, 64, at=(slice(16, 32), slice(48, 64))),
+            "dim 0 at [16:32), one tile of 16, and dim 1 at [48:64), one tile of 16",
+        ),
+        (
+            marked(3, 1000, at=(ALL, slice(960, 1000))),
+            "dim 1 at [960:1000), all beyond the last whole tile of 64 (a tail without its mask?)",
+        ),
+        (
+            marked(96, at=slice(64, 96)),
+            "dim 0 at [64:96), one tile of 32 or all beyond the last whole tile of 64 (a tail without its mask?)",
+        ),
+        (marked(100, at=slice(37, 100)), "dim 0 at [37:100), all from there on"),
+        (marked(100, at=slice(3, 40)), "dim 0 at [3:40)"),
+        (marked(16, 64, at=5), "dim 0 at 5"),
+        (marked(16, 64, at=(ALL, 63)), "dim 1 at 63"),
+        (marked(64, 8, at=[3, 17, 40]), "dim 0 at 3, 17, 40"),
+        (marked(8, 64, at=(ALL, slice(1, None, 4))), "dim 1 at every index i with i % 4 == 1"),
+        (torch.arange(128).remainder(16).ge(8).expand(4, 128), "dim 1 at every index i with 8 <= i % 16 < 16"),
+        (COLS > ROWS, "the triangle at which (index of dim 1) - (index of dim 0) >= 1, as a causal mask has it"),
+        (COLS <= ROWS, "the triangle at which (index of dim 1) - (index of dim 0) <= 0, as a causal mask has it"),
+        (COLS == ROWS + 2, "the diagonal at which (index of dim 1) - (index of dim 0) is 2"),
+        (
+            (COLS >= ROWS - 3) & (COLS <= ROWS + 1),
+            "the band at which -3 <= (index of dim 1) - (index of dim 0) <= 1, as a sliding window has it",
+        ),
+        (
+            torch.stack([COLS > ROWS, COLS < 0 * ROWS, COLS > ROWS]),
+            "the triangle at which (index of dim 2) - (index of dim 1) >= 1, as a causal mask has it, "
+            "for dim 0 at 0, 2",
+        ),
+    ],
+)
+def test_a_planted_pattern_is_named(mask: torch.Tensor, words: str) -> None:
+    assert describe_where(mask) == words
+
+
+def test_the_tail_of_a_flattened_kernel_is_seen_across_rows() -> None:
+    mask = torch.zeros(7 * 100, dtype=torch.bool)
+    mask[512:] = True
+    assert describe_where(mask.reshape(7, 100)) == (
+        "the flattened tensor at [512:700), all beyond the last whole tile of 512 (a tail without its mask?)"
+    )
+
+
+def test_elements_that_are_right_by_chance_do_not_hide_a_tile() -> None:
+    by_chance = torch.rand(64, 256, generator=torch.Generator().manual_seed(0)) < 0.05
+    mask = marked(64, 256, at=(ALL, slice(64, 128))) & ~by_chance
+    assert describe_where(mask).endswith("% of dim 1 at [64:128), one tile of 64")
+    assert describe_where(mask[1]) == "dim 0 at nearly all of [64:128), one tile of 64"
+
+
+def test_a_few_that_are_right_by_chance_do_not_make_a_tile_of_the_whole() -> None:
+    mask = torch.ones(200, 8, dtype=torch.bool)
+    mask[[0, 77, 199]] = False
+    assert describe_where(mask) == "dim 0 at 197 of 200 indices from 1 to 198"
+    mask = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) < 0.95
+    assert describe_where(mask) == f"all but {4096 - int(mask.sum())} elements"
+
+
+def test_noise_has_no_pattern() -> None:
+    mask = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) < 0.1
+    assert describe_where(mask).startswith("scattered over 10.")
+
+
+@settings(deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    bits=st.integers(min_value=1),
+)
+def test_every_set_of_elements_has_a_description(shape: list[int], bits: int) -> None:
+    count = int(torch.tensor(shape).prod())
+    mask = torch.tensor([bool(bits >> position & 1) for position in range(count)]).reshape(shape)
+    mask.reshape(-1)[bits % count] = True
+    assert describe_where(mask)
+
+
+@settings(deadline=None)
+@given(log_tile=st.integers(2, 6), position=st.integers(0, 10), n_tiles=st.integers(2, 10), tail=st.integers(0, 3))
+def test_every_whole_tile_is_named_with_its_place(log_tile: int, position: int, n_tiles: int, tail: int) -> None:
+    tile = 2**log_tile
+    start = position % n_tiles * tile
+    mask = marked(n_tiles * tile + tail, 3, at=slice(start, start + tile))
+    assert describe_where(mask).startswith(f"dim 0 at [{start}:{start + tile}), one tile of {tile}")
+
+
+@settings(deadline=None)
+@given(log_tile=st.integers(3, 8), n_tiles=st.integers(1, 9), tail=st.integers(2, 300))
+def test_every_unhandled_tail_is_named(log_tile: int, n_tiles: int, tail: int) -> None:
+    tile = 2**log_tile
+    rest = tail % tile
+    mask = marked(2, n_tiles * tile + rest, at=(ALL, slice(n_tiles * tile, None)))
+    if rest > 1:
+        assert f"dim 1 at [{n_tiles * tile}:{n_tiles * tile + rest}), " in describe_where(mask)
+        assert "all beyond the last whole tile of" in describe_where(mask)
+
+
+EXPECTED = torch.randn(32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+LAST_TILE = marked(32, 32, at=(ALL, slice(16, 32)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (torch.full_like(EXPECTED, torch.nan), "NaN, which fresh buffers are full of"),
+        (torch.full_like(EXPECTED, torch.inf), "infinite: an overflow"),
+        (torch.zeros_like(EXPECTED), "zero"),
+        (torch.full_like(EXPECTED, 0.5), "the same number, 0.5"),
+        (EXPECTED * 1.4427, "1.443 times the expected"),
+        (-EXPECTED, "the expected with the other sign"),
+        (EXPECTED.roll(1, 1), "what belongs one index before it along dim 1"),
+        (EXPECTED.roll(-1, 0), "what belongs one index after it along dim 0"),
+        (EXPECTED.mT, "what belongs at the transposed place"),
+        (EXPECTED + 0.06 * EXPECTED.sign().roll(3, 1), "near the expected: rounded or added up"),
+    ],
+)
+def test_what_came_instead_is_recognised(wrong: torch.Tensor, words: str) -> None:
+    got = torch.where(LAST_TILE, wrong, EXPECTED).float()
+    assert (describe_values(EXPECTED, got, LAST_TILE) or "").startswith(words)
+
+
+def test_integers_that_were_never_written_are_recognised() -> None:
+    got = torch.arange(8, dtype=torch.int32)
+    got[4:] = 2**31 - 1
+    wrong = marked(8, at=slice(4, 8))
+    assert "never written" in (describe_values(torch.arange(8).double(), got, wrong) or "")
+
+
+def test_noise_is_not_explained() -> None:
+    noise = torch.randn(32, 32, generator=torch.Generator().manual_seed(4))
+    assert describe_values(EXPECTED, noise, torch.ones(32, 32, dtype=torch.bool)) is None

@@ -1,0 +1,144 @@
+"""Shares of a suite, and the record that is made of theirs."""
+
+from __future__ import annotations
+
+import fnmatch
+import uuid
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.cluster.cluster import Cluster
+from roofwatch.collector.cluster.joined_record import join
+from roofwatch.collector.cluster.share import Share, deal
+from roofwatch.collector.cluster.shipped_suite import ship
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.selection import Selected
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers.protocol import ImplementationInfo
+from tests.builders import (
+    make_case,
+    make_ceiling,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_profile,
+    make_record,
+)
+
+RUN_ID = uuid.UUID(int=7)
+
+
+def case_of(kernel: str) -> CaseRecord:
+    return make_case(f"{kernel}/n=8/float32/fwd")
+
+
+def selected(kernel: str, implementation: str = "eager", *, rank_count: int = 1) -> Selected:
+    info = ImplementationInfo(
+        name=implementation,
+        language="torch",
+        directions=("fwd",),
+        is_compiled=False,
+        is_deterministic=True,
+        unsupported_targets={},
+    )
+    return Selected(case_of(kernel), info, rank_count)
+
+
+def kernels_of(shares: Iterable[Share]) -> list[list[str]]:
+    return [[case_id.split("/")[0] for case_id in share.case_ids] for share in shares]
+
+
+def test_every_case_is_in_one_share_with_all_its_implementations() -> None:
+    subjects = [selected(f"case{number}", name) for number in range(10) for name in ("eager", "triton")]
+
+    shares = deal(subjects, 4)
+
+    assert [*chain.from_iterable(kernels_of(shares))] == [f"case{number}" for number in range(10)]
+    assert [len(share.case_ids) for share in shares] == [2, 3, 2, 3]
+
+
+def test_a_case_with_many_implementations_is_a_larger_part_of_a_share() -> None:
+    subjects = [*(selected("large", f"variant{number}") for number in range(6)), selected("b"), selected("c")]
+
+    assert kernels_of(deal(subjects, 2)) == [["large"], ["b", "c"]]
+
+
+def test_there_are_no_more_shares_than_cases() -> None:
+    assert kernels_of(deal([selected("a"), selected("b")], 100)) == [["a"], ["b"]]
+    assert deal([], 4) == ()
+
+
+def test_kernels_that_take_several_devices_are_in_shares_of_their_own() -> None:
+    shares = deal([selected("a"), selected("all_reduce", rank_count=2), selected("b")], 1)
+
+    assert kernels_of(shares) == [["a", "b"], ["all_reduce"]]
+    assert [share.rank_count for share in shares] == [1, 2]
+
+
+def test_a_share_s_plan_means_its_cases_alone_whatever_signs_their_ids_have() -> None:
+    (share,) = deal([selected("odd[1-3]*")], 1)
+
+    (pattern,) = share.plan(RunPlan()).cases or ()
+
+    assert fnmatch.fnmatchcase("odd[1-3]*/n=8/float32/fwd", pattern)
+    assert not fnmatch.fnmatchcase("odd2x/n=8/float32/fwd", pattern)
+
+
+def test_records_of_equal_machines_become_one_under_the_highest_ceiling() -> None:
+    records = [
+        make_record(
+            measurements=[make_measurement(case_of(kernel).case_id)],
+            ceilings=(make_ceiling(per_s=per_s),),
+            profiles=(make_profile(case_of(kernel).case_id),),
+            preset="quick",
+            spent_ns={"timing": 5},
+        )
+        for kernel, per_s in (("a", 1e10), ("b", 1.1e10))
+    ]
+
+    (joined,) = join(records, RUN_ID)
+
+    assert joined.run_id == RUN_ID
+    assert [case.kernel for case in joined.cases] == ["a", "b"]
+    assert len(joined.measurements) == 2
+    assert [profile.case_id for profile in joined.profiles] == [case.case_id for case in joined.cases]
+    assert joined.preset == "quick"
+    assert [ceiling.per_s for ceiling in joined.ceilings] == [1.1e10]
+    assert joined.spent_ns == {"timing": 10}
+
+
+def test_records_of_different_machines_stay_apart() -> None:
+    environments = [make_environment(), make_environment(device_name="Other CPU"), make_environment()]
+    records = [
+        make_record(environment=environment, measurements=[make_measurement(case_of(f"case{number}").case_id)])
+        for number, environment in enumerate(environments)
+    ]
+
+    joined = join(records, RUN_ID)
+
+    assert [[case.kernel for case in record.cases] for record in joined] == [["case0", "case2"], ["case1"]]
+    assert len({record.run_id for record in joined}) == 2
+    assert joined == join(records, RUN_ID)
+
+
+def test_a_machine_with_another_roofwatch_measures_nothing(tmp_path: Path) -> None:
+    sent = ship(SuiteAt(SuiteSource(), make_commit(), "example"))
+    object.__setattr__(sent, "harness_version", "0.0.1")
+
+    with pytest.raises(CollectorError, match="install that"):
+        sent.unpacked(tmp_path)
+
+
+def test_a_cluster_that_is_not_there_is_one_line() -> None:
+    suite = ship(SuiteAt(SuiteSource(), make_commit(), "example"))
+
+    with pytest.raises(CollectorError, match="Ray cluster") as caught, Cluster("auto", suite):
+        pass
+
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,81 @@
+"""Occupancy against examples that the vendors print."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+
+
+def test_every_usual_target_has_its_limits() -> None:
+    assert set(LIMITS) == set(DEFAULT_TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "blocks", "share"),
+    [
+        # CUDA C++ Best Practices Guide, "Calculating Occupancy": 65536 registers, 64 warps
+        (128, 37, 12, 0.75),
+        (320, 37, 4, 0.625),
+        (1024, 32, 2, 1.0),
+        (1024, 64, 1, 0.5),
+    ],
+)
+def test_the_examples_of_nvidias_guide(threads: int, registers: int, blocks: int, share: float) -> None:
+    found = theoretical_occupancy(LIMITS["sm_80"], threads=threads, registers=registers, shared_bytes=0)
+    assert (found.blocks, found.share) == (blocks, share)
+    assert ("registers" in found.limited_by) is (registers > 32 or threads == 1024)
+
+
+@pytest.mark.parametrize(
+    ("registers", "wavefronts_per_simd"),
+    # AMD's table for CDNA 2, whose register file CDNA 3 and 4 have too: Register pressure in AMD CDNA 2 GPUs
+    [(64, 8), (72, 7), (80, 6), (96, 5), (128, 4), (168, 3), (256, 2), (512, 1)],
+)
+def test_amds_table_of_wavefronts_by_registers(registers: int, wavefronts_per_simd: int) -> None:
+    found = theoretical_occupancy(LIMITS["gfx942"], threads=256, registers=registers, shared_bytes=0)
+    assert found.share * 8 == wavefronts_per_simd
+
+
+@pytest.mark.parametrize(
+    ("target", "shared_kib", "blocks"),
+    # the most that one block may ask for leaves room for that one block; half of it less the reserve, for two
+    [("sm_80", 163, 1), ("sm_90", 227, 1), ("sm_90", 113, 2), ("sm_120", 99, 1), ("gfx942", 64, 1), ("gfx950", 80, 2)],
+)
+def test_shared_memory_limits_the_blocks(target: str, shared_kib: int, blocks: int) -> None:
+    found = theoretical_occupancy(LIMITS[target], threads=128, registers=16, shared_bytes=shared_kib * 1024)
+    assert found.blocks == blocks
+    assert found.limited_by == ("shared memory",)
+
+
+def test_what_does_not_fit_once_has_occupancy_zero() -> None:
+    found = theoretical_occupancy(LIMITS["gfx942"], threads=256, registers=32, shared_bytes=65 * 1024)
+    assert (found.share, found.blocks, found.limited_by) == (0.0, 0, ("shared memory",))
+
+
+def test_small_blocks_are_limited_by_their_number() -> None:
+    found = theoretical_occupancy(LIMITS["sm_120"], threads=32, registers=16, shared_bytes=0)
+    assert (found.blocks, found.share, found.limited_by) == (24, 0.5, ("blocks",))
+
+
+def test_a_block_without_threads_is_refused() -> None:
+    with pytest.raises(ValueError, match="a block has 0 threads"):
+        theoretical_occupancy(LIMITS["sm_90"], threads=0, registers=16, shared_bytes=0)
+
+
+@settings(deadline=None)
+@given(
+    target=st.sampled_from(DEFAULT_TARGETS),
+    threads=st.integers(1, 1024),
+    registers=st.integers(1, 255),
+    shared_bytes=st.integers(0, 64 * 1024),
+)
+def test_more_of_anything_never_raises_occupancy(target: str, threads: int, registers: int, shared_bytes: int) -> None:
+    limits = LIMITS[target]
+    found = theoretical_occupancy(limits, threads=threads, registers=registers, shared_bytes=shared_bytes)
+    assert 0 <= found.share <= 1
+    assert found.limited_by
+    more_registers = theoretical_occupancy(limits, threads=threads, registers=registers + 1, shared_bytes=shared_bytes)
+    more_shared = theoretical_occupancy(limits, threads=threads, registers=registers, shared_bytes=shared_bytes + 1)
+    assert max(more_registers.share, more_shared.share) <= found.share

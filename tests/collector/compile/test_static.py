@@ -1,0 +1,278 @@
+"""Facts of kernels compiled for GPUs that are not here; each test's suite is a file, as Triton reads source."""
+
+import ctypes
+import hashlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import triton
+
+from roofwatch.collector.compile.aslr import same_addresses
+from roofwatch.collector.compile.binary import machine_code
+from roofwatch.collector.compile.disassembly import sass
+from roofwatch.collector.compile.instructions import widths
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS, TargetError, parse_target
+from roofwatch.collector.errors import ToolchainError
+from roofwatch.collector.record.part import Outcome
+from tests.collector.static_suite import COPY, GEMM, facts_of
+
+RUN = subprocess.run
+CUDA = '''
+from roofwatch import CudaKernel
+
+SOURCE = """
+__global__ void mirror(const float* x, float* y, long long n) {
+  __shared__ float tile[256];
+  tile[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  y[threadIdx.x] = tile[255 - threadIdx.x];
+}
+"""
+
+def launch(x):
+    y = torch.empty_like(x)
+    CudaKernel(SOURCE, "mirror").launch(1, 256, (x, y, x.numel()), shared_bytes=64)
+    return y
+
+kernel = declare(launch, "cuda")
+'''
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cuda"))
+
+
+def test_a_kernel_compiles_for_all_six_targets_without_any_gpu(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, COPY, DEFAULT_TARGETS)
+    assert [fact.target for fact in facts] == ["sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"]
+    for fact in facts:
+        assert fact.outcome is Outcome.OK, fact.message
+        assert fact.function == "_copy_kernel"
+        assert fact.configuration["BLOCK"] == 256
+        assert fact.configuration["num_warps"] == 4
+        assert fact.registers is not None
+        assert 0 < fact.registers < 64
+        assert fact.local_bytes == 0
+        assert fact.code_bytes
+    assert [fact.spilled_registers for fact in facts] == [None, None, None, None, 0, 0]
+
+
+def test_a_tile_too_large_for_its_warps_spills_on_some_targets(tmp_path: Path) -> None:
+    targets = ("sm_90", "sm_100")
+    small = facts_of(tmp_path, GEMM.format(m=64, n=64), targets, "small")
+    large = facts_of(tmp_path, GEMM.format(m=128, n=256), targets, "large")
+    assert [fact.local_bytes for fact in small] == [0, 0]
+    # sm_100 keeps the accumulator in tensor memory, sm_90 in registers, of which a thread has 255
+    assert large[0].local_bytes
+    assert large[0].registers == 255
+    assert large[1].local_bytes == 0
+    assert (large[0].shared_bytes or 0) > (small[0].shared_bytes or 0)
+
+
+def test_comments_names_and_moves_leave_the_machine_code_hash_equal_and_arithmetic_does_not(tmp_path: Path) -> None:
+    (before,) = facts_of(tmp_path, COPY, name="before")
+    moved = "\n# moved down by a comment\n\n" + COPY.replace("offsets", "where").replace("_copy_kernel", "_renamed")
+    (same,) = facts_of(tmp_path, moved, name="same")
+    (other,) = facts_of(tmp_path, COPY.replace("tl.load(x_ptr + offsets, mask=offsets < count)", "1.0"), name="other")
+    assert same.code_hash == before.code_hash
+    assert other.code_hash != before.code_hash
+
+
+def test_arguments_are_specialised_as_at_run_time(tmp_path: Path) -> None:
+    """4096 elements are divisible by 16, 63 * 63 are not: the code that would run is another."""
+    (divisible,) = facts_of(tmp_path, COPY, name="divisible")
+    (odd,) = facts_of(tmp_path, COPY.replace("declare(launch)", "declare(launch, n=63)"), name="odd")
+    assert divisible.code_hash != odd.code_hash
+
+
+def test_a_function_compiled_in_two_ways_is_two_entries(tmp_path: Path) -> None:
+    twice = COPY.replace(
+        "    return y\n",
+        "    _copy_kernel[(1,)](x, y, x.numel(), BLOCK=512)\n    _copy_kernel[(2,)](x, y, 1, BLOCK=512)\n"
+        "    return y\n",
+    )
+    assert [fact.function for fact in facts_of(tmp_path, twice)] == ["_copy_kernel", "_copy_kernel#2", "_copy_kernel#3"]
+
+
+TUNED = COPY.replace(
+    "@triton.jit",
+    "@triton.autotune([\n"
+    "    triton.Config({'BLOCK': 128}, num_warps=2), triton.Config({'BLOCK': 1024}), triton.Config({'BLOCK': 7})],\n"
+    "    key=['count'],\n"
+    "    prune_configs_by={'early_config_prune': lambda configs, args, **more: configs[:2]})\n"
+    "@triton.jit",
+).replace(", BLOCK=256", "")
+
+
+def test_every_configuration_that_an_autotuner_s_pruning_leaves_is_compiled(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, TUNED)
+    assert [fact.outcome for fact in facts] == [Outcome.OK] * 2
+    assert [fact.function for fact in facts] == [
+        "_copy_kernel[BLOCK=128,num_warps=2,num_ctas=1,num_stages=3]",
+        "_copy_kernel[BLOCK=1024,num_warps=4,num_ctas=1,num_stages=3]",
+    ]
+    assert [(fact.configuration["BLOCK"], fact.thread_count) for fact in facts] == [(128, 64), (1024, 128)]
+
+
+def test_a_configuration_that_does_not_compile_costs_the_others_nothing(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, TUNED.replace("configs[:2]", "configs[1:]"))
+    assert [fact.outcome for fact in facts] == [Outcome.OK, Outcome.COMPILE_ERROR]
+    assert "power of 2" in (facts[1].message or "")
+
+
+def test_the_facts_say_what_compiled_and_with_which_options(tmp_path: Path) -> None:
+    (fact, amd) = facts_of(tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942"))
+    assert fact.configuration["maxnreg"] == 64
+    assert set(fact.toolchain) == {"triton", "ptxas"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", fact.toolchain["ptxas"])
+    assert amd.outcome is Outcome.COMPILE_ERROR, "AMD's back end has no such option, and a launch would say so"
+    assert "maxnreg" in (amd.message or "")
+    (amd,) = facts_of(tmp_path, COPY, ("gfx942",), "amd")
+    assert re.match(r"\d+\.\d+\.\d+", amd.toolchain["llvm"])
+    assert amd.configuration["matrix_instr_nonkdim"] == 0
+    assert (amd.accumulation_registers, amd.thread_count) == (0, 256)
+    assert amd.scalar_registers
+
+
+def test_a_setting_of_the_environment_that_changes_code_is_in_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISABLE_LLVM_OPT", "1")
+    (fact,) = facts_of(tmp_path, COPY)
+    assert fact.configuration["DISABLE_LLVM_OPT"]
+
+
+def test_the_time_of_each_stage_is_that_of_the_compilation_and_not_of_a_look_up(tmp_path: Path) -> None:
+    (first,) = facts_of(tmp_path, COPY, name="suite")
+    (again,) = facts_of(tmp_path, COPY, name="suite")
+    assert {"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(first.compile_ns)
+    assert again == first
+
+
+TWO_SIZES = COPY.replace("BLOCK=256)", "BLOCK=256)\n    _copy_kernel[(1,)](x, y, x.numel(), BLOCK=1024)")
+
+
+def test_one_start_of_the_disassembler_reads_all_functions_of_a_target_and_none_that_was_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def noted(command: list[str], **options: object) -> object:
+        started.append([Path(command[0]).name, *command[1:-1]])
+        return RUN(command, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("roofwatch.collector.compile.disassembly.subprocess.run", noted)
+    facts = facts_of(tmp_path, TWO_SIZES, ("sm_90", "gfx942"))
+    read = [words for words in started if "--binary" in words]  # Triton asks each of its tools for its version
+    started.clear()
+    renamed = facts_of(tmp_path, TWO_SIZES.replace("_copy_kernel", "_renamed"), ("sm_90", "gfx942"), "renamed")
+
+    assert read == [["nvdisasm", "--no-dataflow", "--binary", "SM90"]]
+    assert [words for words in started if "--binary" in words] == []
+    assert [list(widths(fact.instructions, "global_load")) for fact in facts[:2]] == [[(32, 1)], [(128, 1)]]
+    assert [fact.instructions for fact in renamed] == [fact.instructions for fact in facts]
+
+
+def test_code_that_is_not_read_to_its_end_is_refused() -> None:
+    with pytest.raises(ToolchainError, match="nvdisasm"):
+        sass([bytes(24)], 90)
+
+
+def test_a_tool_that_is_not_there_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cannot_find() -> None:
+        raise RuntimeError("Cannot find nvdisasm")
+
+    monkeypatch.setattr(type(triton.knobs.nvidia).__dict__["nvdisasm"], "get", cannot_find, raising=False)
+    with pytest.raises(ToolchainError, match=r"nvdisasm, which comes with Triton.*pip install.*TRITON_NVDISASM_PATH"):
+        facts_of(tmp_path, COPY)
+
+
+def test_a_launcher_that_raises_is_not_taken_for_a_compiler_s_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not today"):
+        facts_of(tmp_path, COPY.replace("    y = torch", "    raise ValueError('not today')\n    y = torch"))
+
+
+def test_an_unknown_target_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="'sm90' is not known"):
+        facts_of(tmp_path, COPY, ("sm_90", "sm90"))
+
+
+def test_what_does_not_compile_is_an_outcome_of_its_target(tmp_path: Path) -> None:
+    (fact,) = facts_of(tmp_path, COPY.replace("offsets = ", "tl.static_assert(False, 'never')\n    offsets = "))
+    assert fact.outcome is Outcome.COMPILE_ERROR
+    assert "never" in (fact.message or "")
+    assert fact.code_hash is None
+
+
+def test_a_launcher_that_launches_nothing_says_so(tmp_path: Path) -> None:
+    (fact,) = facts_of(tmp_path, "kernel = declare(lambda x: x)")
+    assert (fact.outcome, fact.message) == (Outcome.UNSUPPORTED, "launches no Triton kernel")
+
+
+def test_machine_code_is_the_text_section_of_an_elf_file(tmp_path: Path) -> None:
+    (fact,) = facts_of(tmp_path, COPY)
+    (cubin,) = (tmp_path / "triton").rglob("*.cubin")
+    code = machine_code(cubin.read_bytes())
+    assert hashlib.sha256(code).hexdigest() == fact.code_hash
+    assert len(code) == fact.code_bytes
+    with pytest.raises(ValueError, match="not a 64-bit"):
+        machine_code(b"MZ" + bytes(100))
+
+
+@pytest.mark.parametrize(("name", "warp_size"), [("sm_90", 32), ("gfx942", 64), ("gfx1100", 32)])
+def test_a_target_has_its_vendors_warp_size(name: str, warp_size: int) -> None:
+    assert parse_target(name).warp_size == warp_size
+
+
+@pytest.mark.parametrize("name", ["", "sm90", "h100", "gfx", "sm_90; rm -rf"])
+def test_an_unknown_target_is_refused_with_examples(name: str) -> None:
+    with pytest.raises(TargetError, match="sm_80, sm_90"):
+        parse_target(name)
+
+
+def test_cuda_cpp_is_compiled_for_nvidia_s_targets_and_launched_on_none(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, CUDA, DEFAULT_TARGETS)
+
+    assert [fact.outcome for fact in facts] == [Outcome.OK] * 4 + [Outcome.UNSUPPORTED] * 2
+    for fact in facts[:4]:
+        assert fact.function == "mirror"
+        assert fact.configuration["num_warps"] == 8
+        assert fact.shared_bytes == 256 * 4 + 64
+        assert fact.registers
+        assert fact.local_bytes == 0
+        assert fact.code_bytes
+    assert "does not compile for gfx942" in (facts[4].message or "")
+
+
+def test_cuda_cpp_that_does_not_compile_says_where_and_why(tmp_path: Path) -> None:
+    (fact,) = facts_of(tmp_path, CUDA.replace("tile[255", "tiles[255"))
+
+    assert fact.outcome is Outcome.COMPILE_ERROR
+    assert 'mirror.cu(6): error: identifier "tiles" is undefined' in (fact.message or "")
+
+
+def test_cuda_cpp_for_which_nothing_is_installed_is_unsupported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+    (fact,) = facts_of(tmp_path, CUDA)
+
+    assert fact.outcome is Outcome.UNSUPPORTED
+    assert "pip install cuda-bindings nvidia-cuda-nvrtc" in (fact.message or "")
+
+
+def test_a_compiler_that_is_started_gets_the_same_addresses_every_time() -> None:
+    """ptxas for Blackwell compiles one text to several codes otherwise."""
+    command = [sys.executable, "-c", "print(id(object()), open('/proc/self/maps').readline())"]
+    with same_addresses() as is_allowed:
+        if not is_allowed:
+            pytest.skip("the system does not let a process leave out the randomisation of addresses")
+        layouts = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    assert len(layouts) == 1
+    assert not ctypes.CDLL(None).personality(ctypes.c_ulong(0xFFFFFFFF)) & 0x0040000

@@ -1,0 +1,219 @@
+"""Answers that are kept: they hold while nothing has changed that decides them, and not a moment longer."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.compile.fact_cache import KnownFacts
+from roofwatch.collector.compile.static_compiler import StaticCompiler
+from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.compile.static_store import StaticStore
+from roofwatch.collector.record.results import StaticFacts
+from roofwatch.collector.run import Progress
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers.fork_server import Nursery
+from tests.collector.static_suite import COPY, HEADER
+
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
+PLAN = RunPlan(targets=("sm_90",), device="cpu")
+SUITE = (
+    HEADER
+    + "import os, json, pathlib\nimport helper\n"
+    + COPY.replace("BLOCK=256", "BLOCK=helper.BLOCK")
+    .replace("x.numel(), ", "x.numel(), num_warps=int(os.environ.get('WARPS', '4')), ")
+    .replace(
+        "    y = torch", "    json.loads(pathlib.Path(__file__).with_name('tuned.json').read_text())\n    y = torch"
+    )
+)
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A benchmark file, with the helper, the data file and the setting that it reads; nothing is known of it."""
+    return made_suite(tmp_path, monkeypatch)
+
+
+def made_suite(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    use_caches(folder, patch)
+    suite = folder / "suite"
+    suite.mkdir()
+    (suite / "helper.py").write_text("BLOCK = 256\n")
+    (suite / "tuned.json").write_text("{}")
+    (suite / "bench_copy.py").write_text(SUITE)
+    other = SUITE.replace('name="kernel"', 'name="other"').replace("import helper\n", "").replace("helper.BLOCK", "512")
+    (suite / "bench_other.py").write_text(other)
+    return suite
+
+
+def use_caches(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("TRITON_CACHE_DIR", str(folder / "cache" / "triton"))
+    patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
+
+
+@dataclass(frozen=True)
+class Known:
+    """A suite that was compiled before, and the facts that were found."""
+
+    suite: Path
+    facts: dict[str, StaticFacts]
+
+
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Known, Path]:
+    """A suite compiled from cold caches; and a copy of its folder, as it was right after."""
+    folder = tmp_path_factory.mktemp("known")
+    with pytest.MonkeyPatch.context() as patch:
+        suite = made_suite(folder, patch)
+        compiled, facts = compiled_now(suite)
+    assert compiled == ["kernel", "other"]
+    kept = tmp_path_factory.mktemp("kept") / "folder"
+    shutil.copytree(folder, kept)
+    return Known(suite, facts), kept
+
+
+@pytest.fixture
+def known(compiled_once: tuple[Known, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Known]:
+    """A suite that was compiled before, which the test may change, its caches too: it is put back afterwards."""
+    known, kept = compiled_once
+    folder = known.suite.parent
+    use_caches(folder, monkeypatch)
+    yield known
+    shutil.rmtree(folder)
+    shutil.copytree(kept, folder)
+
+
+def compiled_now(folder: Path) -> tuple[list[str], dict[str, StaticFacts]]:
+    """Which kernels had to be compiled, and the facts of all."""
+    steps: list[Progress] = []
+    facts = compile_suite(SuiteSource(folder), PLAN, steps.append, worker_count=1)
+    compiled = [step.text.split()[1].split("/")[0] for step in steps if step.text.startswith("compiled")]
+    return compiled, {fact.case_id.split("/")[0]: fact for fact in facts}
+
+
+def edit(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+
+
+CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]] = {
+    "a helper module": (lambda folder, _: edit(folder, "helper.py", "BLOCK = 1024\n"), ["kernel"]),
+    "a kernel": (lambda folder, _: edit(folder, "bench_copy.py", SUITE.replace("* BLOCK", "* BLOCK * 2")), ["kernel"]),
+    "a file that the launchers read": (lambda folder, _: edit(folder, "tuned.json", "[]"), ["kernel", "other"]),
+    "a variable that the launchers read": (lambda _, patch: patch.setenv("WARPS", "8"), ["kernel", "other"]),
+    "a compiler's setting": (lambda _, patch: patch.setenv("TRITON_DEFAULT_FP_FUSION", "0"), ["kernel", "other"]),
+    "the version of Triton": (
+        lambda _, patch: patch.setattr(
+            "roofwatch.collector.compile.toolchain._installed", lambda: iter([("triton-9.9", "0")])
+        ),
+        ["kernel", "other"],
+    ),
+    "a module that comes before another of its name": (
+        lambda folder, _: edit(folder, "helper/__init__.py", "BLOCK = 2048\n"),
+        ["kernel"],
+    ),
+}
+
+
+def test_what_has_not_changed_is_not_compiled_again(known: Known) -> None:
+    assert compiled_now(known.suite) == ([], known.facts)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_change_decides_is_compiled_again_and_nothing_else(
+    known: Known, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    make, expected = CHANGES[change]
+    make(known.suite, monkeypatch)
+    after_change, facts = compiled_now(known.suite)
+
+    assert after_change == expected
+    if change not in {"a file that the launchers read", "the version of Triton", "a compiler's setting"}:
+        assert facts["kernel"] != known.facts["kernel"]
+
+
+def test_a_damaged_entry_is_ignored(known: Known) -> None:
+    for file in (known.suite.parent / "cache" / "static").rglob("*.json"):
+        file.write_bytes(file.read_bytes()[:-20])
+
+    compiled, after = compiled_now(known.suite)
+
+    assert compiled == ["kernel", "other"]
+    assert {name: fact.code_hash for name, fact in after.items()} == {
+        name: fact.code_hash for name, fact in known.facts.items()
+    }
+
+
+def test_the_same_suite_in_another_folder_is_loaded_but_not_compiled(known: Known, tmp_path: Path) -> None:
+    for file in known.suite.glob("*.py"):
+        (tmp_path / file.name).write_text(file.read_text())
+    (tmp_path / "tuned.json").write_text("{}")
+
+    assert compiled_now(tmp_path) == ([], known.facts)
+
+
+def test_without_the_cache_nothing_is_believed_and_nothing_kept(suite: Path) -> None:
+    steps: list[Progress] = []
+    compile_suite(SuiteSource(suite), PLAN, steps.append, use_cache=False, worker_count=2)
+
+    assert sum(step.text.startswith("compiled") for step in steps) == 2
+    assert not (suite.parent / "cache").exists()
+
+
+def test_facts_are_the_same_from_cold_caches_in_another_folder_and_order(
+    known: Known, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "another" / "place"
+    other.mkdir(parents=True)
+    for file in known.suite.iterdir():
+        if file.is_file():
+            name = {"bench_copy.py": "bench_z_copy.py"}.get(file.name, file.name)  # comes last there
+            (other / name).write_text(file.read_text())
+    use_caches(tmp_path, monkeypatch)
+
+    order, second = compiled_now(other)
+
+    assert order == ["other", "kernel"]
+    without_times: dict[str, dict[str, int]] = {"compile_ns": {}}
+    assert {name: fact.model_copy(update=without_times) for name, fact in second.items()} == {
+        name: fact.model_copy(update=without_times) for name, fact in known.facts.items()
+    }
+
+
+def test_a_file_that_is_changed_while_it_is_compiled_is_not_remembered(suite: Path) -> None:
+    soon = (suite / "helper.py").stat().st_mtime + 3_600
+    os.utime(suite / "helper.py", (soon, soon))
+
+    assert compiled_now(suite)[0] == ["kernel", "other"]
+    assert KnownFacts(StaticStore.of_user(), SuiteSource(suite)).listing() is None
+
+
+def test_beyond_its_size_the_oldest_entries_are_forgotten(tmp_path: Path) -> None:
+    store = StaticStore(tmp_path)
+    keys = [f"{number:02}-key" for number in range(4)]
+    for age, key in enumerate(keys):
+        store.put("facts", key, {"text": "x" * 1_000})
+        os.utime(store.folder / "facts" / key[:2] / f"{key}.json", (age, age))
+
+    store.shrink(max_bytes=2_500)
+
+    assert [store.get("facts", key) is not None for key in keys] == [False, False, True, True]
+
+
+def test_a_run_believes_what_was_compiled_before_and_compiles_the_rest_once(known: Known) -> None:
+    source = SuiteSource(known.suite)
+    with Nursery() as nursery, StaticCompiler(nursery, source, timeout_s=60) as compiler:
+        run = SuiteRun(source, PLAN)
+        run.select(compiler.listing().info)
+        again = list(compiler.compile(run.to_compile, ["sm_90"]))
+        more = list(compiler.compile(run.to_compile, ["gfx942", "sm_90"]))
+
+    assert [found.was_known for found in again] == [True, True]
+    assert [found.was_known for found in more] == [False, False]
+    assert {tuple(fact.target for fact in found.facts) for found in more} == {("gfx942", "sm_90")}

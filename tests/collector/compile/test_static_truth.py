@@ -1,0 +1,240 @@
+"""Changes planted into small kernels: harmless ones leave the machine code as it is, the others move the fact that they
+are about, in the direction that they should, on every target.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.comparison import compare_static
+from roofwatch.collector.compile.binary import amd_resources
+from roofwatch.collector.compile.instructions import widths
+from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.results import StaticFacts
+from roofwatch.db.values import Verdict
+from tests.collector.static_suite import COPY, GEMM, facts_of_all
+
+TILED = GEMM.format(m=64, n=64)
+WIDE_COPY = COPY.replace("BLOCK=256", "BLOCK=2048")
+DOT = "tl.dot(a, b, accumulator)"
+ROW = """
+@triton.jit
+def _row_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets).to(tl.float32)
+    tl.store(y_ptr + offsets, (x * tl.sum(x)).to(tl.float16))
+
+def launch(x):
+    y = torch.empty_like(x)
+    backend = triton.runtime.driver.active.get_current_target().backend
+    few_registers = {"maxnreg": 32} if backend == "cuda" else {"waves_per_eu": 8}
+    _row_kernel[(1,)](x, y, BLOCK=16384, num_warps=2, **few_registers)
+    return y
+
+kernel = declare(launch, n=512)
+"""
+SPILLING, ROOMY = ROW, ROW.replace(", num_warps=2, **few_registers", ", num_warps=8")
+
+ByTarget = dict[str, StaticFacts]
+
+
+def tensor_core_count(fact: StaticFacts) -> int:
+    return sum(count for kind, count in fact.instructions.items() if kind.startswith("tensor."))
+
+
+def widest_read_bits(fact: StaticFacts) -> int:
+    kinds = ("global_load", "async_copy")
+    return max(width for kind in kinds for width, _ in widths(fact.instructions, kind))
+
+
+def conversion_count(fact: StaticFacts) -> int:
+    return fact.instructions.get("conversion", 0)
+
+
+HARMLESS = {
+    "a comment": TILED.replace("    offs_m, offs_n", "    # where the tile lies\n    offs_m, offs_n"),
+    "other names": TILED.replace("_gemm_kernel", "_a_much_longer_name_of_the_kernel").replace("accumulator", "total"),
+    "a moved function": "\n\ndef first():\n    return 1\n\n" + TILED,
+    "reordered imports": "import triton.language as tl\nimport triton\nimport torch\n" + TILED,
+    "dead code": TILED.replace(
+        "    accumulator = tl.zeros", "    unused = tl.load(x_ptr + offs_m) * 2\n    accumulator = tl.zeros"
+    ),
+    "another format": TILED.replace("x_ptr + offs_m[:, None] * n", "(x_ptr\n            + offs_m[:, None] * n)", 1),
+}
+
+
+Claim = Callable[[StaticFacts, StaticFacts], bool]
+SEEDED: dict[str, tuple[str, str, Claim]] = {
+    "a lost divisibility hint narrows the reads": (
+        TILED,
+        TILED.replace("@triton.jit", "@triton.jit(do_not_specialize=['n'])"),
+        lambda before, after: (widest_read_bits(before), widest_read_bits(after)) == (128, 16),
+    ),
+    "fewer warps hold more registers each": (
+        TILED,
+        TILED.replace("num_warps=4", "num_warps=1"),
+        lambda before, after: (
+            (before.thread_count or 0) == 4 * (after.thread_count or 0)
+            and (after.registers or 0) > 1.5 * (before.registers or 0)
+            and (after.theoretical_occupancy or 0) < (before.theoretical_occupancy or 0)
+        ),
+    ),
+    "a bigger tile takes more registers and shared memory": (
+        TILED,
+        GEMM.format(m=128, n=128),
+        lambda before, after: (
+            (after.registers or 0) > 1.5 * (before.registers or 0)
+            and (after.shared_bytes or 0) > 1.5 * (before.shared_bytes or 0)
+            and (after.theoretical_occupancy or 0) < (before.theoretical_occupancy or 0)
+        ),
+    ),
+    "sums in fp16 are other code": (
+        TILED,
+        TILED.replace("dtype=tl.float32", "dtype=tl.float16").replace(DOT, f"{DOT[:-1]}, out_dtype=tl.float16)"),
+        # NVIDIA's tensor cores sum in fp16, so nothing is left to convert; AMD's have no such mode, so each sum is
+        lambda before, after: (
+            conversion_count(after) == 0
+            if before.target.startswith("sm_")
+            else conversion_count(after) > 2 * conversion_count(before)
+        ),
+    ),
+    "a lost tensor-core path": (
+        TILED,
+        TILED.replace(
+            DOT, "accumulator + tl.sum(a[:, :, None].to(tl.float32) * b[None, :, :].to(tl.float32), 1)"
+        ).replace("BLOCK_M=64, BLOCK_N=64", "BLOCK_M=16, BLOCK_N=16"),
+        lambda before, after: tensor_core_count(before) > 0 and tensor_core_count(after) == 0,
+    ),
+    "a copy that lost its vectorisation": (
+        WIDE_COPY,
+        WIDE_COPY.replace("x_ptr + offsets", "x_ptr + offsets * 3"),
+        lambda before, after: (
+            (widest_read_bits(before), widest_read_bits(after)) == (128, 16)
+            and (after.instruction_count or 0) > (before.instruction_count or 0)
+        ),
+    ),
+    "an added spill": (
+        ROOMY,
+        SPILLING,
+        lambda before, after: (
+            (before.local_bytes, before.spill_store_count, before.spill_load_count) == (0, 0, 0)
+            and bool(after.local_bytes and after.spill_store_count and after.spill_load_count)
+        ),
+    ),
+    "an added exponential": (
+        WIDE_COPY,
+        WIDE_COPY.replace("mask=offsets < count), mask", "mask=offsets < count) * tl.exp(1.0 * offsets), mask"),
+        lambda before, after: (
+            before.instructions.get("special_function", 0) == 0 < after.instructions.get("special_function", 0)
+        ),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ByTarget]:
+    """Every suite of this file, compiled once for all targets."""
+    folder: Path = tmp_path_factory.mktemp("truth")
+    bodies = [TILED, GEMM.format(m=128, n=128), *HARMLESS.values()]
+    bodies += [body for source, changed, _ in SEEDED.values() for body in (source, changed)]
+    known: dict[str, ByTarget] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+        patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
+        for body, facts in facts_of_all(folder, bodies, DEFAULT_TARGETS):
+            assert [(fact.target, fact.outcome) for fact in facts] == [(name, Outcome.OK) for name in DEFAULT_TARGETS]
+            known[body] = {fact.target: fact for fact in facts}
+    return known.__getitem__
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_a_harmless_change_is_the_same_code(compiled: Callable[[str], ByTarget], change: str) -> None:
+    before, after = compiled(TILED), compiled(HARMLESS[change])
+
+    assert HARMLESS[change] != TILED
+    assert {name: fact.code_hash for name, fact in after.items()} == {
+        name: fact.code_hash for name, fact in before.items()
+    }
+
+
+@pytest.mark.parametrize("change", SEEDED)
+def test_a_seeded_change_moves_its_fact_on_every_target(compiled: Callable[[str], ByTarget], change: str) -> None:
+    source, changed, is_as_expected = SEEDED[change]
+    before, after = compiled(source), compiled(changed)
+
+    assert changed != source
+    assert all(after[name].code_hash != before[name].code_hash for name in DEFAULT_TARGETS)
+    assert [name for name in DEFAULT_TARGETS if not is_as_expected(before[name], after[name])] == []
+
+
+OTHER_CODE = (Verdict.UNCHANGED, Reason.CODE_MOVED)
+"""Changed, and by none of the facts that decide worse."""
+NARROWER = (Verdict.REGRESSED, Reason.ACCESS_WIDTH_MOVED)
+JUDGED: dict[str, tuple[Verdict, Reason]] = {
+    "a lost divisibility hint narrows the reads": NARROWER,
+    "fewer warps hold more registers each": OTHER_CODE,
+    "a bigger tile takes more registers and shared memory": OTHER_CODE,
+    "sums in fp16 are other code": OTHER_CODE,
+    "a lost tensor-core path": (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED),
+    "a copy that lost its vectorisation": NARROWER,
+    "an added spill": (Verdict.REGRESSED, Reason.SPILLS_MOVED),
+    "an added exponential": OTHER_CODE,
+}
+# a warp group is 4 warps: below that Hopper's and Blackwell's own tensor instructions are out of reach
+LESS_THAN_A_WARP_GROUP = {
+    ("fewer warps hold more registers each", target): (Verdict.REGRESSED, Reason.TENSOR_CORES_MOVED)
+    for target in ("sm_90", "sm_100")
+}
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+def test_a_harmless_change_is_judged_the_same_code(compiled: Callable[[str], ByTarget], change: str) -> None:
+    compared = compare_static([*compiled(TILED).values()], [*compiled(HARMLESS[change]).values()])
+
+    assert compared.judged == ()
+    assert compared.unchanged_by_target == dict.fromkeys(DEFAULT_TARGETS, 1)
+
+
+@pytest.mark.parametrize("change", SEEDED)
+def test_a_seeded_change_is_judged_for_what_it_is_on_every_target(
+    compiled: Callable[[str], ByTarget], change: str
+) -> None:
+    source, changed, _ = SEEDED[change]
+
+    compared = compare_static([*compiled(source).values()], [*compiled(changed).values()])
+
+    assert {item.target: (item.verdict, item.reason) for item in compared.judged} == {
+        target: LESS_THAN_A_WARP_GROUP.get((change, target), JUDGED[change]) for target in DEFAULT_TARGETS
+    }
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_occupancy_that_llvm_reports_is_ours(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """LLVM counts wavefronts per SIMD by registers; whole blocks of 4 wavefronts put one on each SIMD."""
+    texts = [file.read_text() for file in tmp_path_factory.getbasetemp().glob("truth*/triton/*/*.amdgcn")]
+    said, found = [], []
+    for text in texts:
+        occupancy = re.search(r"^; Occupancy: (\d+)$", text, re.MULTILINE)
+        assert occupancy is not None
+        said.append(int(occupancy[1]))
+        registers = amd_resources(text).registers
+        ours = theoretical_occupancy(LIMITS["gfx942"], threads=256, registers=registers, shared_bytes=0)
+        found.append(ours.share * 8)
+    assert len(set(said)) > 1
+    assert found == said
+
+
+def test_arguments_are_specialised_as_at_run_time_so_a_matmul_reads_in_wide_steps(
+    compiled: Callable[[str], ByTarget],
+) -> None:
+    """Compiled without the divisibility that the launch has, the same kernel shows scalar loads that never run."""
+    naive = compiled(TILED.replace("@triton.jit", "@triton.jit(do_not_specialize=['n'])"))
+
+    for name, fact in compiled(TILED).items():
+        assert widest_read_bits(fact) == 128, name
+        assert widest_read_bits(naive[name]) == 16, name

@@ -1,0 +1,108 @@
+"""Files beside records: whole or not there, one per content, and without what must not leave the machine."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.errors import RecordError
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder, artefact_name, kind_of
+from roofwatch.collector.outbox.redaction import EVERYTHING, Redaction, RedactionError
+from roofwatch.collector.record.artefact import ArtefactKind
+from tests.builders import make_artefact
+
+REDACTION = Redaction(users=frozenset({"jdoe"}), secrets=frozenset({"hunter2"}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ArtefactFolder:
+    return ArtefactFolder(tmp_path / "records" / "artefacts")
+
+
+def test_a_file_lies_under_its_sha256_and_equal_ones_are_one(folder: ArtefactFolder, tmp_path: Path) -> None:
+    for name in ("first.sass", "second.sass"):
+        (tmp_path / name).write_bytes(b"MOV R1, R2")
+
+    first, second = (folder.add(tmp_path / name) for name in ("first.sass", "second.sass"))
+
+    assert first.sha256 == second.sha256 == hashlib.sha256(b"MOV R1, R2").hexdigest()
+    assert (first.name, first.kind, first.size_bytes) == ("first.sass", ArtefactKind.DISASSEMBLY, 10)
+    assert [path.name for path in folder.folder.iterdir()] == [first.sha256]
+    found = folder.find(first)
+    assert found is not None
+    assert found.read_bytes() == b"MOV R1, R2"
+
+
+def test_text_loses_what_must_not_leave_the_machine(folder: ArtefactFolder, tmp_path: Path) -> None:
+    (tmp_path / "of jdoe.html").write_text("<p>of jdoe</p>\n<p>password hunter2</p>\n")
+
+    artefact = folder.add(tmp_path / "of jdoe.html", redaction=REDACTION)
+
+    assert artefact.name == "of__user_.html"
+    assert (folder.folder / artefact.sha256).read_text() == "<p>of <user></p>\n<p>password <secret></p>\n"
+
+
+def test_a_trace_is_redacted_as_one(folder: ArtefactFolder, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "of jdoe", "ts": 1, "dur": 2}]}')
+
+    artefact = folder.add(tmp_path / "trace.json", redaction=REDACTION)
+
+    assert artefact.kind == ArtefactKind.TRACE
+    assert b"jdoe" not in (folder.folder / artefact.sha256).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["report.ncu-rep", "dump.bin"])
+def test_what_nothing_can_be_taken_out_of_is_refused_unless_all_is_kept(
+    folder: ArtefactFolder, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"NVR\0\xff\xfe")
+
+    with pytest.raises(RedactionError):
+        folder.add(tmp_path / name, redaction=REDACTION)
+
+    assert list(folder.folder.iterdir()) == []
+    assert folder.add(tmp_path / name, redaction=Redaction(kept=EVERYTHING)).size_bytes == 6
+
+
+def test_a_file_that_is_not_there_is_named(folder: ArtefactFolder, tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"absent\.html: cannot be kept"):
+        folder.add(tmp_path / "absent.html")
+
+
+def test_a_copy_that_was_cut_short_is_not_found(folder: ArtefactFolder) -> None:
+    artefact = make_artefact(b"whole")
+    folder.folder.mkdir(parents=True)
+    (folder.folder / artefact.sha256).write_bytes(b"who")
+
+    assert folder.find(artefact) is None
+
+
+@pytest.mark.parametrize("content", [[b"wh", b"ole"], [b"whole", b"!"], [b"whale"], []])
+def test_what_comes_from_elsewhere_is_written_only_if_it_is_what_was_named(
+    tmp_path: Path, content: list[bytes]
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("before")
+
+    if b"".join(content) == b"whole":
+        ArtefactFolder(tmp_path).receive(make_artefact(b"whole"), content, path)
+        assert path.read_text() == "whole"
+    else:
+        with pytest.raises(RecordError, match="not what its record names"):
+            ArtefactFolder(tmp_path).receive(make_artefact(b"whole"), content, path)
+        assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless"),
+    [("trace rank 0.json", "trace_rank_0.json"), (".hidden", "_.hidden"), ("-rf", "_-rf"), ("a;b`c", "a_b_c")],
+)
+def test_the_name_in_a_record_is_harmless(name: str, harmless: str) -> None:
+    assert artefact_name(name) == harmless
+
+
+def test_what_a_file_is_shows_in_its_name() -> None:
+    kinds = {name: kind_of(Path(name)) for name in ("a.json.gz", "a.ncu-rep", "a.HTML", "a.ptx", "a.txt")}
+
+    assert list(kinds.values()) == ["trace", "ncu_report", "html", "disassembly", "other"]

@@ -1,0 +1,68 @@
+"""Whatever a kernel says as it fails is fit to leave the machine before it is written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
+from roofwatch.collector.outbox.journal import Journal
+from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import Progress, collect_run
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.workers.fork_server import Nursery
+from tests.builders import make_commit
+
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
+TELLS = SuiteAt(SuiteSource(Path(__file__).parents[2] / "suites" / "bench_tells.py"), make_commit(), "example")
+QUICK = SamplingPlan(warmup_ms=1, budget_ms=2)
+PLAN = RunPlan(device="cpu", targets=(), block_count=1, sampling=QUICK, has_profiles=True)
+TOLD = "<path>/weights.bin of <mail> with --token <secret>"
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def test_the_journal_of_a_run_tells_nothing(nursery: Nursery, tmp_path: Path) -> None:
+    path = tmp_path / "record.json.journal"
+    said: list[Progress] = []
+    with Journal.begin(path, header_of({ALONE: TELLS}, PLAN)) as journal:
+        record = collect_run(TELLS, PLAN, said.append, nursery=nursery, journal=journal)
+        written = path.read_text()
+
+    messages = {measured.implementation: measured.message or "" for measured in record.measurements}
+    assert messages["raises"].endswith(f"cannot read {TOLD}")
+    assert f"giving up at {TOLD}" in messages["dies"]
+    assert messages["raises_later"].endswith(f"cannot write {TOLD}")
+    assert written.count("<path>/weights.bin") == 3
+    assert not [secret for secret in ("alice", "secret-project", "hunter2") if secret in written]
+    [noted] = [step.text for step in said if step.is_to_stay]
+    assert noted.startswith("tells/n=8/float32/fwd raises_if_profiled was not profiled: ")
+    assert noted.endswith(f"cannot trace {TOLD}")
+    kept = next(measured for measured in record.measurements if measured.implementation == "raises_if_profiled")
+    assert (kept.outcome, record.profiles) == (Outcome.OK, ()), "its times stay"
+
+
+def test_what_a_check_explains_tells_nothing(nursery: Nursery) -> None:
+    reports = check_suite(TELLS.source, CheckPlan(implementations=("raises", "dies")), nursery=nursery)
+
+    assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
+    assert all(TOLD in (report.message or "") for report in reports)
+
+
+def test_what_is_kept_by_name_stays(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
+
+    [report] = check_suite(TELLS.source, CheckPlan(implementations=("raises",)), nursery=nursery)
+
+    assert "/home/alice/secret-project/weights.bin of alice@example.com with --token <secret>" in (report.message or "")

@@ -1,0 +1,179 @@
+"""What is taken out of text, and what analysis needs and stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.outbox.redacted_record import redact_record, without_author
+from roofwatch.collector.outbox.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
+from roofwatch.collector.record.part import Outcome
+from tests.builders import CASE_ID, make_activity, make_environment, make_measurement, make_profile, make_record
+
+HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/home/alice/env/lib/python3.11/site-packages/torch/nn/a.py(4): run", "site-packages/torch/nn/a.py(4): run"),
+        ("/opt/conda/lib/python3.11/threading.py(3): wait", "python3.11/threading.py(3): wait"),
+        ("/srv/team/project/kernels/swiglu.py:7", "kernels/swiglu.py:7"),
+        ('File "/home/alice/x/y.py", line 3', 'File "<path>/y.py", line 3'),
+        ("/tmp/torchinductor_alice/qa/cqa.py", "<path>/cqa.py"),
+        ("cwd is /root", "cwd is <home>"),
+        ("/app/.venv/bin:/data/sets", "<path>/bin:<path>/sets"),
+        (r"C:\Users\bob\train.py", r"<path>\train.py"),
+        ("written by alice on node17", "written by <user> on <host>"),
+        ("mail a.b@example.org", "mail <mail>"),
+        ("train.py --token=abc --api-key xyz --lr 1", "train.py --token=<secret> --api-key <secret> --lr 1"),
+        ("https://bob:pw@example.org/x", "https://<secret>@example.org/x"),
+        ("key hf_abcdefghijklmnopqrstuvwxyz", "key <secret>"),
+        ("HOME=/root PATH=/a/b:/c X=1", "<environment>"),
+        ("tcp://10.2.3.4:29500", "tcp://<address>"),
+        ("GPU-5c9a5380-d76d-414b-3975-82bcaebbab73", "<uuid>"),
+        ("file:///home/bob/secret/run.py", "file://<path>/run.py"),
+        ("file:%2F%2Fhome%2Fbob%2Fx.py", "file:<path>%2Fx.py"),
+        ("'/home/bob/my data/x.py'", "'<path>/x.py'"),
+        (r"C:\\Users\\bob\\x.py", r"<path>\x.py"),
+        ("C:/Users/bob/x.py", r"<path>\x.py"),
+        (r"\\fileserver\share\bob\x.py", r"<path>\x.py"),
+        ("-I/home/bob/include ../home/bob/x ~bob/x", "-I<home>/include ..<home>/x <home>/x"),
+        ("/usr/local/bob/x.py /dev/shm/bob/y /usr/lib/../../home/bob/z", "<path>/x.py <path>/y <path>/z"),
+        ("scp bob@gpu3:x", "scp <mail>:x"),
+        ("http://gpu3:8080/x hdfs://nn1.acme.corp/x", "http://<host>:8080/x hdfs://<host>/x"),
+        ("on NODE17.acme.internal", "on <host>"),
+        ("fe80::1ff:fe23:4567:890a 2001:db8::1 00:1A:2B:3C:4D:5E", "<address> <address> <address>"),
+        ("GPU serial number: 1652218001234", "GPU serial number: <serial>"),
+        ('{"MASTER_ADDR": "gpu-3", "username": "bob"}', '{"MASTER_ADDR": "<host>", "username": "<user>"}'),
+        ("SLURM_JOB_USER=bob", "SLURM_JOB_USER=<removed>"),
+        ("env WHERE=lab python train.py", "env WHERE=<removed> python train.py"),
+        ("Authorization: Bearer 0a1b2c", "Authorization: Bearer <secret>"),
+        (r"{\"token\": \"abc\"} token: abc", r"{\"token\": \"<secret>\"} token: <secret>"),
+        ("--wandb-key=abc --pwd abc --password 123456", "--wandb-key=<secret> --pwd <secret> --password <secret>"),
+        ("https://hooks.slack.com/services/T0/B0/X", "https://hooks.slack.com/<secret>"),
+        ("https://x.blob.core.windows.net/c?sig=ab%3D&n=1", "https://x.blob.core.windows.net/c?sig=<secret>&n=1"),
+        ("sshpass -p hunter ssh; docker login -p abc", "sshpass -p <secret> ssh; docker login -p <secret>"),
+        ("mysql -phunter db", "mysql -p<secret> db"),
+        ("passwd hunter; password is hunter2", "passwd <secret>; password is <secret>"),
+        ("/home/bob/my data/of mine/x.py", "<path>/x.py"),
+        ("in /Users/bob/Big Model/runs and /home/bob/x.py y/z", "in <path>/runs and <path>/x.py y/z"),
+        ("//fileserver/share/bob/x.py", "<path>/x.py"),
+        ("joined 203.0.113.7, server 8.8.8.8, inet 9.9.9.9", "joined <address>, server <address>, inet <address>"),
+        ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----", "<secret>"),
+    ],
+)  # fmt: skip
+def test_what_names_a_person_a_machine_a_folder_or_a_secret_is_taken_out(text: str, told: str) -> None:
+    assert HERE.text(text) == told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, char*>(int)",
+        "triton_per_fused_auth_token_native_layer_norm_0",
+        "token_dispatch::permute<float>",
+        "Memcpy HtoD (Pageable -> Device)",
+        "memory bandwidth (GB/s)",
+        "[[4, 512], [512, 64]]",
+        "grid(100,)",
+        "driver 550.54.15, NCCL 2.22.3.1",
+        "BLOCK_M=64 BLOCK_N=128 GROUP=8",
+        "https://docs.nvidia.com/nsight-compute/ProfilingGuide/index.html#roofline",
+        "/usr/lib/x86_64-linux-gnu/libc.so.6",
+        "torch/profiler/profiler.py(821): step",
+        "/usr/local/cuda/include/cuda_fp16.h(12): error: unexpected token: }",
+        "tokens: 4096, num_tokens=128",
+        "author: whoever; std::map<K, V>::operator[]; ad::fe::beef",
+        "at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",
+        "DTYPE=tl.float16 ACTIVATION=leaky_relu",
+        "cuBLAS 12.8.0.1, cuDNN 9.1.0.70, from 12.8.0.1 to 13.0.2.9, torch==52.1.2.3, version 64.1.2.3, 0.0.0.0",
+        "mkdir -p runs; cuobjdump -ptx a -p 22; password incorrect; password for the store",
+        "// begin inline asm; //TODO a/b; x //= y/z",
+        "nccl:all_reduce 0000:3b:00.0 12:30:45",
+    ],
+)
+def test_what_analysis_needs_stays_letter_by_letter(text: str) -> None:
+    assert HERE.text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Kind.PATHS, "/data/sets/a.bin"),
+        (Kind.USER, "by alice"),
+        (Kind.HOSTNAME, "on node17"),
+        (Kind.ARGUMENTS, "--token=abc"),
+        (Kind.ENVIRONMENT, "USER=bob PATH=x SHELL=y"),
+    ],
+)
+def test_each_kind_can_be_kept_by_its_name_alone(kind: Kind, text: str) -> None:
+    assert HERE.text(text) != text
+    assert (
+        Redaction(kept=frozenset({kind}), project=HERE.project, users=HERE.users, hosts=HERE.hosts).text(text) == text
+    )
+
+
+def test_all_keeps_everything_and_a_name_that_is_not_known_is_refused_with_those_that_are() -> None:
+    assert parse_kept(["all"]) == EVERYTHING
+    assert parse_kept(["paths", "user"]) == {Kind.PATHS, Kind.USER}
+    with pytest.raises(RedactionError, match=r"--keep colour: not known; .*hostname, user, paths"):
+        parse_kept(["colour"])
+
+
+def test_a_secret_of_the_environment_is_taken_out_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse")
+    assert Redaction.of_this_machine().text("login with correct-horse failed") == "login with <secret> failed"
+
+
+def test_a_document_gives_away_names_that_are_then_taken_out_everywhere() -> None:
+    knowing = Redaction().knowing('"path": "/home/carol/x" HOSTNAME=frontend-3')
+    assert knowing.text("carol was on frontend-3") == "<user> was on <host>"
+
+
+def test_what_is_kept_can_be_said_for_all_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
+    assert Redaction.of_this_machine().kept == {Kind.PATHS, Kind.USER}
+
+
+def test_the_word_after_a_secret_s_option_is_taken_out_of_a_command_line() -> None:
+    assert HERE.arguments(["train.py", "--auth-token", "abc", "--lr", "1"]) == [
+        *("train.py", "--auth-token", "<secret>", "--lr", "1")
+    ]
+    assert HERE.arguments(["/usr/bin/sshpass", "-p", "abc", "ssh"]) == ["/usr/bin/sshpass", "-p", "<secret>", "ssh"]
+    assert HERE.arguments(["serve.py", "-p", "8080"]) == ["serve.py", "-p", "8080"]
+
+
+def test_variables_keep_their_names_and_few_their_values() -> None:
+    told = HERE.environment({"OMP_NUM_THREADS": "2", "HOME": "/root"})
+    assert told == {"OMP_NUM_THREADS": "2", "HOME": "<removed>"}
+
+
+def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() -> None:
+    failed = make_measurement(outcome=Outcome.CRASHED, message='File "/home/alice/k.py", line 3')
+    knobs = {"CUBLAS_LOGDEST_DBG": "/home/alice/log", "TRITON_REDIS_HOST": "cache.example.org", "OMP_PLACES": "cores"}
+    profile = make_profile(CASE_ID, make_activity('ProfilerStep "/home/alice/k.py"'), make_activity("void gemm<128>()"))
+    record = make_record(measurements=(failed,), environment=make_environment(compile_knobs=knobs), profiles=(profile,))
+
+    told = redact_record(record, HERE)
+
+    assert told.measurements[0].message == 'File "<path>/k.py", line 3'
+    assert told.environment.compile_knobs == {
+        "CUBLAS_LOGDEST_DBG": "<path>/log",
+        "TRITON_REDIS_HOST": "<removed>",
+        "OMP_PLACES": "cores",
+    }
+    assert [row.name for row in told.profiles[0].rows] == ['ProfilerStep "<path>/k.py"', "void gemm<128>()"]
+    same = {"measurements": record.measurements, "environment": record.environment, "profiles": record.profiles}
+    assert told.model_copy(update=same) == record
+    assert without_author(told, HERE).commit.author == ""
+    assert without_author(told, Redaction(kept=EVERYTHING)) == told
+
+
+@pytest.mark.parametrize("unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-", "password ", "1.", "host "])
+def test_a_word_without_an_end_is_gone_through_once(unit: str) -> None:
+    """As long as this one, a pattern that begins anew at each of its letters takes minutes."""
+    word = unit * (400_000 // len(unit))
+
+    assert Redaction().text(word) == word

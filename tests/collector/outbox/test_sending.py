@@ -1,0 +1,225 @@
+"""The sender against a real server that fails, hangs up, redirects, answers twice and talks nonsense."""
+
+import gzip
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.outbox.spool import Acknowledged, Backoff, Refused, Spool, Stays, Unavailable
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.record.record import RunRecord
+from tests.builders import NOON, make_record
+from tests.door import (
+    TOKEN,
+    Door,
+    Say,
+    acknowledge,
+    answer,
+    hang_up,
+    hang_up_within,
+    open_door,
+    speak_another_protocol,
+)
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with open_door() as door:
+        yield door
+
+
+def test_a_record_is_posted_compressed_with_the_token_in_the_header_alone(door: Door) -> None:
+    record = make_record()
+    door.answers = [acknowledge()]
+
+    assert door.sender()(record) == Acknowledged(record.run_id, record.content_hash)
+
+    (request,) = door.requests
+    assert request.path == "/v1/records"
+    assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+    assert request.headers["Content-Encoding"] == "gzip"
+    assert RunRecord.from_json(gzip.decompress(request.body), name="request") == record
+
+
+class NewerRecord(RunRecord):
+    """Of a minor version with one field more."""
+
+    future: str | None = None
+
+
+@pytest.mark.parametrize("future", [None, "said"])
+def test_a_server_that_is_older_than_the_runner_acknowledges_its_records(door: Door, future: str | None) -> None:
+    record = NewerRecord.model_validate(make_record().model_dump() | {"schema_version": "1.99", "future": future})
+    door.answers = [acknowledge()]  # as the server finds it, which does not know the field
+
+    assert door.sender()(record) == Acknowledged(record.run_id, record.content_hash)
+
+
+@pytest.mark.parametrize("status", [200, 201, 409])
+def test_a_server_that_has_the_same_record_already_acknowledges_it(door: Door, status: int) -> None:
+    record = make_record()
+    door.answers = [acknowledge(status)] * 2
+    sender = door.sender()
+    assert sender(record) == sender(record) == Acknowledged(record.run_id, record.content_hash)
+
+
+@pytest.mark.parametrize(
+    ("say", "reason"),
+    [
+        (answer(500, b"the database is away"), "HTTP 500: the database is away"),
+        (answer(503), "HTTP 503"),
+        (answer(408), "HTTP 408"),
+        (answer(425), "HTTP 425"),
+        (answer(200), "did not say which record"),
+        (answer(200, b"<html>welcome</html>"), "did not say which record it has: HTTP 200: <html>"),
+        (answer(200, b"[1, 2]"), "did not say which record"),
+        (answer(200, b'{"run_id": 7, "content_hash": "x"}'), "did not say which record"),
+        (answer(200, b"\xff\x00" * 10), "did not say which record"),
+        (hang_up, "the connection broke"),
+        (hang_up_within, "did not say which record"),
+        (speak_another_protocol, "the connection broke"),
+    ],
+)
+def test_what_is_no_acknowledgement_is_tried_again(door: Door, say: Say, reason: str) -> None:
+    door.answers = [say]
+    found = door.sender()(make_record())
+    assert isinstance(found, Unavailable)
+    assert reason in found.reason
+
+
+def test_a_server_that_is_not_there_is_tried_again() -> None:
+    with open_door() as door:
+        pass
+    found = HttpSender(door.url)(make_record())
+    assert isinstance(found, Unavailable)
+    assert "no connection" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "expected_s"),
+    [
+        ("12", 12.0),
+        (f"{NOON + timedelta(minutes=2):%a, %d %b %Y %H:%M:%S} GMT", 120.0),
+        (f"{NOON - timedelta(minutes=2):%a, %d %b %Y %H:%M:%S} GMT", 0.0),
+        ("soon", None),
+    ],
+)
+def test_the_time_that_a_server_asks_to_wait_is_understood(
+    door: Door, retry_after: str, expected_s: float | None
+) -> None:
+    door.answers = [answer(429, Retry_After=retry_after)]
+    found = door.sender()(make_record())
+    assert isinstance(found, Unavailable)
+    assert found.retry_after_s == expected_s
+
+
+@pytest.mark.parametrize("status", [400, 409, 410, 413, 422])
+def test_a_refusal_for_good_is_one(door: Door, status: int) -> None:
+    door.answers = [answer(status, b"no\nsuch\x1b[31m project")]
+    assert door.sender()(make_record()) == Refused(f"HTTP {status}: no such [31m project")
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_wrong_token_or_address_is_the_sender_s_fault_and_not_the_record_s(
+    door: Door, tmp_path: Path, status: int
+) -> None:
+    spool = Spool(tmp_path)
+    spool.submit(make_record())
+    door.answers = [answer(status, b"no")]
+    with pytest.raises(SpoolError, match=f"takes no records from here: HTTP {status}: no"):
+        spool.deliver(door.sender())
+    assert len(spool.waiting) == 1
+
+
+def test_a_token_without_the_scope_is_the_sender_s_fault_and_one_of_another_project_is_not(door: Door) -> None:
+    lacking = 'Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"'
+    door.answers = [answer(403, b"no", WWW_Authenticate=lacking), answer(403, b"not ours")]
+    record = make_record()
+    sender = door.sender()
+
+    with pytest.raises(SpoolError, match="takes no records from here: HTTP 403: no"):
+        sender(record)
+    found = sender(record)
+
+    assert isinstance(found, Stays)
+    # a proxy says nothing of the project
+    assert not found.is_of_project
+    assert f"project {record.project}: the token may not send its records" in found.reason
+    assert f"roofwatch token create NAME --project {record.project} --scope ingest (HTTP 403: not ours)" in found.reason
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_not_followed(door: Door, status: int) -> None:
+    door.answers = [answer(status, Location=f"{door.url}/elsewhere")]
+    with pytest.raises(SpoolError, match=r"which sends on to http.*/elsewhere"):
+        door.sender()(make_record())
+    assert len(door.requests) == 1
+
+
+def test_the_token_is_in_no_message_even_if_the_server_repeats_it(door: Door) -> None:
+    sender = door.sender()
+    door.answers = [answer(status, f"bad token {TOKEN}".encode()) for status in (422, 403, 401)]
+
+    refused = sender(make_record())
+    stays = sender(make_record())
+    with pytest.raises(SpoolError) as caught:
+        sender(make_record())
+
+    assert refused == Refused("HTTP 422: bad token ***")
+    assert TOKEN not in f"{stays} {caught.value} {sender}"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://example.org", "use https"),
+        ("http://localhost.example.org", "use https"),
+        ("ftp://example.org", "must be https"),
+        ("file:///etc/passwd", "must be https"),
+        ("example.org", "must be https"),
+        ("https://[::1", "must be https"),
+        ("https://example.org:port", "must be https"),
+        ("https://example..org", "must be https"),
+        ("https://example.org/a b", "must be https"),
+        ("https://example.org/\u00e9", "must be https"),
+        ("https://me:hunter2@example.org", "no credentials"),
+        ("https://example.org/?token=hunter2", "no credentials"),
+    ],
+)
+def test_an_address_that_would_give_something_away_is_refused_without_repeating_it(url: str, reason: str) -> None:
+    with pytest.raises(SpoolError) as caught:
+        HttpSender(url)
+    assert reason in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_token_that_would_end_the_header_is_refused() -> None:
+    with pytest.raises(SpoolError, match="ROOFWATCH_TOKEN holds"):
+        HttpSender("https://example.org", "token\r\nX-Other: 1")
+
+
+def test_no_proxy_sees_what_is_sent_unprotected_on_this_machine(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    door.answers = [acknowledge()]
+    assert isinstance(door.sender()(make_record()), Acknowledged)
+
+
+def test_a_server_in_trouble_gets_every_record_in_the_end(door: Door, tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for number in range(3):
+        spool.submit(make_record(number))
+    door.answers = [
+        *(hang_up, answer(500), acknowledge()),  # each of the three once
+        *(answer(200, b"{}"), answer(429, Retry_After="1")),
+        *(acknowledge(), acknowledge(409)),
+    ]
+    waits: list[float] = []
+
+    delivery = spool.deliver(door.sender(), backoff=Backoff(), sleep=waits.append, draw=lambda: 0.0)
+
+    assert len(delivery.sent) == 3
+    assert waits == [0.0, 1.0]
+    assert spool.waiting == []

@@ -1,0 +1,122 @@
+"""Whoever is stopped between any two changes of the disk leaves a record with its file in one place, whole."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Refused, Spool
+from roofwatch.collector.record.artefact import Artefact
+from roofwatch.collector.record.record import RunRecord
+from tests.builders import make_record
+
+_CHANGES = ("open", "mkdir", "replace", "unlink", "rmdir", "fsync")
+"""Functions of `os` that all of the spool's changes go through, and some that change nothing."""
+
+
+class Stopped(BaseException):
+    """As SystemExit of a signal does, it goes through every handler of errors."""
+
+
+class Stop:
+    """Stops before the change of this number.
+
+    Args:
+        number: From 1.
+        is_kill: No change is made any more, as by SIGKILL or a power cut; else what cleans up is let do so.
+    """
+
+    def __init__(self, number: int, *, is_kill: bool) -> None:
+        self._left = number
+        self._is_kill = is_kill
+
+    @property
+    def has_come(self) -> bool:
+        return self._left <= 0
+
+    def before(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def stopping(*arguments: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 or (self._left < 0 and self._is_kill):
+                raise Stopped
+            return change(*arguments, **options)
+
+        return stopping
+
+
+class Server:
+    """Keeps what it takes, and says what it lacks."""
+
+    def __init__(self, refusal: str | None = None) -> None:
+        self.refusal = refusal
+        self.records: set[str] = set()
+        self.files: set[str] = set()
+
+    def take(self, record: RunRecord) -> Answer:
+        if self.refusal is not None:
+            return Refused(self.refusal)
+        self.records.add(record.content_hash)
+        lacking = tuple(one.sha256 for one in record.artefacts if one.sha256 not in self.files)
+        return Acknowledged(record.run_id, record.content_hash, lacking)
+
+    def take_file(self, _record: RunRecord, artefact: Artefact, file: Path) -> None:
+        assert file.read_bytes() == b"a trace"
+        self.files.add(artefact.sha256)
+
+
+def run_until(stop: Stop, monkeypatch: pytest.MonkeyPatch, run: Callable[[], None]) -> None:
+    with monkeypatch.context() as patch, contextlib.suppress(Stopped):
+        for name in _CHANGES:
+            patch.setattr(os, name, stop.before(getattr(os, name)))
+        run()
+
+
+def is_aside(spool: Spool, record: RunRecord) -> bool:
+    """Whether the record lies there, and all its files."""
+    found = list((spool.folder / "refused").glob(f"{record.run_id}-*.json.gz"))
+    files = [spool.folder / "refused" / f"{path.name}.artefacts" for path in found]
+    return [RunRecord.read(path) for path in found] == [record] and all(
+        (folder / one.sha256).read_bytes() == b"a trace" for folder in files for one in record.artefacts
+    )
+
+
+@pytest.mark.parametrize("is_kill", [True, False], ids=["killed", "ended"])
+@pytest.mark.parametrize("refusal", [None, "HTTP 422: no"], ids=["taken", "refused"])
+def test_a_push_that_is_stopped_anywhere_leaves_each_record_whole_with_its_file_in_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refusal: str | None, is_kill: bool
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # nothing here is to outlive the machine
+    artefacts = ArtefactFolder(tmp_path / "artefacts")
+    (tmp_path / "trace.json").write_bytes(b"a trace")
+    waiting = make_record(artefacts=[artefacts.add(tmp_path / "trace.json")])
+    new = make_record(1)
+    places = []
+    for number in count(1):
+        stop, server, spool = Stop(number, is_kill=is_kill), Server(refusal), Spool(tmp_path / str(number))
+        spool.submit(waiting, artefacts)
+
+        def push(spool: Spool = spool, server: Server = server) -> None:
+            spool.submit(new)
+            spool.submit(waiting, artefacts)
+            spool.deliver(server.take, send_artefact=server.take_file, backoff=Backoff(attempts=1))
+
+        run_until(stop, monkeypatch, push)
+
+        if is_aside(spool, waiting):
+            places.append("aside")
+            assert waiting not in map(RunRecord.read, spool.waiting)
+        else:
+            places.append("taken" if waiting.content_hash in server.records else "in the spool")
+            server.refusal = None  # as by another token
+            later = spool.deliver(server.take, send_artefact=server.take_file, backoff=Backoff(attempts=1))
+            assert (later.left, later.incomplete) == ((), ())
+            assert waiting.content_hash in server.records
+            assert server.files == {waiting.artefacts[0].sha256}
+        if not stop.has_come:
+            break
+    assert sorted(set(places)) == sorted({"in the spool", "aside" if refusal else "taken"})

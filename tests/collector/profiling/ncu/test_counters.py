@@ -1,0 +1,123 @@
+"""From real files of Nsight Compute to parts of a record."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.collector.profiling.detect_format import read_profile
+from roofwatch.collector.profiling.ncu.counters import counters_of, stalls_of
+from roofwatch.collector.profiling.ncu.counting import read_report
+from roofwatch.collector.profiling.ncu_metrics import Metric, facts, stall_shares
+
+DATA = Path(__file__).parents[3] / "data" / "profiles"
+LONG = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
+WAIT = "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"
+SELECTED = "smsp__average_warps_issue_stalled_selected_per_issue_active.ratio"
+
+
+def of(**values: float) -> dict[str, list[Metric]]:
+    return {name: [Metric(value, "")] for name, value in values.items()}
+
+
+def test_shares_are_between_0_and_1_and_what_is_no_share_keeps_its_unit() -> None:
+    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv"), "copy/n=1/int64/fwd", "cuda")
+
+    assert counters.values["duration_ns"] == 21_058_944
+    assert counters.values["dram_throughput_share"] == pytest.approx(0.6184)
+    assert counters.values["l2_hit_rate_share"] == pytest.approx(0.0458)
+    assert counters.values["achieved_occupancy_share"] == pytest.approx(0.9626)
+    assert counters.values["registers_per_thread"] == 32
+    assert counters.values["waves_per_multiprocessor"] == 6.4
+
+
+def test_findings_that_advise_come_by_what_they_may_save_and_those_of_a_part_after_the_whole() -> None:
+    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv"), "copy/n=1/int64/fwd", "cuda")
+
+    assert [
+        (finding.rule, finding.estimated_speedup and round(finding.estimated_speedup, 4), finding.is_estimate_of_a_part)
+        for finding in counters.findings
+    ] == [
+        ("UncoalescedGlobalAccess", 0.7414, False),
+        ("MemoryCacheAccessPattern", 0.4514, False),
+        ("MemoryCacheAccessPattern", 0.4296, False),
+        ("CPIStall", 0.3816, False),
+        ("CPIStall", 0.3816, False),
+        ("HighPipeUtilization", 0.9886, True),
+        ("IssueSlotUtilization", 0.3816, True),
+        ("SOLBottleneck", None, False),
+        ("MemoryL2Compression", None, False),
+    ]
+
+
+def test_every_kernel_of_a_report_is_an_entry_in_the_order_of_launches() -> None:
+    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    counters = counters_of(read_profile(DATA / "sgemm_profile.ncu-rep"), "matmul/n=1/float32/fwd", "cuda")
+
+    assert [each.launch_index for each in counters] == list(range(11))
+    assert (counters[0].function, counters[9].function) == ("basic", "ampere_sgemm_128x64_nn")
+    assert counters[0].values["l1_throughput_share"] == pytest.approx(0.9905, abs=1e-4)
+    (advice,) = counters[0].findings
+    assert advice.rule == "Occupancy"
+    assert "See the CUDA Best Practices Guide for more" in advice.message  # the link's words, without the link
+
+
+def test_a_report_is_read_through_the_tool_s_csv_where_the_module_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "ncu"
+    tool.write_text(
+        f'#!/bin/sh\ncase "$*" in *details*) cat {DATA}/copy_blocked_details.csv;; '
+        f"*) cat {DATA}/sgemm_raw_page.csv;; esac\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+
+    profile = read_report(tool, DATA / "sgemm_profile.ncu-rep")
+
+    assert profile["format"] == "ncu-csv-wide"
+    assert profile["kernels"][0]["l1_throughput_pct"] == pytest.approx(99.05, abs=0.01)
+    assert len(profile["kernels"][0]["findings"]) == 11  # those of the kernel with the same number
+    assert profile["kernels"][1]["findings"] == []
+
+
+def test_stall_reasons_are_shares_of_a_warp_s_time_and_issuing_is_none_of_them() -> None:
+    shares = stall_shares(of(**{LONG: 6.0, WAIT: 1.0, SELECTED: 1.0}))
+    assert shares == {"long_scoreboard": 0.75, "wait": 0.125}
+    assert list(shares) == ["long_scoreboard", "wait"]
+
+
+def test_stall_reasons_come_from_samples_where_there_are_no_counters() -> None:
+    samples: dict[str, Any] = {
+        "smsp__pcsamp_warps_issue_stalled_barrier": 30.0,
+        "smsp__pcsamp_warps_issue_stalled_barrier_not_issued": 29.0,
+        "smsp__pcsamp_warps_issue_stalled_selected": 10.0,
+    }
+    assert stall_shares(of(**samples)) == {"barrier": 0.75}
+    assert stall_shares(of(**samples, **{WAIT: 2.0})) == {"wait": 1.0}
+    assert stall_shares(of(**{WAIT: 0.0})) == {}
+
+
+def test_what_was_moved_in_all_is_the_sum_of_both_directions_where_only_they_are_there() -> None:
+    both = {"dram__bytes_read.sum": 300.0, "dram__bytes_write.sum": 100.0}
+    assert facts(of(**both))["dram_bytes"] == 400.0
+    assert facts(of(**both, **{"dram__bytes.sum": 410.0}))["dram_bytes"] == 410.0
+    assert "dram_bytes" not in facts(of(**{"dram__bytes_read.sum": 300.0}))
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_elapsed", "Blackwell"),
+        ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "Ampere and Hopper"),
+        ("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", "Volta and Turing"),
+    ],
+)
+def test_tensor_cores_are_found_under_each_architecture_s_name(name: str, architecture: str) -> None:
+    assert facts({name: [Metric(61.0, "%")]})["tensor_pipe_pct"] == 61.0, architecture
+
+
+def test_stalls_are_read_back_from_a_record_the_largest_first() -> None:
+    values = {"stall_wait_share": 0.1, "stall_barrier_share": 0.3, "dram_throughput_share": 0.9}
+    assert list(stalls_of(values).items()) == [("barrier", 0.3), ("wait", 0.1)]

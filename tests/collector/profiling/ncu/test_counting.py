@@ -1,0 +1,99 @@
+"""A call under a stand-in for Nsight Compute that fails as the real one does."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.profiling.ncu.counting import CountedCall, CountingPlan, NcuError, count_call
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.suite_source import SuiteSource
+
+ANSWERS = """
+job = json.loads(pathlib.Path(sys.argv[-1]).read_text())
+pathlib.Path(job["answer"]).write_text('{ANSWER}')
+"""
+FINE = ANSWERS.replace("{ANSWER}", "{}")
+FAILS = ANSWERS.replace("{ANSWER}", '{"failure": {"outcome": "out_of_memory", "message": "CUDA out of memory"}}')
+REPORTS = "pathlib.Path(sys.argv[sys.argv.index('--export') + 1]).write_bytes(b'no report')\n"
+
+
+def count(stand_in: str, tmp_path: Path, *, timeout_s: float = 30.0) -> CountedCall:
+    tool = tmp_path / "ncu"
+    tool.write_text(f"#!{sys.executable}\nimport json, pathlib, sys, time\n{stand_in}")
+    tool.chmod(0o755)
+    plan = CountingPlan(timeout_s=timeout_s)
+    return count_call(SuiteSource(tmp_path), "k/n=1/float32/fwd", "triton", plan, executable=tool)
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "message"),
+    [
+        (f"{FINE}print('==ERROR== ERR_NVGPUCTRPERM - The user does not have permission')", "CAP_SYS_ADMIN"),
+        (f"{FAILS}print('==ERROR== Profiling failed because a driver resource was unavailable.')", "dcgmi profile"),
+        (f"{FINE}print('==ERROR== The disk is gone')", "wrote no report: The disk is gone"),
+        ("print('==ERROR== Failed to find metric a__b.sum'); sys.exit(1)", "Failed to find metric a__b.sum"),
+    ],
+)
+def test_what_is_not_the_kernel_s_doing_is_an_error_that_says_what_helps(
+    stand_in: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NcuError, match=message):
+        count(stand_in, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "outcome", "message"),
+    [
+        (FAILS, Outcome.OUT_OF_MEMORY, "CUDA out of memory"),
+        (FAILS + REPORTS, Outcome.OUT_OF_MEMORY, "CUDA out of memory"),
+        (f"{FINE}print('==WARNING== No kernels were profiled.')", Outcome.UNSUPPORTED, "launches no kernel"),
+        ("print('Segmentation fault'); sys.exit(11)", Outcome.CRASHED, "last output: Segmentation fault"),
+    ],
+)
+def test_what_is_the_kernel_s_doing_is_an_outcome(
+    stand_in: str, outcome: Outcome, message: str, tmp_path: Path
+) -> None:
+    call = count(stand_in, tmp_path)
+
+    assert call.failure is not None
+    assert call.failure.outcome is outcome
+    assert message in call.failure.message
+    assert call.counters == ()
+
+
+def test_a_call_that_hangs_is_ended_with_all_it_has_started(tmp_path: Path) -> None:
+    call = count("while True: time.sleep(60)", tmp_path, timeout_s=0.2)
+
+    assert call.failure is not None
+    assert (call.failure.outcome, call.failure.message) == (Outcome.TIMED_OUT, "not counted after 0.2 s")
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NcuError, match="gone: cannot be started: No such file"):
+        count_call(SuiteSource(), "k/n=1/float32/fwd", "triton", CountingPlan(), executable=tmp_path / "gone")
+
+
+@pytest.mark.gpu
+def test_a_case_of_our_own_suite_is_counted() -> None:
+    from roofwatch.collector.profiling.ncu.counting import find_ncu
+
+    try:
+        executable = find_ncu()
+    except NcuError as error:
+        pytest.skip(str(error))
+    try:
+        call = count_call(
+            SuiteSource(),
+            "swiglu/n_rows=256,n_cols=11008/bfloat16/fwd",
+            "triton",
+            CountingPlan(),
+            executable=executable,
+        )
+    except NcuError as error:
+        pytest.skip(f"counters cannot be read here: {error}")
+    assert call.failure is None, call.failure
+    (kernel,) = call.counters
+    assert kernel.values["duration_ns"] > 0
+    assert 0 < kernel.values["dram_throughput_share"] <= 1
+    assert kernel.values["dram_read_bytes"] > 0

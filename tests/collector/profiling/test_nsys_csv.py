@@ -1,0 +1,112 @@
+"""Statistics of Nsight Systems as CSV, in the columns that `nsys stats` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roofwatch.collector.outbox.redaction import Redaction
+from roofwatch.collector.profiling.detect_format import read_profile
+from roofwatch.collector.profiling.redacted import redact_profile
+from roofwatch.collector.profiling.source import ProfileError
+
+SAID = "Processing [/home/alice/run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]..."
+KERNELS = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
+25.0,1000,1,1000.0,1000.0,1000,1000,0.0,"void reduce<float, int>(float *, int)"
+75.0,3000,2,1500.0,1500.0,1400,1600,141.4,matmul
+"""
+TIMES = """Time (%),Total Time (ns),Count,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Operation
+100.0,2500,2,1250.0,1250.0,1000,1500,353.6,[CUDA memcpy Host-to-Device]
+"""
+SIZES = """Total (MB),Count,Avg (MB),Med (MB),Min (MB),Max (MB),StdDev (MB),Operation
+4.194,2,2.097,2.097,2.097,2.097,0.000,[CUDA memcpy Host-to-Device]
+"""
+CALLS = """Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name
+90.0,9000,3,3000.0,3000.0,2000,4000,1000.0,cudaLaunchKernel_v7000
+10.0,1000,1,1000.0,1000.0,1000,1000,0.0,cudaMalloc_v3020
+"""
+TRACE = (
+    "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),Bytes (MB),"
+    "Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n"
+    "1000,500,7,160,1,1,256,1,1,32,0.000,0.049,,,,,NVIDIA A10G (0),1,7,matmul\n"
+    "1400,600,8,160,1,1,256,1,1,32,0.000,0.049,,,,,NVIDIA A10G (0),1,13,matmul\n"
+    "3000,100,9,,,,,,,,,,2.097,20971.520,Pageable,Device,NVIDIA A10G (0),1,7,[CUDA memcpy Host-to-Device]\n"
+    "3200,50,10,,,,,,,,,,0.524,10485.760,Device,,NVIDIA A10G (0),1,7,[CUDA memset]\n"
+)
+
+
+def written(tmp_path: Path, *reports: str) -> Path:
+    file = tmp_path / "stats"
+    file.write_text("\n".join(f"{SAID}\n{report}" for report in reports))
+    return file
+
+
+def test_sums_of_kernels_and_copies_are_read_report_by_report(tmp_path: Path) -> None:
+    found = read_profile(written(tmp_path, KERNELS, TIMES, SIZES, CALLS))
+
+    assert found["reports"] == ["cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_size_sum", "cuda_gpu_mem_time_sum"]
+    kernels = found["kernels"]
+    assert (kernels["count"], kernels["distinct_names"], kernels["sum_us"], kernels["max_us"]) == (3, 2, 4.0, 1.6)
+    assert [row["name"] for row in kernels["top_by_total_time"]] == ["matmul", "void reduce<float, int>(float *, int)"]
+    assert kernels["top_by_total_time"][0]["mean_us"] == 1.5
+    assert found["memcpy"] == {
+        "count": 2,
+        "sum_us": 2.5,
+        "bytes": 4_194_000,
+        "by_kind": {"Host-to-Device": {"count": 2, "sum_us": 2.5, "bytes": 4_194_000}},
+    }
+    assert found["launches"] == {"kernel_launches_by_name": {"cudaLaunchKernel": 3}}
+
+
+def test_the_trace_says_what_ran_at_the_same_time(tmp_path: Path) -> None:
+    found = read_profile(written(tmp_path, TRACE))
+
+    assert found["kernels"]["count"] == 2
+    assert found["kernels"]["sum_us"] == 1.1
+    first = found["kernels"]["top_by_total_time"][0]["first_launch"]
+    assert (first["grid"], first["block"], first["registers_per_thread"]) == ([160, 1, 1], [256, 1, 1], 32)
+    assert first["dynamic_shared_memory_bytes"] == 49_000
+    assert found["memset"]["bytes"] == 524_000
+    assert found["devices"] == {
+        "0": {"activities": 4, "span_us": 2.25, "busy_us": 1.15, "idle_us": 1.1, "busy_fraction": 0.511111}
+    }
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("us", 1e3), ("ms", 1e6), ("s", 1e9)])
+def test_the_unit_that_was_asked_for_is_that_of_the_column(tmp_path: Path, unit: str, scale: float) -> None:
+    report = f"Time (%),Total Time ({unit}),Instances,Name\n100.0,{3000 / scale:.9f},2,matmul\n"
+
+    assert read_profile(written(tmp_path, report))["kernels"]["sum_us"] == 3.0
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40])
+def test_a_report_that_ends_inside_a_row_is_refused(tmp_path: Path, cut: int) -> None:
+    file = written(tmp_path, KERNELS)
+    file.write_text(KERNELS[: -len("3000,2,1500.0,1500.0,1400,1600,141.4,matmul\n") - cut])
+
+    with pytest.raises(ProfileError, match="export it again"):
+        read_profile(file)
+
+
+def test_a_copy_to_be_shared_leaves_out_what_the_tool_said_of_its_files(tmp_path: Path) -> None:
+    file, copy = written(tmp_path, KERNELS, TRACE), tmp_path / "copy.csv"
+
+    redact_profile(file, copy, Redaction())
+
+    assert "alice" not in copy.read_text()
+    assert read_profile(copy) == read_profile(file)
+
+
+@pytest.mark.parametrize("cell", ["inf", "1e40", "soon"])
+def test_a_time_that_none_is_is_refused(cell: str, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=f"{cell}.* no number that can stand there; export it again"):
+        read_profile(written(tmp_path, KERNELS.replace(",3000,", f",{cell},")))
+
+
+def test_a_trace_without_the_blocks_of_its_launches_tells_none(tmp_path: Path) -> None:
+    found = read_profile(written(tmp_path, TRACE.replace("BlkY", "Beside")))
+
+    first = found["kernels"]["top_by_total_time"][0]["first_launch"]
+    assert first["grid"] == [160, 1, 1]
+    assert "block" not in first

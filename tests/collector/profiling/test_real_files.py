@@ -1,0 +1,203 @@
+"""Real profiler files against values that were computed without this code."""
+
+import contextlib
+import csv
+import gzip
+import hashlib
+import json
+import math
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.collector.outbox.redaction import Redaction
+from roofwatch.collector.profiling.detect_format import read_profile
+from roofwatch.collector.profiling.redacted import redact_profile
+from roofwatch.collector.profiling.source import ProfileError
+
+DATA = Path(__file__).parents[2] / "data" / "profiles"
+EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
+MANIFEST = {entry["file"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
+
+
+def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
+    """What is expected and is not there, or is another value; floats may differ by 1e-6 of their size."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        missing = [f"{where}/{key} is missing" for key in expected.keys() - actual.keys()]
+        return missing + [
+            line
+            for key in expected.keys() & actual.keys()
+            for line in differences(expected[key], actual[key], f"{where}/{key}")
+        ]
+    if isinstance(expected, list) and isinstance(actual, list):
+        if len(expected) != len(actual):
+            return [f"{where}: {len(actual)} elements, expected {len(expected)}"]
+        pairs = zip(expected, actual, strict=True)
+        return [line for at, pair in enumerate(pairs) for line in differences(*pair, f"{where}[{at}]")]
+    if isinstance(expected, float) and isinstance(actual, (int, float)):
+        return [] if math.isclose(expected, actual, rel_tol=1e-6) else [f"{where}: {actual}, expected {expected}"]
+    return [] if expected == actual else [f"{where}: {actual!r}, expected {expected!r}"]
+
+
+def path_of(name: str) -> Path:
+    if name.endswith(".ncu-rep"):
+        pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    return DATA / name
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_expected_value_is_met(name: str) -> None:
+    assert differences(EXPECTED[name], read_profile(path_of(name))) == []
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_summary_is_plain_json(name: str) -> None:
+    profile = read_profile(path_of(name))
+    assert json.loads(json.dumps(profile, allow_nan=False)) == profile
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_file_is_recognised_by_its_content_whatever_its_name(name: str, tmp_path: Path) -> None:
+    disguised = tmp_path / "profile.txt"
+    disguised.write_bytes(path_of(name).read_bytes())
+    assert read_profile(disguised)["format"] == EXPECTED[name]["format"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_data_are_what_the_manifest_says(name: str) -> None:
+    assert hashlib.sha256((DATA / name).read_bytes()).hexdigest() == MANIFEST[name]["sha256"]
+    assert MANIFEST[name]["licence"]
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".gz")])
+def test_a_packed_trace_says_the_same_as_the_unpacked(name: str, tmp_path: Path) -> None:
+    unpacked = tmp_path / "trace"
+    unpacked.write_bytes(gzip.decompress((DATA / name).read_bytes()))
+    assert read_profile(unpacked) == read_profile(DATA / name)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("name", ["simple_add_a100.json", "alexnet_a100.json.gz", "sgemm_profile.ncu-rep"])
+def test_a_file_that_is_cut_short_is_refused_with_the_way_out(name: str, kept: float, tmp_path: Path) -> None:
+    content = path_of(name).read_bytes()
+    cut = tmp_path / name
+    cut.write_bytes(content[: int(len(content) * kept)])
+    with pytest.raises(ProfileError, match=r"not a whole .* (again|finish)"):
+        read_profile(cut)
+
+
+def test_a_csv_that_ends_inside_a_row_is_refused(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.csv"
+    cut.write_bytes((DATA / "sgemm_metrics.csv").read_bytes()[:5_000])
+    with pytest.raises(ProfileError, match="cut short"):
+        read_profile(cut)
+
+
+def test_a_database_whose_pages_are_gone_is_refused(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.sqlite"
+    cut.write_bytes((DATA / "power_iteration.sqlite").read_bytes()[:200_000])
+    with pytest.raises(ProfileError, match="not a whole sqlite export"):
+        read_profile(cut)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 3",
+        "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = x'ff' WHERE rowid = 1",
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME COLUMN demangledName TO name",
+        "ALTER TABLE StringIds RENAME COLUMN value TO text",
+    ],
+)
+def test_a_database_of_another_schema_is_refused_with_the_column(statement: str, tmp_path: Path) -> None:
+    damaged = changed_export(tmp_path, statement)
+    with pytest.raises(ProfileError, match=r"its table \w+ has no (start|bytes|demangledName|value) as it is known"):
+        read_profile(damaged)
+
+
+def test_a_database_whose_columns_have_no_names_is_refused(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes((DATA / "power_iteration.sqlite").read_bytes().replace(b"greenContextId", b"\xff" * 14))
+    with pytest.raises(ProfileError, match="not a whole sqlite export"):
+        read_profile(damaged)
+    with pytest.raises(ProfileError, match="not a whole sqlite export"):
+        redact_profile(damaged, tmp_path / "copy.sqlite", Redaction())
+
+
+def test_what_an_export_says_beside_times_may_be_anything(tmp_path: Path) -> None:
+    damaged = changed_export(
+        tmp_path,
+        "UPDATE StringIds SET value = CAST(x'6b80' AS TEXT)",
+        "UPDATE META_DATA_EXPORT SET value = x'ff'",
+        "UPDATE TARGET_INFO_GPU SET chipName = x'ff'",
+        "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = 'one'",
+    )
+    found = json.loads(json.dumps(read_profile(damaged)))
+    assert {row["name"] for row in found["kernels"]["top_by_total_time"]} == {"k\N{REPLACEMENT CHARACTER}"}
+    assert found["kernels"]["count"] == EXPECTED["power_iteration.sqlite"]["kernels"]["count"]
+
+
+def changed_export(folder: Path, *statements: str) -> Path:
+    copy = folder / "damaged.sqlite"
+    copy.write_bytes((DATA / "power_iteration.sqlite").read_bytes())
+    with contextlib.closing(sqlite3.connect(copy)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+    return copy
+
+
+def test_a_csv_of_an_nsight_compute_that_writes_fewer_columns_is_read(tmp_path: Path) -> None:
+    whole = (DATA / "sgemm_metrics.csv").read_text()
+    lines = whole.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith('"ID"'))
+    header, *rows = csv.reader(lines[at:])
+    kept = [at for at, name in enumerate(header) if name not in {"Stream", "Block Size", "Grid Size", "Device", "CC"}]
+    older = tmp_path / "older.csv"
+    with older.open("w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[row[at] for at in kept] for row in (header, *rows)])
+
+    found, before = read_profile(older)["kernels"], EXPECTED["sgemm_metrics.csv"]["kernels"]
+
+    assert [kernel["name"] for kernel in found] == [kernel["name"] for kernel in before]
+    assert {kernel["grid"] for kernel in found} == {""}
+
+
+def test_a_report_with_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    content = path_of("sgemm_profile.ncu-rep").read_bytes().replace(b"launch__registers_per_thread", b"\xff" * 28)
+    damaged = tmp_path / "damaged.ncu-rep"
+    damaged.write_bytes(content)
+    with pytest.raises(ProfileError, match=r"a damaged report .*record it again"):
+        read_profile(damaged)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello",
+        b"{}",
+        b"[]",
+        b"[1, 2]",
+        b'{"benchmarks": []}',
+        b"\x00" * 64,
+        b'"ID","Name"\n"1","x"\n',
+        b"<svg/>",
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_profile_is_refused_with_what_could_be_read(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(content)
+    with pytest.raises(ProfileError, match=r"trace.json: .*(known here|Nsight)"):
+        read_profile(file)
+
+
+def test_what_is_not_there_or_empty_or_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with pytest.raises(ProfileError, match="No such file"):
+        read_profile(tmp_path / "gone")
+    with pytest.raises(ProfileError, match="is empty"):
+        read_profile(tmp_path / "empty")
+    with pytest.raises(ProfileError, match="is a folder"):
+        read_profile(tmp_path)

@@ -1,0 +1,120 @@
+"""Where the time of a trace went: small ones worked by hand, and real ones against their expected values."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.collector.profiling.host_work import HostWork, Work
+from roofwatch.collector.profiling.kineto import TraceSummary
+from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent, time_spent
+
+DATA = Path(__file__).parents[2] / "data" / "profiles"
+EXPECTED = json.loads((DATA / "expected.json").read_text())
+
+
+def event(category: str, name: str, start_us: int, length_us: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "ts": start_us,
+        "dur": length_us,
+        "pid": 9,
+        "tid": thread,
+        "args": arguments,
+    }
+
+
+def host_of(*events: dict[str, Any]) -> HostWork:
+    host = HostWork()
+    for one in events:
+        host.add(one)
+    return host
+
+
+def spent(*events: dict[str, Any]) -> TimeSpent:
+    summary = TraceSummary()
+    for one in events:
+        summary.add(one)
+    return time_spent(summary, host_of(*events))
+
+
+def test_an_operator_s_own_time_is_without_what_it_calls() -> None:
+    host = host_of(
+        event("cpu_op", "linear", 0, 100),
+        event("cpu_op", "addmm", 10, 60),
+        event("cuda_runtime", "cudaLaunchKernel", 20, 15),
+        event("cpu_op", "relu", 100, 5),
+    )
+    assert host.operators() == [
+        Work("addmm", 1, self_ns=45_000, total_ns=60_000),
+        Work("linear", 1, self_ns=40_000, total_ns=100_000),
+        Work("cudaLaunchKernel", 1, self_ns=15_000, total_ns=15_000),
+        Work("relu", 1, self_ns=5_000, total_ns=5_000),
+    ]
+
+
+def test_a_call_inside_one_of_its_own_name_counts_once() -> None:
+    host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "copy", 2, 4))
+    assert host.operators() == [Work("copy", 2, self_ns=10_000, total_ns=10_000)]
+
+
+def test_threads_do_not_nest_in_each_other() -> None:
+    host = host_of(event("cpu_op", "a", 0, 10, thread=1), event("cpu_op", "b", 2, 4, thread=2))
+    assert [(work.name, work.self_ns) for work in host.operators()] == [("a", 10_000), ("b", 4_000)]
+    assert host.busiest_thread_ns() == 10_000
+
+
+def test_a_gap_says_how_long_what_the_host_did_meanwhile_and_what_ended_it() -> None:
+    time = spent(
+        event("kernel", "first", 0, 10, device=0, stream=7),
+        event("kernel", "second", 110, 10, device=0, stream=7),
+        event("kernel", "beside", 112, 20, device=0, stream=8),
+        event("user_annotation", "load", 15, 80),
+        event("cpu_op", "aten::to", 20, 30),
+        event("cpu_op", "before and into it", 5, 8, thread=2),
+    )
+    (gap,) = time.gaps
+    assert (gap.device, gap.after_start_ns, gap.length_ns, gap.before) == ("0", 10_000, 100_000, "second")
+    assert gap.host == (("load", 50_000), ("aten::to", 30_000))
+    assert gap.host_inside_ns == 80_000
+
+
+def test_a_device_is_idle_before_its_first_kernel_and_what_overlaps_is_busy_once() -> None:
+    time = spent(
+        event("cpu_op", "prepare", 0, 60),
+        event("kernel", "a", 60, 20, device=0, stream=7),
+        event("gpu_memcpy", "Memcpy HtoD", 70, 30, device=0, stream=8, bytes=8),
+    )
+    (device,) = time.devices
+    assert (device.busy_ns, device.window_ns, device.busy_share) == (40_000, 100_000, 0.4)
+    assert [(row.name, row.share) for row in (*time.kernels, *time.transfers)] == [("a", 0.5), ("Memcpy HtoD", 0.75)]
+
+
+def test_a_trace_of_the_cpu_has_operators_and_no_device() -> None:
+    time = spent(event("cpu_op", "mm", 0, 75), event("cpu_op", "add", 75, 25))
+    assert time.devices == ()
+    assert [(row.name, row.share) for row in time.operators] == [("mm", 0.75), ("add", 0.25)]
+
+
+def test_an_empty_trace_has_no_time() -> None:
+    time = spent()
+    assert (time.window_ns, time.operators, time.gaps) == (0, (), ())
+
+
+@pytest.mark.parametrize("name", ["bert_small_h100.json.gz", "nccl_ddp_a100.json.gz", "simple_add_a100.json"])
+def test_real_traces_say_what_is_expected_of_them(name: str) -> None:
+    time, expected = read_time_spent(DATA / name), EXPECTED[name]
+
+    (device,) = time.devices
+    assert device.busy_ns / 1e3 == pytest.approx(expected["devices"][device.device]["all_gpu_activity"]["busy_us"])
+    assert device.kernel_count == expected["kernels"]["count"]
+    top = expected["kernels"]["top_by_total_time"]
+    assert [(row.name, row.count) for row in time.kernels[:3]] == [(row["name"], row["count"]) for row in top[:3]]
+    delay = expected["launches"]["delay_call_start_to_kernel_start"]
+    assert time.launches.count == delay["matched"]
+    assert (time.launches.max_delay_ns or 0) / 1e3 == pytest.approx(delay["max_us"])

@@ -1,0 +1,182 @@
+"""CUPTI's records, from a stand-in that hands over what CUPTI would; and the real binding, as far as it goes here."""
+
+import ctypes
+import enum
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.timing.activity import Activity
+from roofwatch.collector.timing.cupti_records import Recorder, recorder
+from roofwatch.spec import UnsupportedError
+
+
+class Kind(enum.IntEnum):
+    MEMCPY = 1
+    MEMSET = 2
+    CONCURRENT_KERNEL = 10
+
+
+class StandInError(Exception):
+    pass
+
+
+class StandIn:
+    """Keeps and hands over records as CUPTI does: in buffers that hold so many each, of which so many may wait to be
+    handed over; a record for which there is no room is dropped, and counted until somebody asks. On a flush full
+    buffers are handed over, and the one that is not full only on a forced one.
+    """
+
+    ActivityKind = Kind
+    cuptiError = StandInError  # noqa: N815  the binding's name
+
+    def __init__(self, records_per_buffer: int = 2, most_buffers: int = 100) -> None:
+        self.enabled: set[Kind] = set()
+        self._records_per_buffer = records_per_buffer
+        self._most_buffers = most_buffers
+        self._buffers: list[list[Any]] = []
+        self._dropped = 0
+        self.is_refusing = False
+        self._take_records: Callable[[list[Any]], None] = lambda _: None
+
+    def activity_register_callbacks(self, request: Callable[[], tuple[int, int]], complete: Any) -> None:
+        assert request()[0] > 0
+        self._take_records = complete
+
+    def activity_enable(self, kind: Kind) -> None:
+        if self.is_refusing:
+            raise StandInError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
+        self.enabled.add(kind)
+
+    def activity_disable(self, kind: Kind) -> None:
+        self.enabled.remove(kind)
+
+    def run(self, *records: Any) -> None:
+        """Have the device do something, which is recorded if it is of a kind that is."""
+        for record in records:
+            if record.kind not in self.enabled:
+                continue
+            if not self._buffers or self._is_full(self._buffers[-1]):
+                if len(self._buffers) == self._most_buffers:
+                    self._dropped += 1
+                    continue
+                self._buffers.append([])
+            self._buffers[-1].append(record)
+
+    def activity_flush_all(self, flag: int) -> None:
+        handed_over = [buffer for buffer in self._buffers if flag or self._is_full(buffer)]
+        self._buffers = [buffer for buffer in self._buffers if buffer not in handed_over]
+        for buffer in handed_over:
+            self._take_records(buffer)
+
+    def activity_get_num_dropped_records(self, context: int, stream_id: int, dropped: int) -> None:
+        assert (context, stream_id) == (0, 0), "buffers are global"
+        ctypes.c_size_t.from_address(dropped).value, self._dropped = self._dropped, 0
+
+    def _is_full(self, buffer: list[Any]) -> bool:
+        return len(buffer) == self._records_per_buffer
+
+
+def kernel(name: str, start: int, end: int) -> SimpleNamespace:
+    return SimpleNamespace(kind=int(Kind.CONCURRENT_KERNEL), name=name, start=start, end=end)
+
+
+def module(stand_in: StandIn) -> ModuleType:
+    return stand_in  # type: ignore[return-value]  # all that is used of the module
+
+
+def test_kernels_copies_and_fills_are_recorded_and_nothing_else() -> None:
+    cupti = StandIn()
+    with Recorder(module(cupti)).recording():
+        assert cupti.enabled == set(Kind)
+    assert cupti.enabled == set()
+
+
+def test_a_record_becomes_an_activity_and_what_has_no_name_is_called_by_its_kind() -> None:
+    cupti = StandIn()
+    records = Recorder(module(cupti))
+    with records.recording():
+        cupti.run(kernel("softmax", 20, 30), SimpleNamespace(kind=2, start=31, end=32))
+        assert records.activities() == [Activity("softmax", 20, 30), Activity("memset", 31, 32)]
+
+
+@pytest.mark.parametrize("kernel_count", [1, 2, 3, 4, 5])
+def test_every_kernel_of_the_last_launch_is_there_though_its_first_ones_filled_a_buffer(kernel_count: int) -> None:
+    cupti = StandIn(records_per_buffer=2)
+    records = Recorder(module(cupti))
+    with records.recording():
+        cupti.run(kernel("earlier", 20, 30), *(kernel("last", 100 + at, 101 + at) for at in range(kernel_count)))
+        assert [activity.name for activity in records.activities()] == ["earlier", *["last"] * kernel_count]
+
+
+def test_records_that_there_was_no_room_for_are_an_outcome_and_no_shorter_time() -> None:
+    cupti = StandIn(records_per_buffer=2, most_buffers=1)
+    records = Recorder(module(cupti))
+    with records.recording():
+        cupti.run(*(kernel("mine", at, at + 1) for at in range(20, 25)))
+        with pytest.raises(UnsupportedError, match=r"CUPTI lost 3 records .* --timer cuda_event"):
+            records.activities()
+
+
+def test_what_was_lost_before_is_not_this_launchs() -> None:
+    cupti = StandIn(records_per_buffer=2, most_buffers=1)
+    records = Recorder(module(cupti))
+    with records.recording():
+        cupti.run(*(kernel("earlier", at, at + 1) for at in range(20, 25)))
+    cupti.activity_flush_all(1)
+    with records.recording():
+        cupti.run(kernel("now", 50, 60))
+        assert [activity.name for activity in records.activities()] == ["now"]
+
+
+def test_what_was_recorded_before_is_forgotten() -> None:
+    cupti = StandIn()
+    records = Recorder(module(cupti))
+    with records.recording():
+        cupti.run(kernel("earlier", 20, 30))
+        records.activities()
+    with records.recording():
+        cupti.run(kernel("now", 50, 60))
+        assert [activity.name for activity in records.activities()] == ["now"]
+
+
+def test_a_kernel_whose_time_is_not_known_is_none_of_zero_time() -> None:
+    cupti = StandIn()
+    records = Recorder(module(cupti))
+    with records.recording():
+        cupti.run(kernel("known", 20, 30), kernel("unknown", 0, 0))
+        with pytest.raises(UnsupportedError, match="CUPTI lost 1 records"):
+            records.activities()
+
+
+def test_a_refusal_says_what_may_be_in_the_way() -> None:
+    cupti = StandIn()
+    records = Recorder(module(cupti))
+    cupti.is_refusing = True
+    with pytest.raises(TimerError, match=r"MULTIPLE_SUBSCRIBERS.*another profiler"), records.recording():
+        pass
+
+
+def test_the_binding_has_every_name_that_is_called() -> None:
+    cupti = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed: the extra gpu")
+
+    for name in (
+        *("activity_register_callbacks", "activity_enable", "activity_disable", "activity_flush_all"),
+        *("activity_get_num_dropped_records", "get_timestamp"),
+    ):
+        assert callable(getattr(cupti, name))
+    assert issubclass(cupti.cuptiError, Exception)
+    for kind in Kind:
+        assert cupti.ActivityKind[kind.name] == kind
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_driver_the_message_says_so() -> None:
+    pytest.importorskip("cupti.cupti", reason="cupti-python is not installed: the extra gpu")
+
+    with pytest.raises(TimerError, match="CUDA driver is not found"):
+        recorder()

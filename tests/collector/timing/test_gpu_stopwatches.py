@@ -1,0 +1,265 @@
+"""The timers of a GPU on a stand-in for one, on a made-up clock: what comes in which order, what is in a sample."""
+
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.record.measurement import CacheState
+from roofwatch.collector.timing import caches
+from roofwatch.collector.timing.busy_device import HeldDevice
+from roofwatch.collector.timing.caches import CacheFlush, release_persisting_lines
+from roofwatch.collector.timing.cuda_events import EventStopwatch
+from roofwatch.collector.timing.cuda_graph import GraphStopwatch
+from roofwatch.collector.timing.cupti import CuptiStopwatch
+from roofwatch.collector.timing.cupti_records import Recorder
+from roofwatch.collector.timing.rotation import Rotation
+from roofwatch.collector.timing.stopwatch import Alone, Sample
+from roofwatch.spec import UnsupportedError
+from tests.collector.timing.cuda import StandInGpu
+from tests.collector.timing.test_cupti_records import StandIn, kernel
+
+KERNEL_NS, ISSUE_NS, FLUSH_NS = 7_000, 3_000, 90_000
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
+    gpu = StandInGpu()
+    gpu.install(monkeypatch)
+    return gpu
+
+
+def events_of(gpu: StandInGpu, issue_ns: int = ISSUE_NS, cache: CacheState = CacheState.COLD) -> EventStopwatch:
+    return EventStopwatch(
+        lambda: gpu.launch("mine", KERNEL_NS, issue_ns), cache, lambda: gpu.launch("flush", FLUSH_NS), Alone()
+    )
+
+
+# --- events
+
+
+def test_events_lie_around_the_launch_alone_and_all_is_queued_before_the_first_runs(gpu: StandInGpu) -> None:
+    samples = events_of(gpu).take(2, 1)
+
+    assert gpu.happened == ["spin", *["flush", "event", "mine", "event"] * 2, "wait"]
+    assert samples == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)] * 2
+
+
+def test_several_launches_of_a_sample_are_one_after_the_other_and_their_mean_is_told(gpu: StandInGpu) -> None:
+    stopwatch = events_of(gpu, cache=CacheState.HOT)
+
+    assert stopwatch.launches_for(KERNEL_NS) == 8  # 50 µs and more
+    assert events_of(gpu).launches_for(KERNEL_NS) == 1, "a second one would find the first one's data"
+    assert stopwatch.take(1, 8) == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)]
+    assert gpu.happened.count("mine") == 8
+
+
+def test_a_rehearsal_is_one_launch_under_the_state_that_counts(gpu: StandInGpu) -> None:
+    assert events_of(gpu).rehearse() == KERNEL_NS  # issued while the cache is still overwritten
+    assert gpu.happened == ["flush", "event", "mine", "event", "wait"]
+
+
+# --- the device, held
+
+
+def test_what_ran_before_all_was_queued_is_taken_again_behind_a_longer_spin_with_half_the_work(
+    gpu: StandInGpu,
+) -> None:
+    samples = events_of(gpu, issue_ns=1_000_000).take(50, 1)
+
+    # 50 launches take the host 50 ms, then 25 and 12; a spin of 5 ms is too short, so is one of 10, and 19.2 is not
+    assert [spin_ns / 1e6 for spin_ns in gpu.spins_ns[:3]] == [5, 10, 19.2]
+    assert len(samples) == 50
+    assert {sample.busy_ns for sample in samples} == {KERNEL_NS}
+
+
+def test_a_call_that_waits_for_the_device_is_held_no_more_and_shows_what_its_host_does(gpu: StandInGpu) -> None:
+    def launch() -> None:
+        gpu.launch("mine", KERNEL_NS, ISSUE_NS)
+        gpu.synchronize()
+
+    stopwatch = EventStopwatch(launch, CacheState.HOT, lambda: None, Alone())
+    samples = stopwatch.take(3, 1)
+
+    assert len(gpu.spins_ns) == 4
+    assert samples[-1].busy_ns >= KERNEL_NS + ISSUE_NS
+    before = len(gpu.spins_ns)
+    stopwatch.take(2, 1)
+    assert len(gpu.spins_ns) == before
+
+
+class HastyCompanion:
+    """Another rank, whose device ran early the first time."""
+
+    def __init__(self) -> None:
+        self.said: list[float] = []
+
+    def align(self) -> None:
+        pass
+
+    def slowest_ns(self, elapsed_ns: float) -> float:
+        self.said.append(elapsed_ns)
+        return 1.0 if len(self.said) == 1 else elapsed_ns
+
+
+def test_all_ranks_take_again_what_ran_early_on_one(gpu: StandInGpu) -> None:
+    companion = HastyCompanion()
+    device = HeldDevice(companion)
+
+    assert not device.queue(lambda: gpu.launch("mine", KERNEL_NS), 1)
+    assert device.queue(lambda: gpu.launch("mine", KERNEL_NS), 1)
+    assert companion.said == [0.0, 0.0], "this one's never was"
+    assert gpu.spins_ns[1] == 4 * gpu.spins_ns[0]
+    assert device.most_at_once == 25
+
+
+# --- graphs
+
+
+def graph_of(gpu: StandInGpu, copy_count: int = 3) -> GraphStopwatch:
+    launches = [lambda: gpu.launch("mine", KERNEL_NS, ISSUE_NS)] * copy_count
+    return GraphStopwatch(Rotation(list(launches)), CacheState.ROTATED, Alone())
+
+
+def test_a_graph_holds_whole_turns_of_a_millisecond_and_its_replays_are_behind_the_spin(gpu: StandInGpu) -> None:
+    stopwatch = graph_of(gpu)
+    rehearsed_ns = stopwatch.rehearse()
+    launches = stopwatch.launches_for(KERNEL_NS)
+    gpu.happened.clear()
+    samples = stopwatch.take(2, launches)
+
+    assert rehearsed_ns == KERNEL_NS + ISSUE_NS
+    assert launches == 144  # 143 take a millisecond, and three copies take turns
+    replay = ["spin", "event", "graph of 144", "event", "wait"]
+    assert gpu.happened == ["graph of 144", "wait", *replay * 2], "the first replay uploads it, and counts for nothing"
+    assert samples == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)] * 2
+
+
+def test_a_graph_is_captured_once_for_as_long_as_its_launches_stay_as_many(gpu: StandInGpu) -> None:
+    stopwatch = graph_of(gpu)
+    stopwatch.rehearse()
+    issued_ns = gpu.host_ns
+    stopwatch.take(1, 6)
+    captured_ns = gpu.host_ns - issued_ns
+    assert captured_ns > 6 * ISSUE_NS
+    stopwatch.take(3, 6)
+    assert gpu.happened.count("graph of 6") == 1 + 1 + 3
+
+
+def test_a_launch_that_cannot_be_captured_names_the_timers_that_can_and_leaves_nothing_open(gpu: StandInGpu) -> None:
+    def launch() -> None:
+        gpu.launch("mine", KERNEL_NS)
+        gpu.synchronize()
+
+    stopwatch = GraphStopwatch(launch, CacheState.HOT, Alone())
+    with pytest.raises(UnsupportedError) as refused:
+        stopwatch.take(1, 2)
+
+    assert str(refused.value) == (
+        "this launch cannot be captured in a CUDA graph (CUDA error: operation not permitted when stream is capturing)"
+        "; --timer cupti or cuda_event can time it"
+    )
+    assert gpu.captured is None
+
+
+def test_memory_that_is_out_while_a_graph_is_captured_is_told_as_that(gpu: StandInGpu) -> None:
+    def launch() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        GraphStopwatch(launch, CacheState.HOT, Alone()).take(1, 1)
+    assert gpu.captured is None
+
+
+def test_launches_that_are_no_whole_turns_are_refused(gpu: StandInGpu) -> None:
+    with pytest.raises(UnsupportedError, match="4 launches per sample are no whole turns of 3 copies"):
+        graph_of(gpu).take(1, 4)
+
+
+# --- CUPTI
+
+
+def test_a_launch_by_cupti_begins_on_an_idle_device_and_its_flush_is_none_of_it(
+    gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cupti = StandIn(records_per_buffer=3)
+    gpu.on_kernel = lambda name, start, end: cupti.run(kernel(name, start, end))
+
+    def read_clock() -> int:
+        gpu.host_ns += 200
+        return gpu.host_ns - 100
+
+    monkeypatch.setattr(cupti, "get_timestamp", read_clock, raising=False)
+    module: ModuleType = cupti  # type: ignore[assignment]  # all that is used of the module
+    monkeypatch.setattr("roofwatch.collector.timing.cupti.recorder", lambda: Recorder(module))
+
+    def launch() -> None:
+        gpu.launch("first", KERNEL_NS, ISSUE_NS)
+        gpu.launch("second", KERNEL_NS, 5 * ISSUE_NS)
+
+    stopwatch = CuptiStopwatch(launch, CacheState.COLD, lambda: gpu.launch("flush", FLUSH_NS), Alone())
+    samples = stopwatch.take(2, 1)
+
+    assert gpu.happened == ["flush", "wait", "first", "second", "wait"] * 2
+    expected = Sample(
+        busy_ns=2 * KERNEL_NS,
+        span_ns=5 * ISSUE_NS + KERNEL_NS,  # the device waits while the host issues the second
+        host_ns=6 * ISSUE_NS,
+        launch_delay_ns=100 + ISSUE_NS,
+        kernels=("first", "second"),
+    )
+    assert samples == [expected] * 2
+
+
+# --- what is set aside in the L2
+
+
+def driver(monkeypatch: pytest.MonkeyPatch, happened: list[str], status: int) -> None:
+    def reset() -> int:
+        happened.append("given back")
+        return status
+
+    monkeypatch.setattr(caches, "_driver", lambda: SimpleNamespace(cuCtxResetPersistingL2Cache=reset))
+
+
+def test_before_the_cache_is_overwritten_what_was_set_aside_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    sizes: list[int] = []
+
+    def empty(size: int, **_: object) -> SimpleNamespace:
+        sizes.append(size)
+        return SimpleNamespace(zero_=lambda: happened.append("overwritten"))
+
+    driver(monkeypatch, happened, 0)
+    monkeypatch.setattr(caches, "last_level_cache_bytes", lambda _: 50)
+    monkeypatch.setattr(torch, "empty", empty)
+    flush = CacheFlush("cuda")
+    flush()
+
+    assert sizes == [100]
+    assert happened == ["given back", "overwritten"]
+
+
+@pytest.mark.parametrize("status", [0, 801])
+def test_a_device_that_sets_nothing_aside_has_nothing_to_give_back(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+    driver(monkeypatch, happened, status)
+    release_persisting_lines()
+    assert happened == ["given back"]
+
+
+def test_a_driver_that_refuses_to_give_it_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver(monkeypatch, [], 201)
+    with pytest.raises(TimerError, match="persisting L2 cache: CUDA error 201"):
+        release_persisting_lines()
+
+
+def test_amds_driver_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    driver(monkeypatch, happened, 1)
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    release_persisting_lines()
+    assert happened == []

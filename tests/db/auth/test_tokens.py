@@ -1,0 +1,110 @@
+"""Tokens: what is stored of them, and when they are good."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.tokens import check_token, create_token, list_tokens, revoke_token
+from roofwatch.db.auth.values import NewToken, Scope
+from roofwatch.db.errors import StoreError
+from tests.builders import PROJECT
+
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def make_token(store: Engine, *scopes: Scope, days: int = 30) -> NewToken:
+    return create_token(
+        store,
+        name="runner 7",
+        project=PROJECT,
+        scopes=scopes or (Scope.INGEST,),
+        now=NOW,
+        validity=timedelta(days=days),
+        actor="test",
+    )
+
+
+def last_use(store: Engine) -> datetime | None:
+    with Session(store) as session:
+        return list_tokens(session)[0].last_used_at
+
+
+def test_a_token_is_good_until_it_expires(store: Engine) -> None:
+    new = make_token(store, Scope.READ, Scope.INGEST)
+
+    checked = check_token(store, new.text, NOW)
+
+    assert checked is not None
+    assert (checked.token_id, checked.scopes) == (new.token.token_id, (Scope.INGEST, Scope.READ))
+    assert check_token(store, new.text, new.token.expires_at - MINUTE) is not None
+    assert check_token(store, new.text, new.token.expires_at) is None
+
+
+def test_nothing_that_is_stored_gives_the_secret(store: Engine) -> None:
+    new = make_token(store)
+    secret = new.text.split("_", 2)[2]
+
+    with store.connect() as connection:
+        stored = connection.execute(text("SELECT t::text, encode(secret_sha256, 'escape') FROM token t")).one()
+        audited = connection.execute(text("SELECT a::text FROM audit_entry a")).scalars().all()
+
+    assert len(secret) == 43, "256 bits"
+    assert secret not in "".join([*stored, *audited, repr(new.token)])
+    assert new.text.split("_")[1] == new.token.token_id
+
+
+def test_the_id_of_one_token_with_the_secret_of_another_is_none(store: Engine) -> None:
+    first, second = make_token(store), make_token(store)
+
+    assert check_token(store, f"rw_{first.token.token_id}_{second.text.split('_', 2)[2]}", NOW) is None
+
+
+def test_use_is_noted_at_most_once_a_minute(store: Engine) -> None:
+    new = make_token(store)
+    assert last_use(store) is None
+    noted = []
+    for seconds in (0, 59, 60, 61):
+        check_token(store, new.text, NOW + timedelta(seconds=seconds))
+        noted.append(last_use(store))
+
+    assert noted == [NOW, NOW, NOW + MINUTE, NOW + MINUTE]
+
+
+def test_a_wrong_secret_is_no_use(store: Engine) -> None:
+    new = make_token(store)
+
+    check_token(store, new.text[:-1] + "!", NOW)
+    check_token(store, f"rw_{new.token.token_id}_{'A' * 43}", NOW)
+
+    assert last_use(store) is None
+
+
+def test_a_revoked_token_ends_at_once_and_stays_listed(store: Engine) -> None:
+    new = make_token(store)
+
+    revoked = [revoke_token(store, new.token.token_id, now=NOW + MINUTE * n, actor="test") for n in (0, 1)]
+
+    assert check_token(store, new.text, NOW) is None
+    assert [token.revoked_at for token in revoked] == [NOW, NOW]
+    with Session(store) as session:
+        assert [token.revoked_at for token in list_tokens(session)] == [NOW]
+        actions = [entry.action for entry in list_entries(session, PROJECT)]
+    assert actions == ["token.revoke", "token.create"]
+
+
+def test_a_token_that_could_do_nothing_or_for_ever_is_not_made(store: Engine) -> None:
+    with pytest.raises(StoreError, match="1 to 366 days"):
+        make_token(store, days=367)
+    with pytest.raises(StoreError, match="1 to 366 days"):
+        make_token(store, days=0)
+    with pytest.raises(StoreError, match="ingest, read, triage, admin"):
+        create_token(store, name="", project=None, scopes=(), now=NOW, validity=MINUTE, actor="test")
+
+
+def test_to_revoke_an_unknown_token_says_where_they_are(store: Engine) -> None:
+    with pytest.raises(StoreError, match="roofwatch token list"):
+        revoke_token(store, "0" * 12, now=NOW, actor="test")

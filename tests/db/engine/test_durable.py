@@ -1,0 +1,57 @@
+"""What was acknowledged outlives a sudden death of the server, also of one that says so before its disk has it."""
+
+import io
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from roofwatch.db.artefacts import list_artefacts, store_artefact
+from roofwatch.db.engine import embedded, migrate
+from roofwatch.db.engine.durable import COMMITS_TO_DISK
+from roofwatch.db.engine.session import make_engine, reading_session
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.records import load_record
+from tests.builders import make_artefact, make_record
+from tests.db.engine.embedded_server import ask, kill_server
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["the record", "its file"])
+def test_what_is_acknowledged_is_on_disk_where_the_server_does_not_wait_for_it(folder: Path, *, is_sent: bool) -> None:
+    record = make_record(artefacts=[make_artefact()])
+    with embedded.start(folder) as server:
+        engine = make_engine(server.url)
+        migrate.upgrade(engine)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            # its log goes to disk every ten seconds, and nobody waits for that
+            for setting in ("synchronous_commit = off", "wal_writer_delay = '10s'"):
+                connection.execute(text(f"ALTER SYSTEM SET {setting}"))
+            connection.execute(text("SELECT pg_reload_conf()"))
+        engine.dispose()
+        while ask(server.url, "SHOW synchronous_commit") != "off":
+            pass
+
+        ingest_record(engine, record)
+        if is_sent:
+            store_artefact(engine, record.run_id, make_artefact().sha256, io.BytesIO(b"a trace"))
+        kill_server(folder)
+        engine.dispose()
+
+        with embedded.start(folder) as again:
+            engine = make_engine(again.url)
+            with reading_session(engine) as session:
+                assert load_record(session, record.run_id) == record
+                assert [one.is_stored for one in list_artefacts(session, record.run_id)] == [is_sent]
+            engine.dispose()
+
+
+@pytest.mark.parametrize(("said", "becomes"), [("off", "local"), ("on", "on"), ("remote_apply", "remote_apply")])
+def test_who_waits_for_more_than_the_disk_goes_on_to(folder: Path, said: str, becomes: str) -> None:
+    with embedded.start(folder) as server:
+        engine = make_engine(server.url)
+        with engine.begin() as connection:
+            connection.execute(text(f"SET synchronous_commit = {said}"))
+            connection.execute(text(f"SELECT {COMMITS_TO_DISK}"))
+
+            assert connection.scalar(text("SHOW synchronous_commit")) == becomes
+        engine.dispose()

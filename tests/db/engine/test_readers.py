@@ -1,0 +1,253 @@
+"""A role that only reads sees everything but secrets, and changes nothing."""
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from sqlalchemy import URL, Engine, LargeBinary, create_engine, inspect, text
+from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.orm import Session
+
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.tokens import create_token
+from roofwatch.db.auth.values import Scope, TriageState
+from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
+from roofwatch.db.engine.session import open_store
+from roofwatch.db.engine.status import read_status
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.runs import list_projects
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import read_triage, regression_id, set_triage
+from roofwatch.db.schema.access import Base
+from tests.builders import PROJECT, make_record, make_regression
+
+PASSWORD = "p@ss 'word\\ %"
+
+
+@pytest.fixture
+def role(store: Engine) -> Iterator[str]:
+    # roles are the whole server's, which other tests share
+    name = f'reader " {uuid.uuid4().hex[:12]}'
+    yield name
+    quoted = store.dialect.identifier_preparer.quote_identifier(name)
+    with store.begin() as connection:
+        if connection.scalar(text("SELECT true FROM pg_roles WHERE rolname = :name"), {"name": name}):
+            connection.exec_driver_sql(f"DROP OWNED BY {quoted}")
+            connection.exec_driver_sql(f"DROP ROLE {quoted}")
+
+
+@pytest.fixture
+def reader_url(store: Engine, database_url: URL, role: str) -> URL:
+    assert grant_reader(store, role, password=PASSWORD, actor="a test")
+    return database_url.set(username=role, password=PASSWORD)
+
+
+def text_of(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
+
+
+def test_a_reader_reads_what_is_there(store: Engine, reader_url: URL) -> None:
+    record = make_record()
+    ingest_record(store, record)
+
+    with open_store(text_of(reader_url)) as engine, Session(engine) as session:
+        assert list_projects(session) == [PROJECT]
+        assert load_record(session, record.run_id) == record
+        assert read_status(engine).row_counts["run"] == 1
+
+
+def test_a_reader_reads_every_column_but_secrets(store: Engine, reader_url: URL) -> None:
+    secret = {(table, column) for table, columns in SECRET_COLUMNS.items() for column in columns}
+
+    with open_store(text_of(reader_url)) as engine:
+        for table in inspect(store).get_table_names():
+            for column in inspect(store).get_columns(table):
+                with engine.connect() as connection:
+                    query = text(f'SELECT "{column["name"]}" FROM "{table}"')
+                    if (table, column["name"]) in secret:
+                        with pytest.raises(Exception, match="permission denied"):
+                            connection.execute(query)
+                    else:
+                        connection.execute(query)
+
+
+def test_whatever_looks_like_a_secret_is_one_of_them() -> None:
+    found = {
+        (table.name, column.name)
+        for table in Base.metadata.sorted_tables
+        for column in table.columns
+        if any(word in column.name for word in ("secret", "password", "private"))
+    }
+    bytes_columns = {
+        (table.name, column.name)
+        for table in Base.metadata.sorted_tables
+        for column in table.columns
+        if isinstance(column.type, LargeBinary)
+    }
+
+    assert found == {(table, column) for table, columns in SECRET_COLUMNS.items() for column in columns}
+    assert bytes_columns - found == {
+        *(("sample_set", "content"), ("artefact_chunk", "packed"), ("standing", "states")),
+        ("idempotency_key", "request_sha256"),
+        *(("run", "identity_sha256"), ("run", "facts_sha256"), ("run", "flags_sha256")),
+    }
+
+
+def test_a_reader_changes_nothing_even_where_it_says_that_it_may(reader_url: URL) -> None:
+    engine = create_engine(reader_url)
+    for statement in (
+        "DELETE FROM run",
+        "UPDATE project SET name = 'mine'",
+        "INSERT INTO project (name) VALUES ('mine')",
+        "TRUNCATE run CASCADE",
+        "DROP TABLE run",
+        "CREATE TABLE public.mine (name text)",
+    ):
+        with engine.connect() as connection:
+            connection.execute(text("SET TRANSACTION READ WRITE"))
+            with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+                connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.fixture
+def decider_url(store: Engine, database_url: URL, role: str) -> URL:
+    grant_reader(store, role, password=PASSWORD, actor="a test", writes_decisions=True)
+    return database_url.set(username=role, password=PASSWORD)
+
+
+def decide(engine: Engine) -> None:
+    set_triage(
+        engine,
+        PROJECT,
+        regression_id(make_regression(1)),
+        TriageState.EXPECTED,
+        person="somebody",
+        reason="it pays",
+        actor="a test",
+    )
+
+
+def test_a_dashboard_that_people_decide_on_writes_that_and_nothing_else(store: Engine, decider_url: URL) -> None:
+    for number in range(2):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+
+    with open_store(text_of(decider_url)) as engine:
+        decide(engine)
+        for statement in (
+            "DELETE FROM triage",
+            "DELETE FROM audit_entry",
+            "UPDATE audit_entry SET actor = 'somebody else'",
+            "UPDATE project SET name = 'mine'",
+            "INSERT INTO project (name) VALUES ('mine')",
+            "UPDATE run SET branch = 'main'",
+            "SELECT secret_sha256 FROM token",
+        ):
+            with engine.connect() as connection, pytest.raises(ProgrammingError, match="permission denied"):
+                connection.execute(text(statement))
+
+    with Session(store) as session:
+        assert [triage.state for triage in read_triage(session, PROJECT).values()] == [TriageState.EXPECTED]
+        assert list_entries(session, PROJECT)[0].action == "regression.triage"
+
+
+def test_a_role_that_is_let_in_again_to_read_alone_decides_no_more(store: Engine, decider_url: URL, role: str) -> None:
+    for number in range(2):
+        ingest_record(store, make_record(number))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+
+    grant_reader(store, role, password=None, actor="a test")
+
+    with pytest.raises(StoreError, match="this role or server only reads"), open_store(text_of(decider_url)) as engine:
+        decide(engine)
+
+
+def test_whoever_writes_as_a_reader_is_told_which_role_may(reader_url: URL) -> None:
+    with (
+        pytest.raises(StoreError, match=r"this role or server only reads: use the one that owns the tables"),
+        open_store(text_of(reader_url)) as engine,
+        engine.begin() as connection,
+    ):
+        connection.execute(text("DELETE FROM run"))
+
+
+def test_a_role_that_was_not_let_in_is_told_how_it_would_be(store: Engine, database_url: URL, role: str) -> None:
+    with store.begin() as connection:
+        quoted = store.dialect.identifier_preparer.quote_identifier(role)
+        connection.exec_driver_sql(f"CREATE ROLE {quoted} LOGIN PASSWORD 'x'")
+
+    with (
+        pytest.raises(StoreError, match=r"permission denied.*let in by `roofwatch db grant-reader`"),
+        open_store(text_of(database_url.set(username=role, password="x"))),
+    ):
+        pass
+
+
+def test_a_table_of_a_later_version_is_readable_too(store: Engine, reader_url: URL) -> None:
+    with store.begin() as connection:
+        connection.execute(text("CREATE TABLE later (name text)"))
+
+    with open_store(text_of(reader_url)) as engine, engine.connect() as connection:
+        assert connection.execute(text("SELECT * FROM later")).all() == []
+
+
+def test_what_a_token_is_known_by_is_not_shown_and_that_there_is_one_is(store: Engine, reader_url: URL) -> None:
+    now = datetime.now(UTC)
+    create_token(
+        store,
+        name="ci",
+        project=PROJECT,
+        scopes={Scope.READ},
+        now=now,
+        validity=timedelta(days=1),
+        is_quarantined=False,
+        actor="a test",
+    )
+
+    with open_store(text_of(reader_url)) as engine, engine.connect() as connection:
+        assert connection.execute(text("SELECT name FROM token")).scalars().all() == ["ci"]
+
+
+def test_granting_again_changes_the_password_and_nothing_else(store: Engine, reader_url: URL, role: str) -> None:
+    was_made = grant_reader(store, role, password="another", actor="a test")
+
+    assert not was_made
+    with open_store(text_of(reader_url.set(password="another"))):
+        pass
+    with pytest.raises(StoreError, match="password authentication failed"), open_store(text_of(reader_url)):
+        pass
+
+
+def test_the_server_never_hears_the_password(store: Engine, reader_url: URL, role: str) -> None:
+    driver = psycopg.connect(text_of(store.url.set(drivername="postgresql")))
+    with driver, driver.cursor() as cursor:
+        stored = cursor.execute("SELECT rolpassword FROM pg_authid WHERE rolname = %s", [role]).fetchone()
+
+    assert stored is not None
+    assert stored[0].startswith("SCRAM-SHA-256$")
+    with store.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%p@ss%word%'")) == 1
+
+
+def test_a_role_that_is_not_there_needs_a_password(store: Engine) -> None:
+    with pytest.raises(StoreError, match="not there, and made only with a password: set ROOFWATCH_READER_PASSWORD"):
+        grant_reader(store, "nobody there", password=None, actor="a test")
+
+
+@pytest.mark.parametrize("role", ["", "x" * 64, "a\0b"])
+def test_a_name_that_no_role_can_have_is_refused(store: Engine, role: str) -> None:
+    with pytest.raises(StoreError, match="a name has 1 to 63 bytes"):
+        grant_reader(store, role, password="x", actor="a test")
+
+
+def test_a_role_that_may_write_already_is_no_reader(store: Engine) -> None:
+    with pytest.raises(StoreError, match="it may change the tables already"):
+        grant_reader(store, "postgres", password=None, actor="a test")
+
+    with Session(store) as session:
+        assert list_entries(session, PROJECT) == []

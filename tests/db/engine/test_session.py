@@ -1,0 +1,147 @@
+"""Opening the store: embedded, or wherever a URL says."""
+
+import os
+import socket
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import URL, text
+from sqlalchemy.orm import Session
+
+from roofwatch.db.engine import migrate
+from roofwatch.db.engine.session import open_server, open_store, parse_url
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.records import load_record
+from tests.builders import make_record
+
+_TCP_OPTIONS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+
+
+def text_of(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
+
+
+def test_the_embedded_store_is_ready_to_use_and_keeps_what_it_is_given(tmp_path: Path) -> None:
+    record = make_record()
+    with open_store(folder=tmp_path / "store") as engine:
+        ingest_record(engine, record)
+
+    with open_store(folder=tmp_path / "store") as engine, Session(engine) as session:
+        assert load_record(session, record.run_id) == record
+
+
+@pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg://"])
+def test_a_url_is_taken_as_people_write_it(database_url: URL, scheme: str) -> None:
+    url = text_of(database_url).replace("postgresql+psycopg://", scheme)
+
+    with open_store(url) as engine:
+        assert migrate.current_revision(engine) == migrate.head_revision()
+
+
+def test_times_come_back_in_utc_whatever_the_servers_zone(database_url: URL) -> None:
+    elsewhere = text_of(database_url.update_query_dict({"options": "-ctimezone=Asia/Tokyo"}))
+
+    with open_store(elsewhere) as engine, engine.connect() as connection:
+        assert connection.execute(text("SHOW timezone")).scalar() == "UTC"
+
+
+def test_a_store_without_a_schema_is_refused_until_it_is_upgraded(empty_database_url: URL) -> None:
+    url = text_of(empty_database_url)
+    with pytest.raises(StoreError, match="run: roofwatch db upgrade"), open_store(url):
+        pass
+
+    with open_server(url) as engine:
+        migrate.upgrade(engine)
+
+    with open_store(url) as engine:
+        migrate.ensure_current(engine)
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    with (
+        pytest.raises(StoreError, match=rf"database 'name' on 127\.0\.0\.1:{port}: cannot be reached: ") as caught,
+        open_store(f"postgresql://user:hunter2@127.0.0.1:{port}/name"),
+    ):
+        pass
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_host_that_does_not_exist_is_named() -> None:
+    with (
+        pytest.raises(StoreError, match=r"database 'name' on no-such-host\.invalid:5432: cannot be reached"),
+        open_store("postgresql://no-such-host.invalid/name"),
+    ):
+        pass
+
+
+def test_a_wrong_password_is_told_without_showing_it(database_url: URL) -> None:
+    with (
+        pytest.raises(StoreError, match="password authentication failed") as caught,
+        open_store(text_of(database_url.set(password="hunter2"))),
+    ):
+        pass
+
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("mysql://user:hunter2@host/name", "starts with mysql://, which is not Postgres"),
+        ("postgresql+asyncpg://user:hunter2@host/name", "which is not Postgres"),
+        ("hunter2", "cannot be read"),
+        ("", "cannot be read"),
+        ("postgresql://user:hunter2@host:port/name", "cannot be read"),
+    ],
+)
+def test_what_is_no_postgres_url_is_refused_with_the_form_it_should_have(url: str, complaint: str) -> None:
+    with pytest.raises(StoreError, match=f"{complaint}.*; write postgresql://user:password@host:5432/name") as caught:
+        parse_url(url)
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_connection_attempt_is_given_up_soon_unless_the_url_says_otherwise() -> None:
+    assert parse_url("postgresql://host/name").query["connect_timeout"] == "5"
+    assert parse_url("postgresql://host/name?connect_timeout=60").query["connect_timeout"] == "60"
+
+
+def test_a_server_whose_network_went_away_is_given_up_within_a_minute_unless_the_url_says_otherwise(
+    database_url: URL,
+) -> None:
+    def told_to_the_system(url: str) -> tuple[int, ...]:
+        with open_server(url) as engine, engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            with socket.socket(fileno=os.dup(driver.fileno())) as line:
+                return tuple(line.getsockopt(socket.IPPROTO_TCP, option) for option in _TCP_OPTIONS)
+
+    said = {"keepalives_idle": "7", "keepalives_interval": "8", "keepalives_count": "9", "tcp_user_timeout": "10000"}
+    assert told_to_the_system(text_of(database_url)) == (30, 10, 3, 60_000)
+    assert told_to_the_system(text_of(database_url.update_query_dict(said))) == (7, 8, 9, 10_000)
+
+
+def test_a_server_lost_in_the_middle_is_one_clear_error(database_url: URL) -> None:
+    with (
+        pytest.raises(StoreError, match=r"database 'test_.*: lost: .*terminat"),
+        open_store(text_of(database_url)) as engine,
+        engine.connect() as connection,
+    ):
+        connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+
+def test_an_error_of_the_callers_own_passes_through(database_url: URL) -> None:
+    with pytest.raises(ZeroDivisionError), open_store(text_of(database_url)):
+        raise ZeroDivisionError
+
+
+def test_neither_a_url_nor_a_folder_is_an_error_that_names_both() -> None:
+    with pytest.raises(StoreError, match=r"give its URL, .* or a folder"), open_store():
+        pass

@@ -1,0 +1,59 @@
+"""Samples come back from their bytes as they were, to the bit."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofwatch.db.ingest.measurements import towards_zero
+from roofwatch.db.ingest.samples import SampleSet, pack_one, unpack
+
+positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
+
+
+def make_sample_set(*blocks: list[float]) -> SampleSet:
+    return SampleSet(
+        launches_per_sample=3,
+        memory={"allocation_count": 2},
+        autotuning=[{"function": "body", "chosen": {"b": 1, "a": 1e20}}],
+        started_at=["2026-03-01T12:00:00.123456+00:00"] * len(blocks),
+        lengths=[len(block) for block in blocks],
+        facts=[{"kernel_count": number} for number in range(len(blocks))],
+        samples_ns=np.array([sample for block in blocks for sample in block], dtype=np.float64),
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(positive, min_size=1, max_size=5), max_size=4))
+def test_samples_come_back_to_the_bit(blocks: list[list[float]]) -> None:
+    before = make_sample_set(*blocks)
+
+    after = unpack(pack_one(before))
+
+    assert [[struct.pack("<d", sample) for sample in block] for block in after.blocks_ns()] == [
+        [struct.pack("<d", sample) for sample in block] for block in blocks
+    ]
+    assert (after.launches_per_sample, after.memory, after.autotuning) == (3, before.memory, before.autotuning)
+    assert list(after.autotuning[0]["chosen"]) == ["b", "a"]
+    assert [block["kernel_count"] for block in after.blocks()] == list(range(len(blocks)))
+
+
+def test_samples_of_one_kernel_take_much_less_room_than_they_did() -> None:
+    rng = np.random.default_rng(3)
+    steps = np.round(rng.normal(312_500, 400, size=200)) * 32  # as a clock of 32 ns tells them
+
+    packed = pack_one(make_sample_set(*(steps[i : i + 20].tolist() for i in range(0, 200, 20))))
+
+    assert len(packed) < 0.6 * steps.nbytes
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
+def test_single_precision_is_never_above_the_double(value: float) -> None:
+    rounded = float(towards_zero(np.array([value]))[0])
+
+    assert 0 <= rounded <= value
+    if 1e-30 < value < 1e30:
+        assert rounded == pytest.approx(value, rel=2e-7)

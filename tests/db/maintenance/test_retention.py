@@ -1,0 +1,279 @@
+"""What is old goes, what something rests on stays, and nobody takes what is missing for damage."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.aged_parts import Part
+from roofwatch.db.maintenance.retention import Pruned, prune
+from roofwatch.db.maintenance.verify import verify_store
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
+from tests.builders import (
+    NOON,
+    PROJECT,
+    make_artefact,
+    make_change_point,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_regression,
+)
+
+NOW = NOON + timedelta(days=100)
+TELEMETRY = Telemetry(status="ok", started_at=NOON, offset_ms=(0.0, 50.0), sm_clock_mhz=(1980.0, None))
+
+
+def days_old(number: int, age_days: int, **fields: Any) -> RunRecord:
+    """The numbered commit, measured some days before NOW."""
+    started_at = NOW - timedelta(days=age_days)
+    return make_record(number, started_at=started_at, finished_at=started_at + timedelta(minutes=5), **fields)
+
+
+def prune_all(store: Engine, *parts: Part, days: int = 30, is_dry_run: bool = False) -> list[Pruned]:
+    return prune(
+        store,
+        dict.fromkeys(parts or (Part.SAMPLES, Part.TELEMETRY), days),
+        now=NOW,
+        is_dry_run=is_dry_run,
+        actor="a test",
+    )
+
+
+def with_samples(store: Engine, records: Sequence[RunRecord]) -> list[int]:
+    """Which of the records can still be read whole."""
+    whole = []
+    with Session(store) as session:
+        for number, record in enumerate(records):
+            try:
+                load_record(session, record.run_id)
+            except StoreError:
+                continue
+            whole.append(number)
+    return whole
+
+
+def stored(store: Engine, *records: RunRecord) -> list[RunRecord]:
+    for record in records:
+        ingest_record(store, record)
+    return list(records)
+
+
+def test_samples_of_old_runs_go_and_those_of_the_newest_of_the_series_stay(store: Engine) -> None:
+    records = stored(store, *(days_old(number, 90 - number) for number in range(4)))
+
+    (pruned,) = prune_all(store, Part.SAMPLES)
+
+    assert (pruned.run_count, pruned.row_count) == (3, 3)
+    assert pruned.size_bytes > 100
+    assert with_samples(store, records) == [3]
+
+
+def test_medians_and_quartiles_stay_as_they_were(store: Engine) -> None:
+    stored(store, *(days_old(number, 90 - number) for number in range(4)))
+    with Session(store) as session:
+        keys = list_series_keys(session, PROJECT)
+        before = read_series(session, PROJECT, keys=keys)
+
+    prune_all(store)
+
+    with Session(store) as session:
+        assert read_series(session, PROJECT, keys=keys) == before
+    assert before
+
+
+def test_what_is_younger_stays(store: Engine) -> None:
+    records = stored(store, days_old(1, 31), days_old(2, 29), days_old(3, 1))
+
+    prune_all(store, Part.SAMPLES, days=30)
+
+    assert with_samples(store, records) == [1, 2]
+
+
+def test_a_run_that_a_later_one_replaces_only_in_part_stays_whole(store: Engine) -> None:
+    both = [make_measurement(), make_measurement(implementation="triton")]
+    records = stored(store, days_old(1, 90, measurements=both), days_old(2, 80))
+
+    prune_all(store, Part.SAMPLES)
+
+    assert with_samples(store, records) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"environment": make_environment(device_name="Another CPU")},
+        {"commit": make_commit(2, branch="feature")},
+        {"commit": make_commit(2, is_dirty=True)},
+    ],
+    ids=["another runner class", "another branch", "a changed work tree"],
+)
+def test_a_run_with_which_new_ones_are_still_compared_stays(store: Engine, later: dict[str, Any]) -> None:
+    records = stored(store, days_old(1, 90), days_old(2, 80, **later))
+
+    prune_all(store, Part.SAMPLES)
+
+    assert 0 in with_samples(store, records)
+
+
+def test_what_an_unsettled_regression_names_stays_until_somebody_settles_it(store: Engine) -> None:
+    records = stored(store, *(days_old(number, 90 - number) for number in range(6)))
+    found = make_regression(2, change_points=(make_change_point(2),))
+    replace_regressions(store, PROJECT, [found])
+
+    prune_all(store, Part.SAMPLES)
+    assert with_samples(store, records) == [1, 2, 5], "the commit before, the commit, and the newest"
+
+    set_triage(store, PROJECT, regression_id(found), TriageState.ACKNOWLEDGED, person="p", reason="r", actor="a test")
+    prune_all(store, Part.SAMPLES)
+    assert with_samples(store, records) == [1, 2, 5]
+
+    set_triage(store, PROJECT, regression_id(found), TriageState.FIXED, person="p", reason="r", actor="a test")
+    prune_all(store, Part.SAMPLES)
+    assert with_samples(store, records) == [5]
+
+
+def test_telemetry_goes_and_the_rest_of_the_record_stays(store: Engine) -> None:
+    first, second = stored(store, days_old(1, 90, telemetry=TELEMETRY), days_old(2, 80, telemetry=TELEMETRY))
+
+    (pruned,) = prune_all(store, Part.TELEMETRY)
+
+    assert (pruned.run_count, pruned.row_count) == (1, 1)
+    with Session(store) as session:
+        assert load_record(session, first.run_id) == first.model_copy(update={"telemetry": None})
+        assert load_record(session, second.run_id) == second
+
+
+def test_quarantined_runs_go_whole_by_when_they_came_in(store: Engine) -> None:
+    (trusted,) = stored(store, days_old(1, 90))
+    for number in (1, 2):
+        ingest_record(store, days_old(number, 90), is_quarantined=True)
+    with store.begin() as connection:
+        connection.execute(text("UPDATE run SET ingested_at = :then"), {"then": NOW - timedelta(days=90)})
+        young = "UPDATE run SET ingested_at = :now WHERE run_id = (SELECT run_id FROM run r JOIN commit c ON c.id = "
+        young += "r.commit_id JOIN project p ON p.id = c.project_id WHERE p.name LIKE '%?quarantine' LIMIT 1)"
+        connection.execute(text(young), {"now": NOW})
+
+    (pruned,) = prune_all(store, Part.QUARANTINED)
+
+    assert pruned.run_count == 1
+    assert pruned.row_count == 3, "the run, its measurement, its samples"
+    assert verify_store(store).run_count == 2
+    assert with_samples(store, [trusted]) == [0]
+
+
+def test_a_dry_run_says_what_would_go_and_removes_nothing(store: Engine) -> None:
+    records = stored(store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(3)))
+    ingest_record(store, days_old(1, 90), is_quarantined=True)
+    with store.begin() as connection:
+        connection.execute(text("UPDATE run SET ingested_at = :then"), {"then": NOW - timedelta(days=90)})
+
+    foretold = prune_all(store, *Part, is_dry_run=True)
+    untouched = verify_store(store)
+    done = prune_all(store, *Part)
+
+    assert untouched.proven_count == 4
+    assert foretold == done
+    assert [one.run_count for one in done] == [2, 2, 0, 1]
+    assert with_samples(store, records) == [2]
+
+
+def test_what_went_is_not_counted_again(store: Engine) -> None:
+    stored(store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(3)))
+    prune_all(store)
+
+    assert [one.run_count for one in prune_all(store)] == [0, 0]
+
+
+def test_more_runs_than_a_batch_all_go_in_several_transactions(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofwatch.db.maintenance.retention._BATCH_RUNS", 2)
+    records = stored(store, *(days_old(number, 90 - number) for number in range(6)))
+    told: list[int] = []
+
+    prune(
+        store,
+        {Part.SAMPLES: 30},
+        now=NOW,
+        is_dry_run=False,
+        actor="a test",
+        on_progress=lambda so_far: told.append(so_far.run_count),
+    )
+
+    assert told == [2, 4, 5]
+    assert with_samples(store, records) == [5]
+
+
+def test_ingest_of_the_same_days_goes_on_while_a_batch_is_being_removed(store: Engine) -> None:
+    stored(store, *(days_old(number, 90) for number in range(3)))
+    with store.begin() as pruning:
+        pruning.execute(text("SELECT run_id FROM run FOR UPDATE"))
+        pruning.execute(text("DELETE FROM sample_set"))
+
+        assert ingest_record(store, days_old(4, 90)).was_new
+
+
+def test_a_pruned_store_is_whole_and_says_what_aged(store: Engine) -> None:
+    stored(store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(4)))
+
+    prune_all(store)
+
+    verification = verify_store(store)
+    assert verification.is_whole
+    assert (verification.proven_count, verification.aged_count) == (1, 3)
+
+
+def test_who_pruned_what_is_in_the_audit_trail_unless_it_was_nothing(store: Engine) -> None:
+    stored(store, *(days_old(number, 90 - number) for number in range(3)))
+
+    prune_all(store, is_dry_run=True)
+    prune_all(store)
+    prune_all(store)
+
+    with store.connect() as connection:
+        entries = connection.execute(text("SELECT actor, subject, after, reason FROM audit_entry")).all()
+    assert [(entry.actor, entry.subject, entry.reason) for entry in entries] == [
+        ("a test", "samples", "older than 30 days")
+    ]
+    assert entries[0].after.startswith("2 runs, 2 rows, ")
+
+
+def test_a_file_goes_with_the_last_old_run_that_has_it_and_its_name_stays(store: Engine) -> None:
+    trace = make_artefact(b"a trace")
+    old, older, newest = stored(store, *(days_old(number, 90 - number, artefacts=(trace,)) for number in range(3)))
+    for record in (old, older, newest):
+        store_artefact(store, record.run_id, trace.sha256, BytesIO(b"a trace"))
+
+    (pruned,) = prune_all(store, Part.ARTEFACTS)
+
+    assert (pruned.run_count, pruned.row_count) == (2, 2)
+    with Session(store) as session:
+        kept = [list_artefacts(session, record.run_id)[0].is_stored for record in (old, older, newest)]
+        assert kept == [False, False, True], "new runs are compared with the newest"
+        assert load_record(session, old.run_id) == old
+    assert b"".join(read_artefact(store, newest.run_id, trace.sha256)) == b"a trace"
+
+
+def test_the_content_of_a_quarantined_run_goes_with_it(store: Engine) -> None:
+    trace = make_artefact(b"a trace")
+    record = days_old(0, 90, artefacts=(trace,))
+    ingest_record(store, record, is_quarantined=True)
+    store_artefact(store, record.run_id, trace.sha256, BytesIO(b"a trace"))
+
+    prune(store, {Part.QUARANTINED: 1}, now=datetime.now(UTC) + timedelta(days=2), is_dry_run=False, actor="a test")
+
+    with store.connect() as connection:
+        assert connection.scalar(text("SELECT count(*) FROM artefact_content")) == 0

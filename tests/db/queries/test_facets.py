@@ -1,0 +1,74 @@
+"""By what the results of a project can be narrowed."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
+from roofwatch.db.queries.filter_options import read_facets
+from tests.builders import PROJECT, make_case, make_commit, make_environment, make_record
+
+SOFTMAX = "softmax/n=8/float16/fwd"
+
+
+def read(store: Engine, project: str | None = PROJECT) -> Facets:
+    with Session(store) as session:
+        return read_facets(session, project)
+
+
+def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: Engine) -> None:
+    for number, tags in enumerate((("smoke",), ("smoke", "full"))):
+        case = make_case(SOFTMAX, family=f"family {number}", tags=tags)
+        ingest_record(store, make_record(number, measurements=[], cases=(case,)))
+    assert read(store).cases == (CaseFacet(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full")),)
+
+
+def test_branches_know_the_commits_that_were_measured_under_their_name(store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(commit=make_commit(1, branch="feature")))
+    found = read(store).commits_by_branch
+    assert found == {"main": {make_commit(0).sha}, "feature": {make_commit(1).sha}}
+
+
+def test_runner_classes_are_named_once(store: Engine) -> None:
+    another = make_environment(device_name="Another CPU")
+    for number, environment in enumerate((make_environment(), make_environment(), another)):
+        ingest_record(store, make_record(number, environment=environment))
+    assert read(store).runner_classes == (another.runner_class, make_environment().runner_class)
+
+
+def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_compiles_says_it_first(
+    store: Engine,
+) -> None:
+    def line(file: str, *, is_jitted: bool) -> SourceLine:
+        return SourceLine(
+            kernel="softmax", implementation="triton", function="f", file=file, line=1, is_jitted=is_jitted
+        )
+
+    lines = [
+        (line("old.py", is_jitted=True),),
+        (line("launcher.py", is_jitted=False), line("kernel.py", is_jitted=True)),
+        (),
+    ]
+    for number, own in enumerate(lines):
+        ingest_record(store, make_record(number, source_lines=own))
+    assert read(store).source_files == {"softmax": "kernel.py"}
+
+
+def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
+    ingest_record(store, make_record(project="another/project"))
+    assert read(store) == Facets((), {}, (), projects=("another/project",))
+
+
+def test_where_no_project_is_named_the_first_answers_and_a_quarantine_is_none(store: Engine) -> None:
+    assert read(store, None) == Facets((), {}, ())
+    for project in ("b/project", "a/project"):
+        ingest_record(store, make_record(project=project, measurements=[], cases=(make_case(SOFTMAX, family=project),)))
+    ingest_record(store, make_record(5, project="0/fork"), is_quarantined=True)
+    found = read(store, None)
+    assert found == read(store, "a/project")
+    assert [case.family for case in found.cases] == ["a/project"]
+    assert found.projects == ("a/project", "b/project")

@@ -1,0 +1,143 @@
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
+from roofwatch.db.queries.pairs import list_pairs
+from roofwatch.db.queries.records import load_record
+from tests.builders import PROJECT, make_pair_of_records, make_record
+from tests.dashboard.gpu_history import GEMM, HOT_AT, RUN_COUNT, SOFTMAX, gpu, gpu_record, store_gpu_history
+
+
+def test_a_run_of_the_fleet_has_its_machine_its_ceilings_and_where_its_time_went(store: Engine) -> None:
+    record = gpu_record()
+    ingest_record(store, record)
+
+    with Session(store) as session:
+        (run,) = list_fleet_runs(session, PROJECT, limit=10)
+
+    assert run.run_id == str(record.run_id)
+    assert run.environment == record.environment
+    assert run.ceilings == record.ceilings
+    assert run.spent_ns == record.spent_ns
+    assert run.wall_ns == run.device_ns == 30e9
+    assert not run.is_paired
+
+
+def test_a_run_on_several_devices_held_them_all(store: Engine) -> None:
+    ingest_record(store, gpu_record(environment=gpu().model_copy(update={"device_count": 8})))
+
+    with Session(store) as session:
+        (run,) = list_fleet_runs(session, PROJECT, limit=1)
+
+    assert run.device_ns == 8 * run.wall_ns
+
+
+def test_the_newest_runs_come_first_and_no_more_than_asked_for(store: Engine) -> None:
+    records = [make_record(number) for number in range(4)]
+    for record in records:
+        ingest_record(store, record)
+
+    with Session(store) as session:
+        runs = list_fleet_runs(session, PROJECT, limit=2)
+
+    assert [run.run_id for run in runs] == [str(records[3].run_id), str(records[2].run_id)]
+    assert runs[0].spent_ns == {}
+
+
+def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engine) -> None:
+    records = [make_record(number) for number in range(4)]
+    for record in records:
+        ingest_record(store, record)
+
+    def found(**asked: Any) -> list[str]:
+        with Session(store) as session:
+            return [run.run_id for run in list_fleet_runs(session, PROJECT, limit=1, **asked)]
+
+    newest, oldest = str(records[3].run_id), str(records[0].run_id)
+    assert found(or_run=oldest) == found(or_commit=records[0].commit.sha) == [newest, oldest]
+    assert found(or_run="no id at all") == found(or_commit="no sha") == [newest]
+
+
+def test_a_run_took_what_its_energy_counter_moved_by(store: Engine) -> None:
+    watched, unwatched = gpu_record(0), make_record(1)
+    for record in (watched, unwatched):
+        ingest_record(store, record)
+
+    with Session(store) as session:
+        energies = read_run_energies(session, [str(watched.run_id), str(unwatched.run_id)])
+
+    # 400 W for 599 steps of 50 ms
+    assert energies == {str(watched.run_id): pytest.approx(400 * 599 * 0.05)}
+
+
+def test_a_kernel_costs_its_launches_in_time_and_energy(store: Engine) -> None:
+    record = gpu_record(HOT_AT)
+    ingest_record(store, record)
+
+    with Session(store) as session:
+        costs = {cost.kernel: cost for cost in list_kernel_costs(session, [str(record.run_id)])}
+
+    launches = 8 * 3 * 10
+    assert costs["gemm"].timed_ns == pytest.approx(210_000.0 * launches)
+    assert costs["gemm"].energy_j == pytest.approx(210_000.0 * 4e-7 * launches)
+    assert (costs["gemm"].family, costs["gemm"].measurement_count, costs["gemm"].degraded_count) == ("matmul", 2, 0)
+    assert (costs["softmax"].measurement_count, costs["softmax"].degraded_count) == (4, 1)
+
+
+def test_the_dearest_cases_come_first_over_all_runs(store: Engine) -> None:
+    records = [gpu_record(number) for number in range(2)]
+    for record in records:
+        ingest_record(store, record)
+
+    with Session(store) as session:
+        first, second = list_case_costs(session, [str(record.run_id) for record in records], limit=2)
+
+    assert (first.case_id, first.implementation, first.run_count) == (GEMM, "eager", 2)
+    assert first.timed_ns == pytest.approx(2 * 210_000.0 * 240)
+    assert (second.case_id, second.implementation) == (SOFTMAX, "eager")
+
+
+def test_what_a_run_spent_is_the_same_alone_and_beside_others(store: Engine) -> None:
+    records = [gpu_record(number) for number in (HOT_AT - 1, HOT_AT)]
+    for record in records:
+        ingest_record(store, record)
+    ids = [str(record.run_id) for record in records]
+
+    with Session(store) as session:
+        together = list_kernel_costs(session, ids)
+        alone = [cost for one in ids for cost in list_kernel_costs(session, [one])]
+        of_cases = list_case_costs(session, ids, limit=20)
+
+    assert {(cost.run_id, cost.kernel): cost.measurement_count for cost in together} == {
+        (cost.run_id, cost.kernel): cost.measurement_count for cost in alone
+    }
+    assert sorted(cost.timed_ns for cost in together) == pytest.approx(sorted(cost.timed_ns for cost in alone))
+    assert {cost.degraded_count for cost in together} == {0, 1}
+    assert sum(cost.timed_ns for cost in of_cases) == pytest.approx(sum(cost.timed_ns for cost in together))
+    failed_count = len(records)
+    assert sum(cost.run_count for cost in of_cases) == sum(cost.measurement_count for cost in together) - failed_count
+
+
+def test_calibrations_alone_can_be_asked_for(store: Engine) -> None:
+    store_gpu_history(store)
+    for record in make_pair_of_records(0, 1):
+        ingest_record(store, record)
+
+    with Session(store) as session:
+        every = list_pairs(session, PROJECT)
+        calibrations = list_pairs(session, PROJECT, of_one_commit=True)
+
+    assert (len(every), [pair.case_id for pair in calibrations]) == (2, [SOFTMAX])
+    assert calibrations[0].base == calibrations[0].head
+
+
+def test_a_watched_run_is_read_back_as_it_was_stored(store: Engine) -> None:
+    records = store_gpu_history(store)
+
+    with Session(store) as session:
+        assert load_record(session, records[HOT_AT].run_id) == records[HOT_AT]
+        assert len(list_fleet_runs(session, PROJECT, limit=100)) == RUN_COUNT + 2

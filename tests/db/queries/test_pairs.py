@@ -1,0 +1,135 @@
+"""Pairs of runs of one job."""
+
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
+from roofwatch.db.values import Pair
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    make_commit_ref,
+    make_environment,
+    make_measurement,
+    make_pair_of_records,
+    make_record,
+)
+
+
+def pairs_of(store: Engine, *records: RunRecord) -> list[Pair]:
+    for record in records:
+        ingest_record(store, record)
+    with Session(store) as session:
+        return list_pairs(session, PROJECT)
+
+
+def test_a_pair_has_the_blocks_of_both_sides_in_their_order(store: Engine) -> None:
+    base, head = make_pair_of_records(0, 1, base_median_ns=100, head_median_ns=200, block_count=2)
+    assert base.pairing is not None
+
+    assert pairs_of(store, head, base, make_record(0), make_record(1)) == [
+        Pair(
+            project=PROJECT,
+            pair_id=str(base.pairing.pair_id),
+            base=make_commit_ref(0),
+            head=make_commit_ref(1),
+            case_id=CASE_ID,
+            implementation="eager",
+            runner_class=make_environment().runner_class,
+            measured_at=head.started_at,
+            base_blocks_ns=((99, 100, 101), (99, 100, 101)),
+            head_blocks_ns=((198, 200, 202), (198, 200, 202)),
+            timing="perf_counter, hot",
+            harness_version=head.harness_version,
+        )
+    ]
+
+
+def test_the_newest_pair_comes_first(store: Engine) -> None:
+    older = make_pair_of_records(0, 1, started_at=NOON)
+    newer = make_pair_of_records(0, 2, started_at=NOON + timedelta(days=1))
+
+    assert [pair.head for pair in pairs_of(store, *older, *newer)] == [make_commit_ref(2), make_commit_ref(1)]
+
+
+def test_one_commit_can_be_paired_with_itself(store: Engine) -> None:
+    (pair,) = pairs_of(store, *make_pair_of_records(1, 1))
+
+    assert pair.base == pair.head
+
+
+def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(store: Engine) -> None:
+    def at(day: int, **fields: Any) -> tuple[RunRecord, RunRecord]:
+        return make_pair_of_records(1, 1, started_at=NOON + timedelta(days=day), **fields)
+
+    old = [at(day) for day in range(4)]
+    base, dirty = at(5)
+    others = [
+        make_pair_of_records(0, 1, started_at=NOON + timedelta(days=6)),
+        at(7, harness_version="another"),
+        at(8, environment=make_environment(thread_count=64)),
+        at(9, project="other/project"),
+        (base, dirty.model_copy(update={"commit": dirty.commit.model_copy(update={"is_dirty": True})})),
+    ]
+    gate, survey = at(10, preset="gate"), at(11, preset="survey")
+    run, quick = make_record(2, preset="survey"), make_record(3, preset="quick")
+    for record in (run, quick, *chain.from_iterable([*old, *others])):
+        ingest_record(store, record)
+
+    def read(run_id: UUID) -> list[str]:
+        with Session(store) as session:
+            return [pair.pair_id for pair in list_newest_calibrations(session, PROJECT, run_id)]
+
+    ids = [str(head.pairing.pair_id) for _, head in old if head.pairing is not None]
+    assert read(run.run_id) == [ids[3], ids[2], ids[1]]
+    assert read(old[3][0].run_id) == [ids[2], ids[1], ids[0]], "a pair does not calibrate itself"
+    assert read(uuid4()) == []
+    for record in (*gate, *survey):
+        ingest_record(store, record)
+    by_gate, by_survey = (str(head.pairing.pair_id) for _, head in (gate, survey) if head.pairing is not None)
+    assert read(run.run_id) == [by_survey, ids[3], ids[2]], "none of another preset, and those that do not say it"
+    assert read(quick.run_id) == [ids[3], ids[2], ids[1]]
+    assert read(old[3][0].run_id) == [by_survey, by_gate, ids[2]], "a run that does not say it takes all"
+
+
+def test_a_side_that_is_not_there_yet_makes_no_pair(store: Engine) -> None:
+    base, _ = make_pair_of_records()
+
+    assert pairs_of(store, base) == []
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        make_measurement(outcome=Outcome.CRASHED),
+        make_measurement(implementation="another"),
+        make_measurement(timer=Timer.CUDA_EVENT),
+        make_measurement(cache=CacheState.COLD),
+    ],
+    ids=["failed", "another implementation", "another timer", "another cache state"],
+)
+def test_what_the_head_did_not_measure_like_the_base_is_left_out(store: Engine, measured: Measurement) -> None:
+    base, head = make_pair_of_records()
+
+    assert pairs_of(store, base, head.model_copy(update={"measurements": (measured,)})) == []
+
+
+@pytest.mark.parametrize("field", ["environment", "harness_version"])
+def test_sides_that_do_not_compare_make_no_pair(store: Engine, field: str) -> None:
+    pair_id = uuid4()
+    base = make_record(0, pairing=Pairing(pair_id=pair_id, side=Side.BASE))
+    other: Any = {"environment": make_environment(thread_count=64), "harness_version": "2"}[field]
+    head = make_record(1, pairing=Pairing(pair_id=pair_id, side=Side.HEAD), **{field: other})
+
+    assert pairs_of(store, base, head) == []

@@ -1,0 +1,368 @@
+"""No question that a page, the API or a judgement asks reads a large table from end to end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.orm import Session
+
+from bench.made_up_evidence import fill_evidence
+from bench.made_up_store import Shape, fill, fill_checks, settle
+from roofwatch.ci.alerts.looking import AlertPlan, look
+from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.db.alerts.outbox import claim_next, list_deliveries
+from roofwatch.db.alerts.standing import list_alerts
+from roofwatch.db.alerts.values import AlertState, DeliveryState
+from roofwatch.db.artefacts import list_artefacts
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.bisections.store import list_bisections, read_bisection, read_newest_bisection
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.ingest.result import OnConflict
+from roofwatch.db.projects import delete_project
+from roofwatch.db.quarantine import release_run
+from roofwatch.db.queries.case_history import read_case_history
+from roofwatch.db.queries.codes import list_failed_checks, read_codes
+from roofwatch.db.queries.comparing import (
+    find_runs_to_compare,
+    read_case_of_both,
+    read_case_of_runs,
+    read_kernel_of_run,
+    read_runs,
+    read_runs_of_commits,
+)
+from roofwatch.db.queries.contents import read_contents
+from roofwatch.db.queries.coverage import list_runner_standings
+from roofwatch.db.queries.error_columns import read_error_columns
+from roofwatch.db.queries.filter_options import read_facets
+from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
+from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
+from roofwatch.db.queries.records import load_record
+from roofwatch.db.queries.run_results import list_judged_runs, read_news
+from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, run_detail
+from roofwatch.db.queries.series import count_series_runs, list_series_keys, list_series_page, read_series
+from roofwatch.db.queries.sides import find_sides
+from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
+from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
+from roofwatch.db.regressions.judgements import list_regressions, list_triaged
+from roofwatch.db.regressions.judging import read_run_state
+from roofwatch.db.regressions.reachability import note_unreachable
+from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.schema.partitions import PARTITIONED
+from roofwatch.db.values import SeriesKey
+from tests.builders import NOON
+from tests.databases import Databases
+from tests.db.queries.test_records import full_record
+
+SHAPE = Shape("planned", run_count=60, series_count=100, day_count=50)
+OTHERS = range(1, 5)
+PROJECT = SHAPE.project(0)
+KEY = SeriesKey(PROJECT, SHAPE.case_id(7), "triton", "median_ns", runner_class="made up")
+
+
+@pytest.fixture(scope="module")
+def populated(databases: Databases) -> Iterator[Engine]:
+    """One project among several, with figures about all tables."""
+    from tests.databases import TEMPLATE
+
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    for pair in (0, *OTHERS):
+        fill(engine, SHAPE, pair)
+        fill_checks(engine, SHAPE, pair)
+        fill_evidence(engine, SHAPE, pair)
+    settle(engine)
+    yield engine
+    engine.dispose()
+    databases.finish(url)
+
+
+def run_of(session: Session) -> tuple[str, str]:
+    """Id and sha of one run."""
+    run = list_runs(session, PROJECT, limit=3)[2]
+    return run.run_id, run.commit.sha
+
+
+GROWING = {
+    *("run", "commit", "case", "case_version", "series", "static_fact", "ceiling"),
+    *("regression", "change_point", "standing", "triage", "audit_entry"),
+    *("alert", "delivery", "artefact_content", "artefact_chunk", "run_artefact"),
+}
+"""Tables that are not partitioned, and of which there is more with every run, commit, decision or message."""
+RULES = """
+[channels]
+chat = { kind = "apprise", url_env = "CHAT" }
+[[rules]]
+name = "slower"
+kind = "regression"
+channels = ["chat"]
+[[rules]]
+name = "wasteful"
+kind = "utilisation"
+runs = 3
+objective = 0.4
+channels = ["chat"]
+[[rules]]
+name = "less accurate"
+kind = "accuracy"
+runs = 3
+grown_by = 0.5
+channels = ["chat"]
+[[rules]]
+name = "silent"
+kind = "silence"
+channels = ["chat"]
+"""
+QUESTIONS: dict[str, Callable[[Session], object]] = {
+    "list_projects": list_projects,
+    "list_commits": lambda session: list_commits(session, PROJECT),
+    "list_runs": lambda session: list_runs(session, PROJECT),
+    "read_runs_of_commits": lambda session: read_runs_of_commits(session, PROJECT, *[run_of(session)[1]] * 2),
+    "read_case_of_both": lambda session: read_case_of_both(
+        session, PROJECT, run_of(session)[1], run_of(session)[1], KEY.case_id, runner_class=KEY.runner_class
+    ),
+    "run_detail": lambda session: run_detail(session, run_of(session)[0]),
+    "load_record": lambda session: load_record(session, _run_id(session)),
+    "list_series_keys": lambda session: list_series_keys(session, PROJECT, metric="median_ns"),
+    "list_series_keys of a kernel": lambda session: list_series_keys(session, PROJECT, kernel=KEY.kernel),
+    "read_series of a key": lambda session: read_series(session, PROJECT, keys=[KEY]),
+    "read_series of a kernel": lambda session: read_series(session, PROJECT, kernel=KEY.kernel),
+    "read_series of a time": lambda session: read_series(session, PROJECT, keys=[KEY], since=NOON, until=NOON),
+    "list_series_page": lambda session: list_series_page(session, PROJECT, after=KEY, limit=20),
+    "count_series_runs": lambda session: count_series_runs(session, PROJECT, since=NOON, until=NOON),
+    "read_series of subjects": lambda session: read_series(
+        session, PROJECT, subjects=[(KEY.case_id, "triton")], include_pairs=True, include_conditions=True
+    ),
+    "read_trend of two metrics": lambda session: read_trend(
+        session, TrendQuestion(PROJECT, (KEY, replace(KEY, metric="utilisation")), length=20, end=run_of(session)[1])
+    ),
+    "list_window_ends": lambda session: list_window_ends(session, TrendQuestion(PROJECT, (KEY,), length=20)),
+    "list_pairs": lambda session: list_pairs(session, PROJECT),
+    "list_newest_calibrations": lambda session: list_newest_calibrations(session, PROJECT, _run_id(session)),
+    "read_facets": lambda session: read_facets(session, PROJECT),
+    "read_facets of the first": lambda session: read_facets(session, None),
+    "list_triaged": lambda session: list_triaged(session, PROJECT),
+    "list_triaged of a page": lambda session: list_triaged(
+        session, PROJECT, triage=TriageState.NEW, after=(-1, "", "", ""), limit=3
+    ),
+    "read_triage": lambda session: read_triage(session, PROJECT),
+    "list_entries": lambda session: list_entries(session, PROJECT),
+    "list_runner_standings": lambda session: list_runner_standings(session, PROJECT),
+    "list_fleet_runs": lambda session: list_fleet_runs(session, PROJECT, limit=20),
+    "list_fleet_runs of a branch and of each class": lambda session: list_fleet_runs(
+        session,
+        PROJECT,
+        limit=20,
+        runner_classes=["made up"],
+        branches=["main"],
+        of_each_class=True,
+        with_quarantine=True,
+    ),
+    "list_kernel_costs of some cases": lambda session: list_kernel_costs(
+        session, [run_of(session)[0]], case_ids={SHAPE.case_id(at) for at in range(50)}
+    ),
+    "list_case_costs of some cases": lambda session: list_case_costs(
+        session, [run_of(session)[0]], limit=20, case_ids={SHAPE.case_id(at) for at in range(50)}
+    ),
+    "list_runner_standings of a branch": lambda session: list_runner_standings(session, PROJECT, branches=["main"]),
+    "read_run_energies": lambda session: read_run_energies(session, [run_of(session)[0]]),
+    "list_kernel_costs": lambda session: list_kernel_costs(session, [run_of(session)[0]]),
+    "list_case_costs": lambda session: list_case_costs(session, [run_of(session)[0]], limit=20),
+    "read_case_history": lambda session: read_case_history(session, PROJECT, KEY.case_id, limit=20),
+    "list_artefacts": lambda session: list_artefacts(session, _run_id(session)),
+    "list_bisections": lambda session: list_bisections(session, PROJECT),
+    "read_bisection": lambda session: read_bisection(session, _run_id(session)),
+    "read_newest_bisection": lambda session: read_newest_bisection(session, _run_id(session)),
+    "look for alerts": lambda session: look(session, PROJECT, AlertPlan(parse_rules(RULES)), NOON),
+    "list_regressions": lambda session: list_regressions(session, PROJECT),
+    "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
+    "find_sides": lambda session: find_sides(session, PROJECT, *[run_of(session)[1][:12]] * 2),
+    "read_runs": lambda session: read_runs(session, *[_run_id(session)] * 2),
+    "read_case_of_runs": lambda session: read_case_of_runs(session, _run_id(session), _run_id(session), KEY.case_id),
+    "read_kernel_of_run": lambda session: read_kernel_of_run(session, _run_id(session), KEY.kernel),
+    "read_contents": lambda session: _contents(session),
+    "list_alerts": lambda session: list_alerts(session, PROJECT, [AlertState.FIRING]),
+    "list_deliveries": lambda session: list_deliveries(session),
+    "list_deliveries of a project": lambda session: list_deliveries(session, PROJECT),
+    "list_deliveries that wait": lambda session: list_deliveries(session, states=[DeliveryState.WAITING]),
+    "claim_next": lambda session: _claim(session),
+    "read_run_state": lambda session: read_run_state(session, _run_id(session)),
+    "read_time_columns": lambda session: list(read_time_columns(session, PROJECT, _some_cases(session))),
+    "list_failed_checks": lambda session: list_failed_checks(session, PROJECT, _some_cases(session)),
+    "read_codes": lambda session: read_codes(session, PROJECT, row_ids=_some_cases(session)),
+    "read_error_columns": lambda session: list(read_error_columns(session, PROJECT, _some_cases(session))),
+    "note_unreachable": lambda session: note_unreachable(session.get_bind(), PROJECT),  # type: ignore[arg-type]
+    "read_news": lambda session: read_news(session, PROJECT, list_judged_runs(session, PROJECT)[-1:], range(10**6)),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_large_table_is_read_from_end_to_end(populated: Engine, question: str) -> None:
+    with Session(populated) as session, plans_of(populated) as plans:
+        QUESTIONS[question](session)
+
+    assert plans
+    assert [plan for plan in plans if plan != "by index"] == []
+
+
+def test_a_project_that_goes_does_not_read_large_tables_either(populated: Engine) -> None:
+    with populated.connect() as connection:
+        number, day = connection.execute(text("SELECT number, measured_on FROM run LIMIT 1")).one()
+        values = {"number": number, "day": day}
+        for table in PARTITIONED:
+            delete = f"DELETE FROM {table} WHERE measured_on = :day AND run_number = :number"
+            assert scanned(connection, delete, values) == set(), table
+    delete_project(populated, SHAPE.project(OTHERS[-1]))
+
+
+def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_either(populated: Engine) -> None:
+    new = full_record().model_copy(update={"project": PROJECT})
+    other, quarantined = (new.model_copy(update={"run_id": uuid4()}) for _ in range(2))
+    with plans_of(populated) as plans:
+        # the second is known, and the third finds all that runs share
+        stored = [ingest_record(populated, record).was_new for record in (new, new, other)]
+        ingest_record(populated, quarantined, is_quarantined=True)
+        release_run(populated, quarantined.run_id, actor="test", person="Example Engineer", reason="because")
+        changed = other.model_copy(update={"preset": "gate"})
+        replaced = ingest_record(populated, changed, on_conflict=OnConflict.REPLACE)
+
+    assert (stored, replaced.was_replaced) == ([True, False, True], True)
+    assert len(plans) > 30
+    assert [plan for plan in plans if plan != "by index"] == []
+
+
+def test_a_plan_that_reads_a_table_from_end_to_end_is_seen(populated: Engine) -> None:
+    with populated.connect() as connection:
+        assert scanned(connection, "SELECT max(median_ns) FROM measurement", {}) == {"measurement"}
+    for table, column in (("static_fact", "registers"), ("delivery", "error"), ("commit", "author")):
+        with plans_of(populated) as plans, populated.connect() as connection:
+            connection.execute(text(f'SELECT {column} FROM "{table}" ORDER BY {column}'))
+        assert [plan.partition(":")[0] for plan in plans] == [f"end to end ['{table}']"]
+
+
+def test_a_plan_for_any_values_that_reads_partitions_of_no_use_is_seen(populated: Engine) -> None:
+    statement = text("SELECT 1 FROM measurement WHERE (:every OR measured_on = :day) AND run_number = 1")
+    with populated.connect() as connection:
+        day = connection.execute(text("SELECT measured_on FROM run LIMIT 1")).scalar_one()
+        with plans_of(populated) as plans:
+            connection.execute(statement, {"every": False, "day": day})
+    assert [plan.partition("[")[0] for plan in plans] == ["of no use "]
+
+
+_looked_at: dict[tuple[str, str], str] = {}
+
+
+@contextmanager
+def plans_of(engine: Engine) -> Iterator[list[str]]:
+    """What each statement reads, noted before it is executed: by the plan for its values, and by the one for any, which
+    Postgres goes over to where a statement stays prepared and it expects no worse of that.
+    """
+    plans: list[str] = []
+
+    def note(_: Connection, cursor: Any, statement: str, parameters: Any, __: Any, executemany: bool) -> None:
+        if statement.startswith("EXPLAIN"):
+            return
+        asked = (statement, repr(parameters))  # many questions look their project or run up first
+        if asked not in _looked_at:
+            with psycopg.ClientCursor(cursor.connection) as beside:
+                # of many rows that are sent, each is stored alike
+                _looked_at[asked] = _look(beside, statement, parameters[0] if executemany else parameters)
+        plans.append(_looked_at[asked])
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield plans
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def _look(cursor: psycopg.ClientCursor[Any], statement: str, parameters: Any) -> str:
+    large = _large_relations(cursor)
+    with _prepared(cursor, statement, parameters) as explain:
+        own, any_values = explain("custom"), explain("generic")
+        found = (_scans(own) | _scans(any_values)) & large
+        # these are small here, and yet read through an index if there is one
+        cursor.execute("SET enable_seqscan = off")
+        found |= (_scans(explain("custom")) | _scans(explain("generic"))) & GROWING
+        cursor.execute("SET enable_seqscan = on")
+    if found:
+        return f"end to end {sorted(found)}: {statement}"
+    unneeded = _partitions(any_values) - _partitions(own)
+    return f"of no use {sorted(unneeded)}: {statement}" if unneeded else "by index"
+
+
+_Explain = Callable[[str], dict[str, Any]]
+
+
+@contextmanager
+def _prepared(cursor: psycopg.ClientCursor[Any], statement: str, parameters: Any) -> Iterator[_Explain]:
+    """Plans of a statement, `custom` or `generic`."""
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    numbered = {name: f"${place}" for place, name in enumerate(names, start=1)}
+    cursor.execute((f"PREPARE looked_at AS {statement % numbered}").encode())
+    values = f"({', '.join(['%s'] * len(names))})" if names else ""
+
+    def explain(kind: str) -> dict[str, Any]:
+        cursor.execute(f"SET plan_cache_mode = force_{kind}_plan".encode())
+        cursor.execute("DISCARD PLANS")  # of how it was set up before
+        cursor.execute(
+            f"EXPLAIN (FORMAT JSON) EXECUTE looked_at{values}".encode(), [parameters[name] for name in names]
+        )
+        plan: dict[str, Any] = cursor.fetchall()[0][0][0]["Plan"]
+        return plan
+
+    try:
+        yield explain
+    finally:
+        cursor.execute("SET plan_cache_mode = auto")
+        cursor.execute("DEALLOCATE looked_at")
+
+
+def _partitions(plan: dict[str, Any]) -> set[str]:
+    """Those that a plan reads, but for what is found out at the start to be of no use."""
+    own = {plan["Relation Name"]} if "Relation Name" in plan else set()
+    own = {name for name in own if name.startswith(tuple(f"{table}_" for table in PARTITIONED))}
+    return own.union(*(_partitions(child) for child in plan.get("Plans", ())))
+
+
+def scanned(connection: Connection, statement: str, values: dict[str, object]) -> set[str]:
+    """Large tables of which a statement would read a whole partition."""
+    plan = connection.execute(text(f"EXPLAIN (FORMAT JSON) {statement}"), values).scalar_one()[0]["Plan"]
+    cursor = connection.connection.cursor()
+    return {name.rsplit("_", 2)[0] for name in _scans(plan) & _large_relations(cursor)}
+
+
+def _scans(plan: dict[str, Any]) -> set[str]:
+    own = {plan["Relation Name"]} if plan["Node Type"] == "Seq Scan" else set()
+    return own.union(*(_scans(child) for child in plan.get("Plans", ())))
+
+
+def _large_relations(cursor: Any) -> set[str]:
+    """Tables and partitions that have grown: of an empty one it does not matter how it is read."""
+    cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples > 900")
+    return {name for (name,) in cursor if any(name.startswith(f"{table}_2") for table in PARTITIONED)}
+
+
+def _some_cases(session: Session) -> list[int]:
+    return list_case_row_ids(session, PROJECT)[:2]
+
+
+def _claim(session: Session) -> None:
+    with claim_next(session.get_bind(), NOON) as claim:  # type: ignore[arg-type]  # an engine
+        assert claim is None
+
+
+def _contents(session: Session) -> None:
+    with pytest.raises(StoreError, match="no content"):
+        read_contents(session, [(_run_id(session), "0" * 64)])
+
+
+def _run_id(session: Session) -> Any:
+    return UUID(run_of(session)[0])

@@ -1,0 +1,318 @@
+"""What was ingested reads back equal."""
+
+import json
+import uuid
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
+from roofwatch.collector.record.results import Counters, ProfilerFinding
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.records import load_cases, load_record
+from roofwatch.db.queries.runs import run_detail
+from roofwatch.db.schema.records import CaseRow, RunRow
+from tests.builders import (
+    make_accuracy,
+    make_case,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_static_facts,
+    make_tensor_error,
+)
+
+BACKWARD = "swiglu/n_rows=3,N=5,M=7,routing=zipf/bfloat16/bwd"
+
+
+_USE: dict[str, Any] = {
+    "timer": Timer.CUPTI,
+    "cache": CacheState.ROTATED,
+    "memory": MemoryUse(peak_allocated_bytes=7, peak_reserved_bytes=9, allocation_count=2, fragmentation=1 / 3),
+    "autotuning": (
+        Autotuning(
+            function="_body",
+            key="(64, 'fp16')",
+            chosen={"BLOCK": 64, "num_warps": 4},
+            timings=(
+                AutotuneTiming(configuration={"BLOCK": 64, "num_warps": 4}, time_ns=1e4),
+                AutotuneTiming(configuration={"BLOCK": 128, "num_warps": 8}, time_ns=None),
+            ),
+            duration_ns=10**9,
+        ),
+    ),
+}
+
+
+def full_record(**fields: Any) -> RunRecord:
+    """A record with something in every field."""
+    uneven = (
+        Block(
+            started_at=datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC),
+            samples_ns=(0.1, 1e9, 7.0),
+            span_ns=(0.2, 2e9, 8.0),
+            host_ns=1 / 3,
+            launch_delay_ns=0.0,
+            kernel_count=2,
+            is_kernel_set_varying=True,
+            stopped_by="budget",
+            device_state=DeviceState(reading_count=3, power_w=0.1, clock_event_reasons=("sw_power_cap",)),
+        ),
+        Block(started_at=datetime(2026, 3, 1, 12, 0, 1, tzinfo=UTC), samples_ns=(1 / 3,)),
+    )
+    return make_record(
+        3,
+        measurements=[
+            make_measurement(implementation="triton", blocks=uneven, launches_per_sample=10, utilisation=1 / 7, **_USE),
+            make_measurement(BACKWARD, outcome=Outcome.OUT_OF_MEMORY),
+            make_measurement(bound=None, utilisation=None),
+        ],
+        cases=[make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3), make_case(BACKWARD)],
+        accuracies=[
+            make_accuracy(
+                BACKWARD,
+                tensors=[
+                    make_tensor_error(tensor=name, baseline_rmse_ratio=share)
+                    for name, share in (("out", 1 / 3), ("grad_x", 0.0), ("grad_w", None))
+                ],
+            ),
+            make_accuracy(implementation="triton", executor="interpreter", outcome=Outcome.INCORRECT),
+            make_accuracy(outcome=Outcome.CRASHED),
+        ],
+        static_facts=[
+            make_static_facts(
+                target="gfx942",
+                toolchain={"triton": "3.7.1", "llvm": "22"},
+                thread_count=256,
+                accumulation_registers=64,
+                scalar_registers=40,
+                spilled_registers=12,
+                spill_store_count=3,
+                spill_load_count=4,
+                local_bytes=None,
+                static_shared_bytes=128,
+                tensor_memory_columns=0,
+                theoretical_occupancy=1 / 3,
+                occupancy_limits=("registers", "shared memory"),
+                instruction_count=300,
+                instructions={"tensor.mfma": 32, "global_load.128": 4},
+                compile_ns={"ttir": 10**9, "hsaco": 3},
+            ),
+            make_static_facts(configuration={"z": 1, "a": 1e20, "m": 0.1, "none": None, "flag": True, "text": "ü"}),
+            make_static_facts(BACKWARD, outcome=Outcome.COMPILE_ERROR),
+        ],
+        counters=[
+            Counters(
+                case_id=BACKWARD,
+                implementation="triton",
+                function="_body",
+                launch_index=index,
+                values={"dram_bytes": 1e9 / 3, "achieved_occupancy": 0.5},
+                findings=(ProfilerFinding(rule="SOLBottleneck", message="slow", estimated_speedup=0.25),),
+            )
+            for index in range(2)
+        ],
+        profiles=[
+            CaseProfile(
+                case_id=BACKWARD,
+                implementation="triton",
+                call_count=3,
+                span_ns=9_000,
+                busy_ns=8_000,
+                launch_delay_ns=-1 / 3,
+                rows=(
+                    ProfiledActivity(
+                        kind="kernel",
+                        name="void gemm<float, 128>(Grüße)",
+                        device="0",
+                        count=6,
+                        total_ns=6_000,
+                        max_ns=1_500,
+                        grid=(128, 1, 1),
+                        block=(256, 1, 1),
+                        registers=64,
+                        shared_bytes=0,
+                        estimated_occupancy=1 / 3,
+                        configuration_count=2,
+                    ),
+                    ProfiledActivity(
+                        kind="memcpy", name="Memcpy DtoD", device="0", count=3, total_ns=1_500, bytes=2**40
+                    ),
+                ),
+                left_out_count=7,
+                left_out_ns=500,
+            ),
+            CaseProfile(case_id=BACKWARD, implementation="eager", call_count=1, span_ns=0, busy_ns=0),
+        ],
+        preset="quick",
+        telemetry=Telemetry(
+            status="ok",
+            started_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+            offset_ms=(0.0, 50.5),
+            sm_clock_mhz=(1980.0, None),
+            clock_event_reasons=(("sw_power_cap",), ()),
+            at_ceilings=(DeviceState(reading_count=2, sm_clock_mhz=1755.0, clock_event_reasons=("sw_power_cap",)),),
+        ),
+        spent_ns={"timing": 10**12, "check": 1},
+        commit=make_commit(3, is_dirty=True, branch=None, subject="Grüße, 世界"),
+        environment=make_environment(
+            device_kind="cuda", power_limit_w=699.5, driver_version="580.1", compute_capability="9.0"
+        ),
+        pairing=Pairing(pair_id=uuid.uuid4(), side=Side.HEAD),
+        **fields,
+    )
+
+
+def read_back(store: Engine, record: RunRecord) -> RunRecord:
+    ingest_record(store, record)
+    with Session(store) as session:
+        return load_record(session, record.run_id)
+
+
+def test_a_record_with_everything_reads_back_equal_to_the_byte(store: Engine) -> None:
+    record = full_record()
+
+    loaded = read_back(store, record)
+
+    assert loaded == record
+    assert loaded.content_hash == record.content_hash
+
+
+def test_an_empty_record_reads_back_equal(store: Engine) -> None:
+    record = make_record(measurements=(), ceilings=())
+
+    assert read_back(store, record) == record
+
+
+def test_the_order_of_a_shapes_dimensions_survives(store: Engine) -> None:
+    loaded = read_back(store, full_record())
+
+    assert list(loaded.case(BACKWARD).shape) == ["n_rows", "N", "M", "routing"]
+
+
+def test_a_time_with_another_zone_reads_back_as_the_same_instant(store: Engine) -> None:
+    somewhere = timezone(timedelta(hours=5, minutes=30))
+    record = make_record(commit=make_commit(committed_at=datetime(2026, 3, 1, 17, 30, tzinfo=somewhere)))
+
+    loaded = read_back(store, record)
+
+    assert loaded == record
+    assert loaded.commit.committed_at.isoformat() == "2026-03-01T12:00:00+00:00"
+
+
+def test_what_a_newer_harness_wrote_is_kept_at_every_level(store: Engine) -> None:
+    document = json.loads(full_record().to_json())
+    document["schema_version"] = "1.7"
+    document["carbon_g"] = 1.5
+    document["odd.name"] = "dots"
+    document["commit"]["signed_by"] = ["somebody"]
+    document["environment"]["numa_nodes"] = 2
+    document["pairing"]["attempt"] = 3
+    document["ceilings"][1]["spread"] = 0.01
+    document["cases"][0]["owner"] = {"z": 1, "a": None}
+    document["measurements"][0]["clock_mhz"] = 1980
+    document["measurements"][0]["blocks"][1]["throttled"] = False
+    document["accuracies"][0]["tensors"][2]["worst_index"] = [0, 1]
+    document["static_facts"][0]["occupancy"] = 0.5
+    newer = RunRecord.from_json(json.dumps(document).encode(), name="newer.json")
+    assert len(newer.unread_fields()) == 11
+
+    loaded = read_back(store, newer)
+
+    assert loaded == newer
+    assert loaded.content_hash == newer.content_hash
+
+
+def test_what_has_no_column_reads_back_with_what_a_newer_harness_wrote_in_it(store: Engine) -> None:
+    document = json.loads(make_record().to_json())
+    where = {"kernel": "rms_norm", "implementation": "triton", "function": "_kernel", "file": "a/b.py", "line": 3}
+    document["source_lines"] = [where | {"is_jitted": True}, where | {"column": 5}]
+    document["skipped"] = [{"kernel": "softmax", "reason": "same_sources"}]
+    record = RunRecord.from_json(json.dumps(document).encode(), name="record.json")
+    assert record.unread_fields() == {"source_lines.1.column": 5}
+
+    loaded = read_back(store, record)
+
+    assert loaded == record
+    assert loaded.content_hash == record.content_hash
+
+
+def test_two_runs_of_one_case_keep_what_each_said_of_its_cost_and_family(store: Engine) -> None:
+    first = make_record(0, cases=[make_case(flop_count=100.0, family="first")])
+    second = make_record(1, cases=[make_case(flop_count=200.0, family="second")])
+    ingest_record(store, first)
+
+    assert read_back(store, second) == second
+    with Session(store) as session:
+        assert load_record(session, first.run_id) == first
+
+
+def test_two_runs_of_one_commit_keep_their_own_branch_and_state(store: Engine) -> None:
+    first = make_record(commit=make_commit(branch="feature", is_dirty=True))
+    second = make_record(commit=make_commit(branch="main"))
+    ingest_record(store, first)
+
+    assert read_back(store, second) == second
+    with Session(store) as session:
+        assert load_record(session, first.run_id) == first
+
+
+def test_a_run_whose_samples_are_gone_says_so_and_keeps_what_was_summed_up(store: Engine) -> None:
+    record = make_record()
+    ingest_record(store, record)
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM sample_set"))
+
+    with Session(store) as session:
+        with pytest.raises(StoreError, match=f"run {record.run_id}: its samples are no longer kept"):
+            load_record(session, record.run_id)
+        detail = run_detail(session, str(record.run_id))
+
+    assert detail is not None
+    assert [(case.median_ns, case.sample_count) for case in detail.cases] == [(10_000, 6)]
+
+
+def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
+    whole, other = full_record(), make_record(1, measurements=[make_measurement(BACKWARD)])
+    ingest_record(store, whole)
+    ingest_record(store, other)
+
+    with Session(store) as session:
+        records = load_cases(session, RunRow.run_id.in_([whole.run_id, other.run_id]), CaseRow.name == BACKWARD)
+
+    found = {record.run_id: record for record in records}
+    assert found[other.run_id].measurements == other.measurements
+    parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles")
+    narrowed = {name: tuple(one for one in getattr(whole, name) if one.case_id == BACKWARD) for name in parts}
+    assert narrowed["measurements"]
+    assert len(narrowed["cases"]) < len(whole.cases)
+    assert found[whole.run_id] == whole.model_copy(update=narrowed)
+
+
+def test_of_a_case_whose_samples_are_gone_the_rest_is_read(store: Engine) -> None:
+    record = make_record(measurements=[make_measurement()], accuracies=[make_accuracy()])
+    ingest_record(store, record)
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM sample_set"))
+
+    with Session(store) as session:
+        (found,) = load_cases(session, RunRow.run_id == record.run_id, CaseRow.name == record.measurements[0].case_id)
+
+    assert found.measurements == ()
+    assert found.accuracies == record.accuracies
+
+
+def test_a_run_that_is_not_there_is_named(store: Engine) -> None:
+    run_id = uuid.uuid4()
+
+    with Session(store) as session, pytest.raises(StoreError, match=f"run {run_id}: not in this database"):
+        load_record(session, run_id)

@@ -1,0 +1,236 @@
+"""Questions about runs."""
+
+import uuid
+from dataclasses import asdict
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
+from roofwatch.db.queries.run_values import CeilingValue, MeasuredCase, RunSummary, StaticRow
+from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, run_detail
+from roofwatch.db.values import MeasuredCommit
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    code_hash_of,
+    make_accuracy,
+    make_ceiling,
+    make_commit,
+    make_commit_ref,
+    make_environment,
+    make_measurement,
+    make_pair_of_records,
+    make_record,
+    make_static_facts,
+    make_tensor_error,
+    sha_of,
+)
+
+
+def ingest_all(store: Engine, *records: RunRecord) -> None:
+    for record in records:
+        ingest_record(store, record)
+
+
+def test_an_empty_store_has_nothing_and_says_so_without_an_error(store: Engine) -> None:
+    with Session(store) as session:
+        assert list_projects(session) == []
+        assert list_runs(session, PROJECT) == []
+        assert list_commits(session, PROJECT) == []
+        assert find_runs_to_compare(session, PROJECT, make_commit().sha, make_commit(1).sha) == (None, None)
+        assert run_detail(session, str(uuid.uuid4())) is None
+
+
+def test_projects_are_listed_by_name(store: Engine) -> None:
+    ingest_all(store, make_record(project="b"), make_record(project="a"), make_record(project="b"))
+
+    with Session(store) as session:
+        assert list_projects(session) == ["a", "b"]
+
+
+def test_commits_are_listed_along_the_branch_whatever_the_order_they_came_in(store: Engine) -> None:
+    ingest_all(store, make_record(2), make_record(0), make_record(1), make_record(0), make_record(9, project="other"))
+
+    with Session(store) as session:
+        commits = list_commits(session, PROJECT)
+    assert commits == [MeasuredCommit(**asdict(make_commit_ref(number))) for number in range(3)]
+
+
+def test_a_run_is_summed_up(store: Engine) -> None:
+    record = make_record(
+        4,
+        measurements=[
+            make_measurement(),
+            make_measurement(implementation="compile"),
+            make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED),
+        ],
+        commit=make_commit(4, is_dirty=True),
+        harness_version="7",
+    )
+    ingest_all(store, record)
+
+    with Session(store) as session:
+        assert list_runs(session, PROJECT) == [
+            RunSummary(
+                run_id=str(record.run_id),
+                project=PROJECT,
+                commit=make_commit_ref(4),
+                runner_class=record.environment.runner_class,
+                device_name="Example CPU",
+                started_at=record.started_at,
+                finished_at=record.finished_at,
+                harness_version="7",
+                is_dirty=True,
+                outcome_counts={"ok": 2, "unsupported": 1},
+            )
+        ]
+
+
+def test_the_newest_runs_come_first_and_the_limit_cuts_the_oldest(store: Engine) -> None:
+    records = [make_record(number) for number in (1, 3, 2)]
+    ingest_all(store, *records, make_record(8, project="other"))
+
+    with Session(store) as session:
+        runs = list_runs(session, PROJECT, 2)
+
+    assert [run.commit for run in runs] == [make_commit_ref(3), make_commit_ref(2)]
+
+
+def test_the_newest_run_speaks_for_a_commit(store: Engine) -> None:
+    older, newer = make_record(started_at=NOON), make_record(started_at=NOON + timedelta(days=1))
+    ingest_all(store, newer, older, make_record(1, started_at=NOON + timedelta(days=2)))
+
+    with Session(store) as session:
+        found, nothing = find_runs_to_compare(session, PROJECT, older.commit.sha, sha_of(8))
+
+    assert (found, nothing) == (newer.run_id, None)
+
+
+def test_a_clean_whole_run_speaks_for_a_commit_before_newer_dirty_and_paired_ones(store: Engine) -> None:
+    whole = make_record(started_at=NOON)
+    dirty = make_record(commit=make_commit(is_dirty=True), started_at=NOON + timedelta(days=1))
+    paired, _ = make_pair_of_records(started_at=NOON + timedelta(days=2))
+    ingest_all(store, whole, dirty, paired)
+
+    with Session(store) as session:
+        found, _ = find_runs_to_compare(session, PROJECT, whole.commit.sha, sha_of(8))
+
+    assert found == whole.run_id
+
+
+def test_a_run_is_found_by_its_runner_class(store: Engine) -> None:
+    other = make_record(environment=make_environment(thread_count=64))
+    ingest_all(store, make_record(started_at=NOON + timedelta(days=1)), other)
+    commits = (PROJECT, other.commit.sha, other.commit.sha)
+
+    with Session(store) as session:
+        found = find_runs_to_compare(session, *commits, runner_class=other.environment.runner_class)
+        nothing = find_runs_to_compare(session, *commits, runner_class="no such class")
+
+    assert found == (other.run_id, other.run_id)
+    assert nothing == (None, None)
+
+
+def test_of_the_base_the_run_on_the_runner_class_of_the_head_is_read_where_there_is_one(store: Engine) -> None:
+    other = make_environment(thread_count=64)
+    newest_base = make_record(0, started_at=NOON + timedelta(days=1))
+    head, alike_base = make_record(1, environment=other), make_record(0, environment=other)
+    elsewhere = make_record(2, environment=make_environment(thread_count=1))
+    ingest_all(store, newest_base, head, alike_base, elsewhere)
+
+    with Session(store) as session:
+        details = read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(1))
+        unlike, _ = read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(2))
+        with pytest.raises(StoreError, match="no run is stored"):
+            read_runs_of_commits(session, PROJECT, sha_of(0), sha_of(7))
+
+    assert [one.summary.run_id for one in details] == [str(alike_base.run_id), str(head.run_id)]
+    assert unlike.summary.run_id == str(newest_base.run_id)
+
+
+def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: Engine) -> None:
+    backward = "swiglu/B=2,N=3/float32/bwd"
+    record = make_record(
+        measurements=[
+            make_measurement(backward, outcome=Outcome.TIMED_OUT, message="60 s"),
+            make_measurement(median_ns=10_000),
+        ],
+        accuracies=[
+            make_accuracy(
+                tensors=[make_tensor_error(rmse_ratio=1e-8), make_tensor_error(tensor="grad_x", rmse_ratio=3e-7)]
+            ),
+        ],
+        static_facts=[make_static_facts(target="sm_90", code="a"), make_static_facts(target="gfx942", code="b")],
+        ceilings=(
+            make_ceiling(),
+            make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e11),
+            make_ceiling(per_s=2e10, source="datasheet"),
+        ),
+    )
+    ingest_all(store, make_record(accuracies=[make_accuracy(rmse_ratio=0.1)]), record)
+
+    with Session(store) as session:
+        detail = run_detail(session, str(record.run_id))
+
+    assert detail is not None
+    assert detail.summary.run_id == str(record.run_id)
+    assert detail.ceilings == (
+        CeilingValue(resource="memory", level="dram", dtype=None, per_s=1e10),
+        CeilingValue(resource="compute", level=None, dtype="float32", per_s=1e11),
+    )
+    failed, measured = detail.cases
+    assert (failed.case_id, failed.outcome, failed.message) == (backward, Outcome.TIMED_OUT, "60 s")
+    assert (failed.median_ns, failed.sample_count, failed.accuracy_outcome, failed.rmse_ratio) == (None, 0, None, None)
+    assert list(failed.shape) == ["B", "N"]
+    assert measured == MeasuredCase(
+        case_id=CASE_ID,
+        kernel="rms_norm",
+        family="normalisation",
+        shape={"n_rows": 64, "n_cols": 128},
+        dtype="float32",
+        direction="fwd",
+        flop_count=32_768,
+        memory_bytes=65_536,
+        implementation="eager",
+        outcome=Outcome.OK,
+        message=None,
+        median_ns=10_000,
+        low_ns=9_925,
+        high_ns=10_075,
+        sample_count=6,
+        bound="memory",
+        utilisation=0.5,
+        rmse_ratio=3e-7,
+        accuracy_outcome=Outcome.OK,
+        timer="perf_counter",
+        cache="hot",
+    )
+    assert [row.target for row in detail.static_rows] == ["sm_90", "gfx942"]
+    assert detail.static_rows[0] == StaticRow(
+        case_id=CASE_ID,
+        implementation="triton",
+        function="_rms_norm_kernel",
+        target="sm_90",
+        outcome=Outcome.OK,
+        message=None,
+        configuration={"BLOCK": 128, "num_warps": 4},
+        registers=32,
+        spilled_registers=None,
+        local_bytes=0,
+        shared_bytes=1_024,
+        code_bytes=2_048,
+        code_hash=code_hash_of("a"),
+    )
+
+
+def test_an_id_that_is_none_finds_no_run(store: Engine) -> None:
+    with Session(store) as session:
+        assert run_detail(session, "no-such-run") is None

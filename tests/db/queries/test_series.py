@@ -1,0 +1,396 @@
+"""Series of measured, accuracy and static metrics over the commits of a project."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.measurement import Autotuning, measured_values
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
+from tests.builders import (
+    NOON,
+    PROJECT,
+    code_hash_of,
+    make_accuracy,
+    make_blocks,
+    make_case,
+    make_commit,
+    make_commit_ref,
+    make_environment,
+    make_measurement,
+    make_pair_of_records,
+    make_record,
+    make_series_key,
+    make_static_facts,
+    make_tensor_error,
+)
+
+BACKWARD = "swiglu/B=2,N=3/float32/bwd"
+
+
+def ingest_all(store: Engine, *records: RunRecord) -> None:
+    for record in records:
+        ingest_record(store, record)
+
+
+def read(store: Engine, **filters: Any) -> dict[SeriesKey, Series]:
+    with Session(store) as session:
+        return {series.key: series for series in read_series(session, PROJECT, **filters)}
+
+
+def read_one(store: Engine, key: SeriesKey, **filters: Any) -> tuple[SeriesPoint, ...]:
+    return read(store, keys=[key], **filters)[key].points
+
+
+def static_key(metric: str = "registers", **fields: Any) -> SeriesKey:
+    fields = {
+        "runner_class": "",
+        "implementation": "triton",
+        "function": "_rms_norm_kernel",
+        "target": "sm_90",
+    } | fields
+    return make_series_key(metric, **fields)
+
+
+def accuracy_key(metric: str = "rmse_ratio", **fields: Any) -> SeriesKey:
+    return make_series_key(metric, **{"tensor": "out"} | fields)
+
+
+def test_a_point_tells_the_commit_the_run_the_value_and_the_quartiles(store: Engine) -> None:
+    record = make_record(5, measurements=[make_measurement(median_ns=10_000)])
+    ingest_all(store, record)
+
+    assert read_one(store, make_series_key()) == (
+        SeriesPoint(
+            commit=make_commit_ref(5),
+            run_id=str(record.run_id),
+            measured_at=record.started_at,
+            outcome=Outcome.OK,
+            value=10_000,
+            low=9_925,
+            high=10_075,
+            block_count=2,
+            timing="perf_counter, hot",
+            setting=RunSetting(
+                harness_version="1",
+                toolchain=(
+                    ("TRITON_DEFAULT_FP_FUSION", "0"),
+                    ("python", "3.11.7"),
+                    ("torch", "2.13.0"),
+                    ("triton", "3.7.1"),
+                ),
+                machine=(
+                    ("os", "Linux 6.1"),
+                    ("cpu name", "Example CPU"),
+                    ("core count", "4"),
+                    ("thread count", "4"),
+                    ("device count", "1"),
+                    ("clock mode", "free"),
+                ),
+            ),
+        ),
+    )
+
+
+def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_for(store: Engine) -> None:
+    states = [
+        DeviceState(reading_count=2, sm_clock_mhz=clock_mhz, degraded_by=reasons)
+        for clock_mhz, reasons in ((1_980, ()), (1_950, ("sw_thermal_slowdown",)), (1_410, ("foreign_process",)))
+    ]
+    blocks = [
+        block.model_copy(update={"device_state": state})
+        for block, state in zip(make_blocks([10_000.0] * 3), states, strict=True)
+    ]
+    choice = Autotuning(function="_kernel", key="4096", chosen={"num_warps": 4, "BLOCK": 128})
+    ingest_all(store, make_record(measurements=[make_measurement(blocks=blocks, autotuning=[choice])]))
+
+    (point,) = read_one(store, make_series_key(), include_conditions=True)
+    (unasked,) = read_one(store, make_series_key())
+
+    assert point.sm_clock_mhz == 1_950
+    assert point.degraded_by == ("foreign_process", "sw_thermal_slowdown")
+    assert point.choices == (TunedChoice("_kernel", "4096", "BLOCK=128, num_warps=4"),)
+    assert (unasked.sm_clock_mhz, unasked.degraded_by, unasked.choices) == (None, (), ())
+
+
+def test_runs_of_other_branches_are_left_out_unless_asked_for(store: Engine) -> None:
+    side = [make_record(number, commit=make_commit(number, branch="try-it")) for number in (3, 4, 5)]
+    detached = make_record(2, commit=make_commit(2, branch=None))
+    ingest_all(store, make_record(0), make_record(1), detached, *side)
+
+    def commits(**filters: bool) -> list[int]:
+        return [point.commit.first_parent_count - 1 for point in read_one(store, make_series_key(), **filters)]
+
+    assert commits() == [0, 1, 2]
+    assert commits(include_branches=True) == [0, 1, 2, 3, 4, 5]
+
+
+def test_without_a_branch_of_a_usual_name_the_one_with_the_most_runs_is_the_project_s_own(store: Engine) -> None:
+    ingest_all(
+        store,
+        *(make_record(number, commit=make_commit(number, branch="devel")) for number in range(2)),
+        make_record(2, commit=make_commit(2, branch="try-it")),
+    )
+
+    assert len(read_one(store, make_series_key())) == 2
+
+
+def test_measured_metrics_are_those_that_the_record_defines(store: Engine) -> None:
+    measurement = make_measurement(median_ns=12_345.678)
+    ingest_all(store, make_record(measurements=[measurement]))
+
+    series = read(store)
+
+    values = {key.metric: found.points[0].value for key, found in series.items()}
+    assert values == measured_values(measurement, make_case())
+    assert set(values) == {"median_ns", "flop_per_s", "memory_bytes_per_s", "utilisation"}
+
+
+def test_the_quartiles_of_a_rate_are_its_value_at_the_quartiles_of_the_time(store: Engine) -> None:
+    ingest_all(store, make_record(measurements=[make_measurement(median_ns=10_000)]))
+
+    (point,) = read_one(store, make_series_key("flop_per_s"))
+
+    assert point.low == pytest.approx(32_768 / 10_075 * 1e9)
+    assert point.high == pytest.approx(32_768 / 9_925 * 1e9)
+
+
+def test_energy_is_counted_over_whole_blocks_and_has_no_quartiles(store: Engine) -> None:
+    state = DeviceState(reading_count=2, energy_per_launch_j=0.02)
+    blocks = tuple(block.model_copy(update={"device_state": state}) for block in make_blocks([10_000.0] * 3))
+    ingest_all(store, make_record(measurements=[make_measurement(blocks=blocks)]))
+
+    (point,) = read_one(store, make_series_key("joules_per_launch"))
+
+    assert (point.value, point.low, point.high) == (0.02, None, None)
+
+
+def test_a_case_without_flop_has_no_compute_rate(store: Engine) -> None:
+    ingest_all(store, make_record(cases=[make_case(flop_count=0)]))
+
+    assert {key.metric for key in read(store)} == {"median_ns", "memory_bytes_per_s", "utilisation"}
+
+
+def test_points_follow_the_commits_and_then_the_time(store: Engine) -> None:
+    late, early = make_record(1, started_at=NOON + timedelta(days=9)), make_record(1, started_at=NOON)
+    ingest_all(store, make_record(2), late, early, make_record(0, started_at=NOON + timedelta(days=20)))
+
+    points = read_one(store, make_series_key())
+
+    assert [point.commit for point in points] == [make_commit_ref(number) for number in (0, 1, 1, 2)]
+    assert [point.run_id for point in points[1:3]] == [str(early.run_id), str(late.run_id)]
+
+
+def test_a_failed_measurement_is_a_point_without_a_value(store: Engine) -> None:
+    crashed = make_measurement(outcome=Outcome.CRASHED, message="signal 11")
+    ingest_all(store, make_record(0), make_record(1, measurements=[crashed]))
+
+    for metric in ("median_ns", "flop_per_s", "memory_bytes_per_s", "utilisation"):
+        before, after = read_one(store, make_series_key(metric))
+        assert before.value is not None
+        assert (after.value, after.low, after.outcome, after.message) == (None, None, Outcome.CRASHED, "signal 11")
+
+
+def test_what_never_gave_a_value_has_one_series_of_its_layers_first_metric(store: Engine) -> None:
+    failed = make_record(
+        measurements=[make_measurement(outcome=Outcome.TIMED_OUT)],
+        accuracies=[make_accuracy(outcome=Outcome.CRASHED)],
+        static_facts=[make_static_facts(outcome=Outcome.COMPILE_ERROR)],
+    )
+    ingest_all(store, failed)
+
+    series = read(store)
+
+    assert set(series) == {make_series_key("median_ns"), accuracy_key(tensor=""), static_key()}
+    assert [point.value for found in series.values() for point in found.points] == [None] * 3
+
+
+def test_runner_classes_have_series_of_their_own(store: Engine) -> None:
+    other = make_environment(thread_count=64)
+    ingest_all(store, make_record(0), make_record(1, environment=other))
+
+    series = read(store, metrics=["median_ns"])
+
+    assert {key.runner_class: len(found.points) for key, found in series.items()} == {
+        make_environment().runner_class: 1,
+        other.runner_class: 1,
+    }
+
+
+def test_static_series_join_all_runners_and_carry_the_code_hash(store: Engine) -> None:
+    ingest_all(
+        store,
+        make_record(0, static_facts=[make_static_facts(registers=32, code="a")]),
+        make_record(1, static_facts=[make_static_facts(registers=64, code="b")], environment=make_environment(os="X")),
+        make_record(2, static_facts=[make_static_facts(outcome=Outcome.COMPILE_ERROR, message="no such op")]),
+    )
+
+    first, second, third = read_one(store, static_key())
+
+    assert (first.value, first.code_hash) == (32, code_hash_of("a"))
+    assert (second.value, second.code_hash) == (64, code_hash_of("b"))
+    assert (third.value, third.code_hash, third.outcome) == (None, None, Outcome.COMPILE_ERROR)
+    assert third.message == "no such op"
+
+
+def test_a_fact_that_a_target_does_not_tell_has_no_series(store: Engine) -> None:
+    ingest_all(store, make_record(static_facts=[make_static_facts(spilled_registers=None)]))
+
+    assert {key.metric for key in read(store)} == {"registers", "local_bytes", "shared_bytes", "code_bytes"}
+
+
+def test_each_tensor_has_a_series_of_each_error(store: Engine) -> None:
+    tensors = [
+        make_tensor_error(tensor="out", rmse_ratio=1e-7, max_abs_error=1e-6),
+        make_tensor_error(tensor="grad_x", rmse_ratio=2e-7, max_abs_error=2e-6),
+    ]
+    ingest_all(store, make_record(accuracies=[make_accuracy(tensors=tensors)]))
+
+    assert {(key.tensor, key.metric): found.points[0].value for key, found in read(store).items()} == {
+        ("out", "rmse_ratio"): 1e-7,
+        ("out", "max_abs_error"): 1e-6,
+        ("grad_x", "rmse_ratio"): 2e-7,
+        ("grad_x", "max_abs_error"): 2e-6,
+    }
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INCORRECT, Outcome.CRASHED])
+def test_an_accuracy_check_that_fails_fails_for_every_tensor_ever_seen(store: Engine, outcome: Outcome) -> None:
+    both = [make_tensor_error(tensor="out"), make_tensor_error(tensor="grad_x")]
+    ingest_all(
+        store,
+        make_record(0, accuracies=[make_accuracy(tensors=both)]),
+        make_record(1, accuracies=[make_accuracy(outcome=outcome)]),
+    )
+
+    for tensor in ("out", "grad_x"):
+        before, after = read_one(store, accuracy_key(tensor=tensor))
+        assert before.value == 1e-7
+        assert (after.value, after.outcome) == (None, outcome)
+    assert accuracy_key(tensor="") not in read(store)
+
+
+def test_dirty_runs_and_sides_of_a_pair_are_left_out_unless_asked_for(store: Engine) -> None:
+    dirty = make_record(1, commit=make_commit(1, is_dirty=True))
+    ingest_all(store, make_record(0), dirty, *make_pair_of_records(2, 3))
+
+    def commits(**filters: bool) -> list[int]:
+        points = read_one(store, make_series_key(), **filters)
+        return [point.commit.first_parent_count - 1 for point in points]
+
+    assert commits() == [0]
+    assert commits(include_dirty=True) == [0, 1]
+    assert commits(include_pairs=True) == [0, 2, 3]
+
+
+def test_other_projects_stay_out(store: Engine) -> None:
+    ingest_all(store, make_record(0), make_record(1, project="other"))
+
+    assert {key.project for key in read(store)} == {PROJECT}
+    assert len(read_one(store, make_series_key())) == 1
+
+
+def varied_records() -> list[RunRecord]:
+    return [
+        make_record(
+            0,
+            measurements=[make_measurement(), make_measurement(BACKWARD, outcome=Outcome.CRASHED)],
+            accuracies=[make_accuracy(), make_accuracy(BACKWARD, outcome=Outcome.TIMED_OUT)],
+            static_facts=[make_static_facts(), make_static_facts(BACKWARD, target="gfx942", spilled_registers=3)],
+        ),
+        make_record(
+            1,
+            measurements=[
+                make_measurement(utilisation=None),
+                make_measurement(BACKWARD, implementation="compile"),
+            ],
+            accuracies=[
+                make_accuracy(BACKWARD, tensors=[make_tensor_error(tensor="grad_x")]),
+                make_accuracy(implementation="triton", outcome=Outcome.INCORRECT),
+            ],
+            static_facts=[
+                make_static_facts(outcome=Outcome.COMPILE_ERROR),
+                make_static_facts(registers=None, target="x"),
+            ],
+            environment=make_environment(thread_count=8),
+        ),
+        make_record(2, commit=make_commit(2, is_dirty=True), measurements=[make_measurement(implementation="dirty")]),
+        *make_pair_of_records(3, 4, environment=make_environment(thread_count=2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"kernel": "swiglu"},
+        {"kernel": "no such kernel"},
+        {"metric": "flop_per_s"},
+        {"metric": "max_abs_error"},
+        {"metric": "spilled_registers", "kernel": "swiglu"},
+        {"include_dirty": True},
+        {"include_pairs": True},
+    ],
+    ids=str,
+)
+def test_the_keys_that_are_listed_are_those_of_the_series_that_are_read(store: Engine, filters: dict[str, Any]) -> None:
+    ingest_all(store, *varied_records())
+    reading = {name: value for name, value in filters.items() if name != "metric"}
+    if "metric" in filters:
+        reading["metrics"] = [filters["metric"]]
+
+    with Session(store) as session:
+        keys = list_series_keys(session, PROJECT, **filters)
+        series = read_series(session, PROJECT, **reading)
+
+    assert keys == [found.key for found in series]
+    assert keys == sorted(keys)
+
+
+def test_reading_by_keys_gives_the_same_series_as_reading_all(store: Engine) -> None:
+    ingest_all(store, *varied_records())
+    everything = read(store)
+    chosen = list(everything)[::3]
+
+    assert read(store, keys=chosen) == {key: everything[key] for key in chosen}
+    assert read(store, keys=[]) == {}
+    assert read(store, keys=[make_series_key(case_id="no/such=1/case/fwd")]) == {}
+
+
+@contextmanager
+def counted_statements(store: Engine) -> Iterator[list[str]]:
+    statements: list[str] = []
+
+    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    event.listen(store, "before_cursor_execute", count)
+    yield statements
+    event.remove(store, "before_cursor_execute", count)
+
+
+def test_any_number_of_series_takes_the_same_few_queries(store: Engine) -> None:
+    case_ids = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(30)]
+    ingest_all(
+        store,
+        make_record(
+            measurements=[make_measurement(case_id) for case_id in case_ids],
+            accuracies=[make_accuracy(case_id) for case_id in case_ids],
+            static_facts=[make_static_facts(case_id) for case_id in case_ids],
+        ),
+    )
+
+    with counted_statements(store) as statements:
+        series = read(store)
+
+    assert len(series) == 30 * (4 + 2 + 4)
+    assert len(statements) == 7

@@ -1,0 +1,187 @@
+"""Times as bare columns, and what else of a case has to be read."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.measurement import Measurement, MemoryUse
+from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.codes import list_failed_checks, read_codes
+from roofwatch.db.queries.error_columns import read_error_columns
+from roofwatch.db.queries.run_results import list_judged_runs, read_news
+from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
+from tests.builders import (
+    NOON,
+    PROJECT,
+    make_accuracy,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_series_key,
+    make_static_facts,
+    sha_of,
+)
+
+BACKWARD = "swiglu/B=2,N=3/float32/bwd"
+
+
+def ingest_all(store: Engine, *records: RunRecord) -> None:
+    for record in records:
+        ingest_record(store, record)
+
+
+def test_times_as_columns_are_those_of_the_points(store: Engine) -> None:
+    ingest_all(
+        store,
+        make_record(1, measurements=[make_measurement(median_ns=20_000)]),
+        make_record(0, measurements=[make_measurement(median_ns=10_000), make_measurement(BACKWARD)]),
+        make_record(1, measurements=[make_measurement(median_ns=30_000)], started_at=NOON + timedelta(days=9)),
+        make_record(2, measurements=[make_measurement(outcome=Outcome.CRASHED)]),
+    )
+
+    with Session(store) as session:
+        rows = list_case_row_ids(session, PROJECT)
+        columns = {one.key: one for one in read_time_columns(session, PROJECT, rows)}
+
+    one = columns[make_series_key()]
+    assert one.medians_ns.tolist() == [10_000, 20_000, 30_000]
+    assert one.places.tolist() == [0, 1, 1]
+    assert one.relative_spreads == pytest.approx([0.015] * 3)
+    assert one.block_counts.tolist() == [2] * 3
+    assert [str(day) for day in one.days] == ["2026-03-01", "2026-03-01", "2026-03-10"]
+    assert one.has_failures
+    assert not columns[make_series_key(case_id=BACKWARD)].has_failures
+
+
+def test_what_is_measured_beside_times_lies_as_they_do(store: Engine) -> None:
+    def taking(number: int, peak_bytes: int | None, **fields: Any) -> RunRecord:
+        memory = None
+        if peak_bytes is not None:
+            memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**20, allocation_count=1)
+        measured = make_measurement(median_ns=1_000 * (number + 1), memory=memory, **fields)
+        return make_record(number, measurements=[measured, make_measurement(BACKWARD)])
+
+    ingest_all(store, taking(2, 3_072), taking(0, None), taking(1, 1_024), taking(3, 4_096, outcome=Outcome.CRASHED))
+
+    asked = ("host_ns", "peak_allocated_bytes")
+    with Session(store) as session:
+        rows = list_case_row_ids(session, PROJECT)
+        columns = {one.key: one for one in read_time_columns(session, PROJECT, rows, beside=asked)}
+        unasked = {one.key: one for one in read_time_columns(session, PROJECT, rows)}
+        news = read_news(
+            session, PROJECT, list_judged_runs(session, PROJECT), range(min(rows), max(rows) + 1), beside=asked
+        )
+
+    one = columns[make_series_key()]
+    assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
+    assert list(one.beside) == ["peak_allocated_bytes"]
+    assert str(one.beside["peak_allocated_bytes"].tolist()) == "[nan, 1024.0, 3072.0]"
+    assert columns[make_series_key(case_id=BACKWARD)].beside == {}
+    assert unasked[make_series_key()].beside == {}
+    brought = {time.median_ns: dict(time.beside) for time in news[make_series_key().case_id, "eager"].times}
+    assert brought == {
+        1_000: {},
+        2_000: {"peak_allocated_bytes": 1_024.0},
+        3_000: {"peak_allocated_bytes": 3_072.0},
+        None: {},
+    }
+
+
+SOFTMAX, ROPE, GELU = (f"{kernel}/n=1/float32/fwd" for kernel in ("softmax", "rope", "gelu"))
+
+
+def checked(number: int, code: str, outcome: Outcome = Outcome.OK, error: float = 1e-7) -> RunRecord:
+    return make_record(
+        number,
+        accuracies=[make_accuracy(SOFTMAX, outcome=outcome), make_accuracy(GELU, rmse_ratio=error)],
+        static_facts=[make_static_facts(ROPE, code=code), make_static_facts(GELU)],
+    )
+
+
+def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -> None:
+    ingest_all(store, checked(0, "a"), checked(1, "b", Outcome.INCORRECT), checked(2, "b"))
+
+    with Session(store) as session:
+        rows = list_case_row_ids(session, PROJECT)
+        failed = list_failed_checks(session, PROJECT, rows)
+        codes = read_codes(session, PROJECT, row_ids=rows)
+
+    assert failed == {(SOFTMAX, "eager")}
+    assert {subject: code.has_changed for subject, code in codes.items()} == {
+        (ROPE, "triton"): True,
+        (GELU, "triton"): False,
+    }
+
+
+def test_the_newest_code_is_known_from_its_run_alone(store: Engine) -> None:
+    ingest_all(store, checked(1, "b"), checked(0, "a"))
+
+    with Session(store) as session:
+        runs = list_judged_runs(session, PROJECT)
+        newest = read_news(session, PROJECT, runs[-1:], range(9))
+        first = read_news(session, PROJECT, runs[:1], range(9))
+        codes = read_codes(session, PROJECT, row_ids=list_case_row_ids(session, PROJECT))
+
+    rope = ROPE, "triton"
+    assert newest[rope].code == codes[rope].newest != first[rope].code
+
+
+def test_errors_as_columns_are_those_of_the_branch(store: Engine) -> None:
+    ingest_all(store, checked(1, "a", error=2e-7), checked(0, "a"), checked(2, "a", Outcome.INCORRECT, error=3e-7))
+
+    with Session(store) as session:
+        rows = list_case_row_ids(session, PROJECT)
+        errors = {one.key.case_id: one for one in read_error_columns(session, PROJECT, rows)}
+
+    assert errors[GELU].rmse_ratios.tolist() == [1e-7, 2e-7, 3e-7]
+    assert errors[GELU].places.tolist() == [0, 1, 2]
+    assert errors[SOFTMAX].places.tolist() == [0, 1]
+
+
+@contextmanager
+def coming_in_before_values(store: Engine, record: RunRecord) -> Iterator[None]:
+    """Store a record once it is known which runs there are, and before their values are read."""
+
+    waiting = [record]
+
+    def ingest_first(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "string_agg" in statement and waiting:
+            ingest_record(store, waiting.pop())
+
+    event.listen(store, "before_cursor_execute", ingest_first)
+    yield
+    event.remove(store, "before_cursor_execute", ingest_first)
+    assert not waiting
+
+
+def test_a_run_that_comes_in_meanwhile_moves_no_other(store: Engine) -> None:
+    ingest_all(store, *(make_record(2 * number, measurements=[timed(number)]) for number in range(3)))
+
+    with Session(store) as session, coming_in_before_values(store, make_record(1, measurements=[timed(9)])):
+        (one,) = read_time_columns(session, PROJECT, list_case_row_ids(session, PROJECT))
+
+    assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
+    assert one.places.tolist() == [0, 1, 2]
+    assert one.last_commit == (make_commit(4).first_parent_count, sha_of(4))
+
+
+def test_a_check_that_comes_in_meanwhile_moves_no_other(store: Engine) -> None:
+    ingest_all(store, *(checked(2 * number, "a", error=(number + 1) * 1e-7) for number in range(3)))
+
+    with Session(store) as session, coming_in_before_values(store, checked(1, "a", error=9e-7)):
+        rows = list_case_row_ids(session, PROJECT)
+        errors = {one.key.case_id: one for one in read_error_columns(session, PROJECT, rows)}
+
+    assert errors[GELU].rmse_ratios.tolist() == [1e-7, 2e-7, 3e-7]
+    assert errors[GELU].places.tolist() == [0, 1, 2]
+
+
+def timed(number: int) -> Measurement:
+    return make_measurement(median_ns=1_000 * (number + 1))

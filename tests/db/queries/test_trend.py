@@ -1,0 +1,208 @@
+"""Series as they are drawn: thinned by the database, with everything that tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.orm import Session
+
+from bench.made_up_store import Shape, fill
+from roofwatch.collector.record.measurement import CacheState
+from roofwatch.collector.record.part import Outcome
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries import trend
+from roofwatch.db.queries.series import list_series_keys, read_series
+from roofwatch.db.queries.trend import MOST_POINTS, TrendQuestion, list_window_ends, read_trend
+from roofwatch.db.queries.trend_values import Trend
+from roofwatch.db.values import Series, SeriesKey, SeriesPoint
+from tests.builders import (
+    PROJECT,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_series_key,
+    sha_of,
+)
+from tests.databases import TEMPLATE, Databases
+from tests.db.queries.test_series import ingest_all, varied_records
+
+LONG = Shape("thinned", run_count=4_000, series_count=2, day_count=60)
+KEY = SeriesKey(LONG.project(0), LONG.case_id(0), "triton", "median_ns", runner_class="made up")
+HIGH_AT, LOW_AT, CRASHED_AT, UPDATED_AT, ASKED_AT = 1_111, 1_777, 2_222, 2_999, 3_333
+
+
+@pytest.fixture(scope="module")
+def long_history(databases: Databases) -> Iterator[Engine]:
+    """Thousands of runs, of which one is slow, one fast, one crashed, and later ones had another toolchain."""
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    fill(engine, LONG, 0)
+    with engine.begin() as connection:
+        for statement in (
+            f"UPDATE measurement SET median_ns = median_ns * 50 WHERE run_number = {HIGH_AT}",
+            f"UPDATE measurement SET median_ns = 1, below_ns = 0, above_ns = 0 WHERE run_number = {LOW_AT}",
+            "UPDATE measurement SET median_ns = NULL, below_ns = NULL, above_ns = NULL, sample_count = NULL, "
+            "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, host_ns = NULL, "
+            f"peak_allocated_bytes = NULL, outcome = (SELECT 4) WHERE run_number = {CRASHED_AT}",
+            "INSERT INTO environment SELECT (jsonb_populate_record(environment, "
+            """'{"id": 4711, "fingerprint": "other", "torch_version": "2.14"}')).* FROM environment""",
+            f"UPDATE run SET environment_id = 4711 WHERE number >= {UPDATED_AT}",
+        ):
+            connection.execute(text(statement))
+    yield engine
+    engine.dispose()
+    databases.finish(url)
+
+
+def trend_of(engine: Engine, question: TrendQuestion) -> Trend:
+    with Session(engine) as session:
+        return read_trend(session, question)
+
+
+def whole_series(engine: Engine) -> Series:
+    with Session(engine) as session:
+        return read_series(session, KEY.project, keys=[KEY])[0]
+
+
+def test_short_series_of_every_layer_are_those_that_are_read_whole(store: Engine) -> None:
+    ingest_all(store, *varied_records())
+    with Session(store) as session:
+        keys = tuple(list_series_keys(session, PROJECT))
+        whole = {one.key: one.points for one in read_series(session, PROJECT, keys=keys)}
+
+    trend = trend_of(store, TrendQuestion(PROJECT, keys))
+
+    assert {key.metric for key in keys} >= {"median_ns", "flop_per_s", "rmse_ratio", "registers"}
+    assert [one.key for one in trend.series] == list(keys)
+    for one in trend.series:
+        assert one.points == tuple(map(without_blocks, whole[one.key])), one.key
+    commits = sorted({point.commit for points in whole.values() for point in points})
+    assert trend.places == {commit.sha: place for place, commit in enumerate(commits)}
+    assert (trend.commit_count, trend.is_thinned) == (len(commits), False)
+
+
+def test_what_tells_of_thousands_of_runs_stays(long_history: Engine) -> None:
+    whole = whole_series(long_history)
+    trend = trend_of(long_history, TrendQuestion(KEY.project, (KEY,)))
+
+    (thinned,) = trend.series
+    values = [point.value for point in whole.points if point.value is not None]
+    assert len(thinned.points) <= MOST_POINTS * 1.05
+    assert trend.is_thinned
+    assert (trend.run_count, trend.commit_count) == (LONG.run_count, LONG.run_count)
+    assert {max(values), min(values), whole.points[0].value, whole.points[-1].value} <= {
+        point.value for point in thinned.points
+    }
+    assert [point.outcome for point in thinned.points if point.value is None] == [Outcome.CRASHED]
+    of_run = dict(enumerate(whole.points, start=1))
+    assert of_run[UPDATED_AT].commit.sha in {point.commit.sha for point in thinned.points}
+    assert {dict(point.setting.toolchain)["torch"] for point in thinned.points if point.setting} == {"2.13", "2.14"}
+    assert list(thinned.points) == [point for point in map(without_blocks, whole.points) if point in thinned.points]
+    assert trend.places == {
+        point.commit.sha: place
+        for place, point in enumerate(whole.points)
+        if point.commit.sha in {kept.commit.sha for kept in thinned.points}
+    }
+
+
+def without_blocks(point: SeriesPoint) -> SeriesPoint:
+    return replace(point, block_count=None)
+
+
+def test_each_stretch_keeps_its_lowest_and_highest_value(long_history: Engine) -> None:
+    whole = [point.value for point in whole_series(long_history).points]
+    kept = {point.value for point in trend_of(long_history, TrendQuestion(KEY.project, (KEY,))).series[0].points}
+
+    stretch_count = MOST_POINTS // 4
+    stretches: dict[int, list[float]] = {}
+    for place, value in enumerate(whole):
+        if value is not None:
+            stretches.setdefault(place * stretch_count // len(whole), []).append(value)
+    for values in stretches.values():
+        assert {min(values), max(values), values[0], values[-1]} <= kept
+
+
+def test_commits_that_are_asked_for_stay_with_the_one_before(long_history: Engine) -> None:
+    whole = whole_series(long_history)
+    plain = {point.commit.sha for point in trend_of(long_history, TrendQuestion(KEY.project, (KEY,))).series[0].points}
+    at = next(place for place in range(ASKED_AT, LONG.run_count) if whole.points[place].commit.sha not in plain)
+    asked, before = whole.points[at].commit.sha, whole.points[at - 1].commit.sha
+
+    trend = trend_of(long_history, TrendQuestion(KEY.project, (KEY,), kept_commits=(asked,)))
+
+    assert {asked, before} <= {point.commit.sha for point in trend.series[0].points}
+
+
+def test_a_window_has_as_many_commits_as_it_says_and_ends_where_it_is_asked_to(long_history: Engine) -> None:
+    whole = whole_series(long_history)
+    question = TrendQuestion(KEY.project, (KEY,), length=100)
+
+    newest = trend_of(long_history, question)
+    with Session(long_history) as session:
+        ends = list_window_ends(session, question)
+    earlier = trend_of(long_history, replace(question, end=ends[50].sha))
+
+    assert [point.run_id for point in newest.series[0].points] == [point.run_id for point in whole.points[-100:]]
+    assert (newest.commit_count, min(newest.places.values())) == (100, 0)
+    assert ends[0].sha == whole.points[-1].commit.sha
+    assert len(ends) <= 200
+    assert earlier.series[0].points[-1].commit.sha == ends[50].sha
+    assert len(earlier.series[0].points) == 100
+    assert trend_of(long_history, replace(question, end="no such commit")) == newest
+
+
+def test_a_window_longer_than_the_history_shows_all_of_it(store: Engine) -> None:
+    ingest_all(store, make_record(0), make_record(1))
+    question = TrendQuestion(PROJECT, (make_series_key(),), length=100)
+
+    assert trend_of(store, question) == trend_of(store, replace(question, length=None))
+
+
+def test_two_series_share_one_axis_and_each_keeps_its_own_runs(store: Engine) -> None:
+    other = make_series_key(implementation="triton")
+    ingest_record(store, make_record(0, measurements=[make_measurement()]))
+    ingest_record(store, make_record(1, measurements=[make_measurement(implementation="triton")]))
+    ingest_record(
+        store, make_record(2, measurements=[make_measurement()], environment=make_environment(thread_count=3))
+    )
+
+    trend = trend_of(store, TrendQuestion(PROJECT, (other, make_series_key())))
+
+    assert [one.key for one in trend.series] == [other, make_series_key()]
+    assert [len(one.points) for one in trend.series] == [1, 1]
+    assert trend.places == {sha_of(0): 0, sha_of(1): 1}
+
+
+def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1, commit=make_commit(1, branch="faster")))
+    question = TrendQuestion(PROJECT, (make_series_key(),))
+
+    assert [*trend_of(store, question).places] == [sha_of(0)]
+    assert [*trend_of(store, replace(question, branches=("faster",))).places] == [make_commit(1, branch="faster").sha]
+
+
+def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trend, "MOST_POINTS", 4)
+    monkeypatch.setattr(trend, "_LEAST_POINTS", 4)
+    for number in range(60):
+        cache = CacheState.HOT if number < 41 else CacheState.COLD
+        ingest_record(store, make_record(number, measurements=[make_measurement(cache=cache)]))
+
+    (series,) = trend_of(store, TrendQuestion(PROJECT, (make_series_key(),))).series
+
+    timings = {point.commit.sha: point.timing for point in series.points}
+    assert len(timings) < 60
+    assert timings[sha_of(0)] == "perf_counter, hot"
+    assert timings[sha_of(41)] == "perf_counter, cold"
+
+
+def test_no_series_have_no_trend(store: Engine) -> None:
+    assert trend_of(store, TrendQuestion(PROJECT, ())) == Trend((), {}, 0, 0)
+    assert trend_of(store, TrendQuestion(PROJECT, (make_series_key(),))).series == ()

@@ -1,0 +1,158 @@
+"""What was judged is kept, and replaced whole."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.orm import Session
+
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import list_regressions, replace_regressions
+from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
+from tests.builders import (
+    PROJECT,
+    make_change_point,
+    make_commit_ref,
+    make_record,
+    make_regression,
+    make_series_key,
+    sha_of,
+)
+
+
+@pytest.fixture
+def history(store: Engine) -> Engine:
+    """Three commits of the project, each with a run."""
+    for number in range(3):
+        ingest_record(store, make_record(number))
+    return store
+
+
+def stored(store: Engine, **filters: Any) -> list[Regression]:
+    with Session(store) as session:
+        return list_regressions(session, PROJECT, **filters)
+
+
+def test_regressions_read_back_equal_the_newest_commit_first(history: Engine) -> None:
+    regressions = [
+        make_regression(1),
+        make_regression(
+            2,
+            kernel="softmax",
+            verdict=Verdict.IMPROVED,
+            cause=Cause.TOOLCHAIN,
+            state=RegressionState.DISMISSED,
+            is_confirmed=True,
+            suspects=(Suspect(Cause.TOOLCHAIN, 0.9, "triton 3.6.0 → 3.7.1"), Suspect(Cause.UNKNOWN, 0.1, "nothing")),
+            family="all 4 bfloat16 series of softmax",
+            typical_change=-0.08,
+            change_spread=0.01,
+            is_alert=True,
+            recovered_at=make_commit_ref(2),
+            change_points=(
+                make_change_point(
+                    2, series=make_series_key("registers", runner_class="", function="f", target="sm_90")
+                ),
+                make_change_point(2, series=make_series_key("rmse_ratio", tensor="out"), before=None, after=0.25),
+                make_change_point(1, after=None, verdict=Verdict.INCONCLUSIVE),
+            ),
+        ),
+        make_regression(2, change_points=()),
+    ]
+
+    replace_regressions(history, PROJECT, regressions)
+
+    assert stored(history) == [regressions[2], regressions[1], regressions[0]]
+
+
+def test_a_new_judgement_takes_the_place_of_the_old_one(history: Engine) -> None:
+    replace_regressions(history, PROJECT, [make_regression(1), make_regression(2)])
+
+    replace_regressions(history, PROJECT, [make_regression(2, summary="looked at again")])
+
+    assert stored(history) == [make_regression(2, summary="looked at again")]
+
+
+def test_a_judgement_without_findings_leaves_none(history: Engine) -> None:
+    replace_regressions(history, PROJECT, [make_regression(1)])
+
+    replace_regressions(history, PROJECT, [])
+
+    assert stored(history) == []
+
+
+def test_other_projects_keep_their_judgement(history: Engine) -> None:
+    ingest_record(history, make_record(1, project="other"))
+    replace_regressions(history, PROJECT, [make_regression(1)])
+
+    replace_regressions(history, "other", [])
+
+    assert stored(history) == [make_regression(1)]
+
+
+def test_regressions_are_listed_by_state(history: Engine) -> None:
+    dismissed = make_regression(1, state=RegressionState.DISMISSED)
+    replace_regressions(history, PROJECT, [dismissed, make_regression(2)])
+
+    assert stored(history, states=[RegressionState.DISMISSED]) == [dismissed]
+    assert stored(history, states=[]) == []
+
+
+def test_judgements_at_once_follow_each_other(history: Engine) -> None:
+    whole = [[make_regression(1, summary=f"judge {judge}"), make_regression(2)] for judge in range(6)]
+    engine = create_engine(history.url, pool_size=len(whole))
+    barrier = threading.Barrier(len(whole))
+
+    def judge(regressions: list[Regression]) -> None:
+        barrier.wait(timeout=60)
+        replace_regressions(engine, PROJECT, regressions)
+
+    with ThreadPoolExecutor(len(whole)) as pool:
+        list(pool.map(judge, whole))
+    engine.dispose()
+
+    assert stored(history) in [regressions[::-1] for regressions in whole]
+
+
+def test_ingest_goes_on_while_a_judgement_is_being_written(history: Engine) -> None:
+    with history.connect() as judging:
+        judging.execute(text("SELECT id FROM project FOR NO KEY UPDATE"))
+        impatient = create_engine(history.url.update_query_dict({"options": "-clock_timeout=5s -ctimezone=UTC"}))
+
+        assert ingest_record(impatient, make_record(2)).was_new
+
+        impatient.dispose()
+
+
+UNKNOWN = {
+    "commit": (make_regression(9), rf"commit {min(sha_of(9), sha_of(8))}: not in project"),
+    "case": (
+        make_regression(1, change_points=(make_change_point(1, series=make_series_key(case_id="k/n=1/f/fwd")),)),
+        r"case k/n=1/f/fwd: not in project",
+    ),
+    "project": (make_regression(1, project="other"), "it speaks of project .*other"),
+}
+
+
+@pytest.mark.parametrize("what", UNKNOWN)
+def test_a_regression_of_something_unknown_is_refused_and_the_old_ones_stay(history: Engine, what: str) -> None:
+    replace_regressions(history, PROJECT, [make_regression(1)])
+    unknown, reason = UNKNOWN[what]
+
+    with pytest.raises(StoreError, match=reason):
+        replace_regressions(history, PROJECT, [unknown])
+
+    assert stored(history) == [make_regression(1)]
+
+
+def test_a_project_that_was_never_ingested_is_named(store: Engine) -> None:
+    with pytest.raises(StoreError, match=f"project {PROJECT!r}: not in this database"):
+        replace_regressions(store, PROJECT, [])
+
+
+def test_one_regression_twice_is_refused(history: Engine) -> None:
+    with pytest.raises(StoreError, match=r"2 regressions of rms_norm at .* are regressed"):
+        replace_regressions(history, PROJECT, [make_regression(1), make_regression(1, cause=Cause.DRIVER)])
