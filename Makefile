@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?= 1
-EXTRAS ?= server,dev,cuda
+EXTRAS ?= measure,server,dev,cuda
 STAMP := $(VENV)/.set-up
 # most of twenty thousand modules are never loaded: one is compiled when it is, but those of the demo's workers, which
 # write none, right away

@@ -58,6 +58,10 @@ for commands in (
     app.add_typer(commands.app)
 
 
+_EXTRAS = {"torch": "measure", "triton": "measure", "pynvml": "measure", "cuda": "cuda", "ray": "ray"}
+"""The extra that brings a module; all others come with `server`."""
+
+
 def main() -> None:
     """Run the command line; an expected error is one line on standard error and exit status 2."""
     from roofwatch.streams import standard_streams
@@ -82,8 +86,8 @@ def _describe(error: Exception) -> str:
     if is_expected(error):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
-        # the core, which is all that a machine that only measures needs, has no database, statistics or dashboard
-        return f"this command needs {error.name}; install it with: pip install 'roofwatch[server]'"
+        extra = _EXTRAS.get((error.name or "").split(".")[0], "server")
+        return f"this command needs {error.name}; install it with: pip install 'roofwatch[{extra}]'"
     return f"{type(error).__name__}: {error} (unexpected: run again with --debug for the traceback)"
 
 

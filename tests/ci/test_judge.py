@@ -104,7 +104,7 @@ def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pyt
 
 def note_what_is_held(monkeypatch: pytest.MonkeyPatch, read: str) -> list[int]:
     """After each call of a function of `roofwatch.ci.history.analyse`, how much of what it ever gave is still there."""
-    asked, given, held = getattr(judge, read), list[weakref.ref[Any]](), list[int]()
+    asked, given, held = getattr(analyse, read), list[weakref.ref[Any]](), list[int]()
 
     def noted(*arguments: Any, **options: Any) -> Any:
         answer = asked(*arguments, **options)
