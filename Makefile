@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-gpu gpu-records lint types format screenshots bench-detection bench-precision up down clean
+.PHONY: help setup demo test test-slow test-gpu gpu-records lint types format screenshots bench-detection bench-precision up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,8 +38,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Measure sixteen commits, find the four that changed something, serve the dashboard (SERVE=0: do not serve)
 	@$(BIN)/roofwatch demo $(if $(filter 0,$(SERVE)),--no-serve)
 
-test: $(STAMP) ## Run every test that needs no GPU (WORKERS: so many at once)
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS)
+test: $(STAMP) ## Run the quick tests of every component (WORKERS: so many at once)
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m 'not slow'
+
+test-slow: $(STAMP) ## Run the other tests that need no GPU: browsers, killed processes, large stores
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) -m slow
 
 # pytest goes where it can be brought along to a machine without network, and changes nothing else of that machine
 test-gpu: ## Run the tests that need a GPU, on whatever has torch: the set-up if it was made, else PYTHON with pytest alone
