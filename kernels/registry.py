@@ -5,7 +5,7 @@ from importlib import import_module
 from roofwatch import KernelSpec
 from roofwatch.kernels.errors import KernelError
 
-_ROOMS = {
+_FAMILIES = {
     "reduction": ("softmax", "cross_entropy"),
     "normalisation": ("rms_norm", "add_rms_norm", "layer_norm", "group_norm_silu", "adaln_modulate"),
     "mlp": ("swiglu", "geglu"),
@@ -27,10 +27,8 @@ _ROOMS = {
     "overhead": ("empty_launch", "launch_chain"),
     "collectives": ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"),
 }
-"""A room for each family, and in it a module for each kernel with its spec: `swiglu` is `swiglu_spec` of
-`kernels/mlp/swiglu.py`.
-"""
-MODULES = {name: f"kernels.{room}.{name}" for room, names in _ROOMS.items() for name in names}
+"""Kernels by family; the spec of `swiglu` is `swiglu_spec` in `kernels/mlp/swiglu.py`."""
+MODULES = {name: f"roofwatch.kernels.{family}.{name}" for family, names in _FAMILIES.items() for name in names}
 """By kernel, in the order of the suite."""
 
 

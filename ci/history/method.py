@@ -21,7 +21,7 @@ def method_of(thresholds: Thresholds) -> str:
 @cache
 def _code_fingerprint() -> str:
     digest = hashlib.sha256(np.__version__.encode())
-    for source in [*_sources(files("ci")), files("collector") / "metrics.py"]:
+    for source in [*_sources(files("roofwatch.ci")), files("roofwatch.collector.record") / "metrics.py"]:
         digest.update(f"\0{source.name}\0".encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()

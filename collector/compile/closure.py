@@ -18,7 +18,7 @@ from roofwatch.collector.compile.sources import digest_of_file, is_installed_mod
 from roofwatch.collector.compile.static_store import digest_of
 from roofwatch.spec import KernelSpec
 
-_OF_THE_TOOLCHAIN = frozenset({"torch", "triton", "roofwatch", "collector", "__main__"})
+_OF_THE_TOOLCHAIN = frozenset({"torch", "triton", "roofwatch", "__main__"})
 _REACHES_ANYTHING = frozenset(
     {"import_module", "__import__", "exec", "eval", "run_path", "run_module", "modules", "ops"}
 )
@@ -101,9 +101,14 @@ def modules_since(names: Iterable[str]) -> set[str]:
 def _files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
     for name in names:
         file = getattr(sys.modules.get(name), "__file__", None)
-        top = name.split(".")[0]
-        if file is not None and top not in _OF_THE_TOOLCHAIN and top not in sys.stdlib_module_names:
+        if file is not None and not _is_toolchain(name):
             yield name, Path(file)
+
+
+def _is_toolchain(module: str) -> bool:
+    top = module.split(".")[0]
+    is_own_kernel = f"{module}.".startswith("roofwatch.kernels.")
+    return not is_own_kernel and (top in _OF_THE_TOOLCHAIN or top in sys.stdlib_module_names)
 
 
 def _homes(spec: KernelSpec, own: dict[str, _Module]) -> set[str]:

@@ -14,8 +14,8 @@ from roofwatch.collector.timing.timing import relative_width_of_median, sample_l
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, now_ns: Callable[[], int]) -> None:
-    for module in ("timers.cpu", "timing"):
-        monkeypatch.setattr(f"collector.{module}.perf_counter_ns", now_ns)
+    for module in ("cpu", "timing"):
+        monkeypatch.setattr(f"roofwatch.collector.timing.{module}.perf_counter_ns", now_ns)
 
 
 class Counter:
@@ -189,8 +189,8 @@ def test_what_is_done_between_launches_is_paid_from_the_budget(monkeypatch: pyte
 @pytest.fixture
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> int:
     """A machine whose last-level cache holds a MiB, so that filling it twice takes no time."""
-    for module in ("timers.caches", "timing"):
-        monkeypatch.setattr(f"collector.{module}.last_level_cache_bytes", lambda _device: 2**20)
+    for module in ("caches", "timing"):
+        monkeypatch.setattr(f"roofwatch.collector.timing.{module}.last_level_cache_bytes", lambda _device: 2**20)
     return 2**20
 
 

@@ -71,7 +71,7 @@ def test_the_suite_has_what_a_stack_for_generative_models_runs():
 def test_a_kernel_lies_in_the_room_of_its_family():
     for spec in suite():
         room = spec.family.lower().replace(" ", "_").replace("-", "_")
-        assert MODULES[spec.name] == f"kernels.{room}.{spec.name}"
+        assert MODULES[spec.name] == f"roofwatch.kernels.{room}.{spec.name}"
 
 
 def test_two_kernels_are_written_in_cuda_too():
