@@ -47,7 +47,7 @@ def test_the_wheel_puts_one_package_into_site_packages(installed: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "status"),
     [
-        (("run", "{suite}", "--output", "{folder}/run.json", "--static", "none"), 0),
+        (("run", "{suite}", "--output", "{folder}/run.json", "--no-static"), 0),
         (("compare", "{folder}/record.json", "{folder}/record.json"), 2),
         (("schema",), 0),
         (("list",), 0),
