@@ -67,14 +67,6 @@ def test_nothing_gets_into_a_layer_that_is_not_named() -> None:
     assert CONTEXT[-1] == "**/__pycache__"
 
 
-def test_all_that_set_up_needs_is_let_in() -> None:
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = {pattern.rstrip("*") for pattern in pyproject["tool"]["setuptools"]["packages"]["find"]["include"]}
-    let_in = {line.removeprefix("!") for line in CONTEXT[1:-1]}
-
-    assert let_in == packages | {"Makefile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
-
-
 @pytest.mark.parametrize("name", [line.removeprefix("!") for line in CONTEXT[1:-1]])
 def test_what_is_let_in_exists(name: str) -> None:
     assert (ROOT / name).exists()

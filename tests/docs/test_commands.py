@@ -83,7 +83,7 @@ def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
         "roofwatch compare base.json",
         "roofwatch db drop",
         "python -m pytest tests/gone",
-        "python -m pytest -m slow",
+        "python -m pytest -m sluggish",
         "docker compose up",
         "cargo build",
         "true | make tea",

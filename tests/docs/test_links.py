@@ -22,7 +22,11 @@ def test_an_internal_link_resolves(document: Path, target: str) -> None:
         assert anchor in anchors(page)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+# a decision names the files of its day
+CURRENT = [document for document in DOCUMENTS if document.parent.name != "decisions"]
+
+
+@pytest.mark.parametrize("document", CURRENT, ids=name_of)
 def test_a_file_that_is_named_exists(document: Path) -> None:
     made_by_verbs = {".venv", "build"}
     tops = {path.name for path in ROOT.iterdir()} - made_by_verbs
