@@ -8,14 +8,12 @@ import contextlib
 import gc
 import os
 import signal
-import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.collecting import after_the_first, is_first_time
 from tests.memory_folder import memory_folder
 
 # A machine that only measures has no database: whoever asks for one brings it along.
@@ -26,15 +24,12 @@ if TYPE_CHECKING:
 
 STORE = "ROOFWATCH_TEST_STORE"
 """The folder of the embedded server in the environment, where it is not among the tests' own."""
-COLLECTED = "ROOFWATCH_TEST_COLLECTED"
-"""In the environment of pytest's workers, the file that says that one of them has collected; only at the first time."""
 _session = contextlib.ExitStack()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # a shell has what it starts in the background ignore SIGINT, and so would what tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.addinivalue_line("markers", "long: takes so long that it is begun before all others")
     config.addinivalue_line("markers", "xdist_group(name): for one worker; known where there are no workers, too")
     if config.getoption("numprocesses", None):
         # the workers have the cores already: more threads of torch's or NumPy's would only wait for each other
@@ -43,22 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
             from tests.preloaded.client import share_servers
 
             share_servers()
-            if is_first_time():
-                note = Path(_session.enter_context(tempfile.TemporaryDirectory(prefix="collected-"))) / "note"
-                note.touch()
-                os.environ[COLLECTED] = str(note)
     if not hasattr(config, "workerinput"):
         folder = _session.enter_context(memory_folder())
         os.environ.pop(STORE, None)
         if folder is not None:
             os.environ[STORE] = str(folder)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, Any, Any]:
-    note = os.environ.pop(COLLECTED, None) if "PYTEST_XDIST_WORKER" in os.environ else None
-    with after_the_first(Path(note)) if note else contextlib.nullcontext():
-        return (yield)
 
 
 def pytest_unconfigure() -> None:
@@ -102,8 +86,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if _shares_what_its_file_makes(item) and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    # what takes long comes first, so that no worker is left alone with it at the end
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def _shares_what_its_file_makes(item: pytest.Item) -> bool:

@@ -17,7 +17,7 @@ from roofwatch.db.schema.records import RunRow
 from tests.builders import make_artefact, make_measurement, make_record
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_kill_of_client_server_or_database_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     real = make_record(measurements=[make_measurement()])
 

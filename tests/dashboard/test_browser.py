@@ -27,7 +27,7 @@ from tests.dashboard.served import serving
 from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.long]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
 
 _MOST_STOPS = 40
 """Of the Tab key: the menu, the project and the filters come before the first regression."""

@@ -69,7 +69,7 @@ channels = ["mail", "hook"]
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_once_merged_whoever_is_on_call(
     github: GitHubStandIn, database_url: URL, tmp_path: Path
 ) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.slow
 def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter():
     folder = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", str(folder), "-q", "-p", "no:cacheprovider"]

@@ -138,6 +138,7 @@ def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
             yield argument
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_together", "compilers_cache")
 @pytest.mark.parametrize(
     ("spec", "implementation", "case"),

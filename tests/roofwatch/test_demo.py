@@ -90,7 +90,7 @@ def test_a_planted_change_that_is_not_found_is_missed_and_an_accusation_is_a_fal
     assert judged[3].false_alarms == (wrong,)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_whole_of_it_finds_what_was_planted_survives_being_killed_and_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.selection import Selection
 from roofwatch.collector.timing.sampling import Preset
 from roofwatch.collector.workers.protocol import SuiteInfo
-from roofwatch.kernels.reduction.softmax.spec import softmax_spec
+from roofwatch.kernels.reduction.softmax import softmax_spec
 from roofwatch.profiles.counting import select_calls
 from tests.builders import CASE_ID, make_blocks, make_environment, make_measurement, make_record
 

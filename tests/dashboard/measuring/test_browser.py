@@ -20,7 +20,7 @@ from tests.dashboard.served import serving
 from tests.databases import TEMPLATE, Databases
 
 # one worker, so that there is one server and one browser
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.long]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
 
 PLOT = ".js-plotly-plot"
 

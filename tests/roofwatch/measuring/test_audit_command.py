@@ -24,7 +24,7 @@ def is_known_to_pip(triton: str) -> bool:
     return triton in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_versions_compile_a_suite_and_their_facts_say_which_compiled_them(tmp_path: Path) -> None:
     if not is_known_to_pip(OTHER_TRITON):
         pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")

@@ -21,7 +21,7 @@ from roofwatch.collector.record.record import RunRecord
 from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 KERNELS = [f"waiting{number}" for number in range(4)]
 
 

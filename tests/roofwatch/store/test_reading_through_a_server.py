@@ -129,7 +129,7 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
             server.list_runs(OTHER, 1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_time(filled: Filled) -> None:
     # a run that failed alone in its time, of a metric that is not its layer's first
     ingest_record(

@@ -1,6 +1,6 @@
 // Rms_norm along rows. Each thread holds HELD vectors of LENGTH elements of a row in registers; what a longer row has
 // beyond them is read twice, by the same block, while it lies in the L2 cache.
-#include "../../building_blocks/rows.cuh"
+#include "../building_blocks/rows.cuh"
 
 // A block per row.
 template <class T, class W, int LENGTH, int HELD, int MOST_THREADS>

@@ -1,6 +1,6 @@
 // Softmax along rows, forward and backward: a block per row. Each thread holds HELD vectors of LENGTH elements in
 // registers; what a longer row has beyond them is read twice, by the same block, while it lies in the L2 cache.
-#include "../../building_blocks/rows.cuh"
+#include "../building_blocks/rows.cuh"
 
 template <class T, int LENGTH, int HELD, int MOST_THREADS>
 __global__ void __launch_bounds__(MOST_THREADS, 1) softmax_kernel(

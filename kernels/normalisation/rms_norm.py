@@ -1,0 +1,386 @@
+"""Root-mean-square normalisation of rows with a weight per column, forward and backward, in Triton and in CUDA C++.
+
+A row is held in registers, so each operand is read once; of a longer row, what the registers do not hold is read twice.
+In the backward pass a program, or block of threads, walks over several rows and sums their share of the weight's
+gradient; the shares are added up afterwards in a fixed order, so the result is the same in every run.
+
+Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467).
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, TILES_OF_LONG_ROWS, row_config
+from roofwatch.kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
+from roofwatch.kernels.normalisation.column_gradients import add_to_share
+from roofwatch.kernels.operands import require_equal, require_operands
+from roofwatch.kernels.shapes import model_cases, small_rows, token_rows
+from roofwatch.kernels.target import multiprocessor_count
+
+
+def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """The formula, `x / sqrt(mean(x²) + eps) * weight` along each row."""
+    return x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {
+        "x": make.normal(case["n_rows"], case["n_cols"]),
+        "weight": make.uniform(case["n_cols"], low=0.5, high=1.5),
+    }
+
+
+def rms_norm_flop_count(case: Case) -> float:
+    """Per element, forward: square and add, times 1/rms, times weight. Backward: normed (1), times weight (1), the
+    row's sum (2), x's gradient (3), the weight's (2). What is done once per row is left out.
+    """
+    return (9 if case.is_backward else 4) * case["n_rows"] * case["n_cols"]
+
+
+def rms_norm_memory_bytes(case: Case) -> float:
+    """Forward reads x and weight and writes out. Backward reads x, weight and out's gradient and writes the gradients
+    of x and weight. The four bytes per row of the saved 1/rms are left out: it can be computed again.
+    """
+    n_cols = case["n_cols"]
+    matrices, rows = (3, 2) if case.is_backward else (2, 1)
+    return (matrices * case["n_rows"] * n_cols + rows * n_cols) * case.itemsize
+
+
+rms_norm_spec = KernelSpec(
+    name="rms_norm",
+    family="normalisation",
+    inputs=_inputs,
+    reference=rms_norm_reference,
+    cases=[
+        *small_rows(),
+        *model_cases(token_rows(), directions=["fwd", "bwd"]),
+    ],
+    edges=[
+        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
+        # one column: forward alone, since its gradient is all cancellation
+        *cases(shapes=[{"n_rows": 2, "n_cols": 1}], dtypes=["bfloat16"]),
+        # more rows than programs: two of them for some, one for the others
+        *cases(shapes=[{"n_rows": 300, "n_cols": 40}], directions=["bwd"]),
+        # the longest row that is read once, and the shortest that is read twice
+        *cases(
+            shapes=[{"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS}, {"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS + 1}],
+            dtypes=["bfloat16"],
+            directions=["bwd"],
+        ),
+    ],
+    flop_count=rms_norm_flop_count,
+    memory_bytes=rms_norm_memory_bytes,
+    formula="out = x / sqrt(mean(x²) + eps) * weight",
+    source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467)",
+    interpreted_shape={"n_rows": 5, "n_cols": 4096},
+)
+
+
+@rms_norm_spec.implementation("torch", compile=True)
+def _rms_norm_torch(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, eps)
+
+
+def _require_operands(x: torch.Tensor, weight: torch.Tensor) -> None:
+    """Refuse what neither of our implementations reads.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype.
+    """
+    require_operands("rms_norm", x=x, weight=weight)
+    require_operands("rms_norm", dims=2, x=x)
+    require_equal("rms_norm", "the columns", weight=tuple(weight.shape), x=tuple(x.shape[1:]))
+
+
+def _define_operator(
+    name: str,
+    forward: Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]],
+    backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
+) -> Callable[[torch.Tensor, torch.Tensor, float], tuple[torch.Tensor, torch.Tensor]]:
+    """Register `roofwatch::<name>` and `roofwatch::<name>_backward`.
+
+    Args:
+        name: Of the operator.
+        forward: The result and 1/rms of each row, from x, weight and eps.
+        backward: The gradients of x and weight, from x, weight, 1/rms and the result's gradient.
+    """
+    operator = torch.library.custom_op(f"roofwatch::{name}", forward, mutates_args=())
+    backward_operator = torch.library.custom_op(f"roofwatch::{name}_backward", backward, mutates_args=())
+
+    @operator.register_fake
+    def _(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: ARG001  the operator's signature
+        return x.new_empty(x.shape), x.new_empty(x.shape[:1], dtype=torch.float32)
+
+    @backward_operator.register_fake
+    def _(
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        rstd: torch.Tensor,  # noqa: ARG001  the operator's signature
+        grad_out: torch.Tensor,  # noqa: ARG001
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.new_empty(x.shape), weight.new_empty(weight.shape)
+
+    def save_for_backward(
+        ctx: Any, inputs: tuple[torch.Tensor, torch.Tensor, float], output: tuple[torch.Tensor, torch.Tensor]
+    ) -> None:
+        x, weight, _ = inputs
+        _, rstd = output
+        ctx.mark_non_differentiable(rstd)
+        ctx.save_for_backward(x, weight, rstd)
+
+    def differentiate(ctx: Any, grad_out: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        grad_x, grad_weight = backward_operator(*ctx.saved_tensors, grad_out)
+        return grad_x, grad_weight, None
+
+    operator.register_autograd(differentiate, setup_context=save_for_backward)
+    return operator
+
+
+@triton.jit
+def _rms_norm_kernel(
+    x_ptr, weight_ptr, out_ptr, rstd_ptr, x_row_stride, out_row_stride, n_cols, eps, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    rstd = tl.rsqrt(tl.sum(x * x, axis=0) / n_cols + eps)
+    out = x * rstd * weight
+    tl.store(out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(rstd_ptr + row, rstd)
+
+
+@triton.jit
+def _rms_norm_long_kernel(
+    x_ptr, weight_ptr, out_ptr, rstd_ptr, x_row_stride, out_row_stride, n_cols, eps, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    out_ptr += row * out_row_stride
+    squares = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+        squares += x * x
+    rstd = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        tl.store(out_ptr + offs, (x * rstd * weight).to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(rstd_ptr + row, rstd)
+
+
+@triton.jit
+def _rms_norm_grad_kernel(
+    x_ptr,
+    weight_ptr,
+    rstd_ptr,
+    grad_out_ptr,
+    grad_x_ptr,
+    grad_weight_share_ptr,
+    x_row_stride,
+    grad_row_stride,
+    n_rows,
+    n_cols,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    grad_weight = tl.zeros((BLOCK,), tl.float32)
+    for row in range(program, n_rows, tl.num_programs(0)):
+        x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
+        grad_offset = tl.cast(row, tl.int64) * grad_row_stride
+        x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        # once per row, from the L1 cache: held over all rows it would spill
+        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        rstd = tl.load(rstd_ptr + row)
+        normed = x * rstd
+        grad_normed = grad_out * weight
+        grad_weight += grad_out * normed  # before the mean: after it, grad_out would be one array more in registers
+        mean = tl.sum(grad_normed * normed, axis=0) / n_cols
+        grad_x = (grad_normed - normed * mean) * rstd
+        tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(grad_weight_share_ptr + program.to(tl.int64) * n_cols + offs, grad_weight, mask=mask)  # [BLOCK]
+
+
+@triton.jit
+def _rms_norm_long_grad_kernel(
+    x_ptr,
+    weight_ptr,
+    rstd_ptr,
+    grad_out_ptr,
+    grad_x_ptr,
+    grad_weight_share_ptr,
+    x_row_stride,
+    grad_row_stride,
+    n_rows,
+    n_cols,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    share_ptr = grad_weight_share_ptr + program.to(tl.int64) * n_cols
+    for row in range(program, n_rows, tl.num_programs(0)):
+        x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
+        grad_offset = tl.cast(row, tl.int64) * grad_row_stride
+        rstd = tl.load(rstd_ptr + row)
+        products = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            products += grad_out * weight * x
+        mean = tl.sum(products, axis=0) * rstd / n_cols
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            normed = x * rstd
+            grad_x = (grad_out * weight - normed * mean) * rstd
+            tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+            add_to_share(share_ptr, offs, mask, grad_out * normed, row != program)
+
+
+def _triton_forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    n_rows, n_cols = x.shape
+    out = x.new_empty(n_rows, n_cols)
+    rstd = x.new_empty(n_rows, dtype=torch.float32)
+    if not x.numel():
+        return out, rstd.zero_()  # a grid of no programs cannot be launched
+    kernel = _rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _rms_norm_long_kernel
+    with torch.cuda.device_of(x):
+        kernel[(n_rows,)](x, weight, out, rstd, x.stride(0), out.stride(0), n_cols, eps, **row_config(n_cols))
+    return out, rstd
+
+
+def _triton_backward(
+    x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor, grad_out: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    n_rows, n_cols = x.shape
+    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_x = x.new_empty(n_rows, n_cols)
+    if not x.numel():
+        return grad_x, weight.new_zeros(weight.shape)
+    n_programs = min(n_rows, 2 * multiprocessor_count(x))
+    grad_weight_shares = x.new_empty(n_programs, n_cols, dtype=torch.float32)
+    # a row of odd length is loaded element by element, which takes registers of its own
+    fits = n_cols <= (MAX_COLS_IN_REGISTERS if n_cols % 16 == 0 else MAX_COLS_IN_REGISTERS // 2)
+    kernel = _rms_norm_grad_kernel if fits else _rms_norm_long_grad_kernel
+    with torch.cuda.device_of(x):
+        kernel[(n_programs,)](
+            x,
+            weight,
+            rstd,
+            grad_out,
+            grad_x,
+            grad_weight_shares,
+            x.stride(0),
+            grad_out.stride(0),
+            n_rows,
+            n_cols,
+            **(row_config(n_cols) if fits else TILES_OF_LONG_ROWS),
+        )
+    return grad_x, grad_weight_shares.sum(dim=0).to(weight.dtype)
+
+
+_triton_operator = _define_operator("rms_norm", _triton_forward, _triton_backward)
+
+
+@rms_norm_spec.implementation("triton", deterministic=True)
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """`x / sqrt(mean(x²) + eps) * weight` along each row, computed in float32.
+
+    Args:
+        x: [n_rows, n_cols], contiguous along its last dim.
+        weight: [n_cols].
+        eps: Keeps a row of zeros finite.
+
+    Returns:
+        [n_rows, n_cols] in x's dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype.
+    """
+    _require_operands(x, weight)
+    out, _ = _triton_operator(x, weight, eps)
+    return out
+
+
+_SOURCE = Path(__file__).with_name("rms_norm.cu")
+
+
+@cache
+def _cuda_kernel(name: str, dtype: torch.dtype, weight_dtype: torch.dtype, layout: RowLayout) -> CudaKernel:
+    return CudaKernel(_SOURCE, name, template=(dtype, weight_dtype, layout.length, layout.held, layout.most_threads))
+
+
+def _cuda_forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    n_rows, n_cols = x.shape
+    out = x.new_empty(n_rows, n_cols)
+    rstd = x.new_empty(n_rows, dtype=torch.float32)
+    if not x.numel():
+        return out, rstd.zero_()  # a grid of no blocks cannot be launched
+    layout = row_layout(x, weight, out)
+    _cuda_kernel("rms_norm_kernel", x.dtype, weight.dtype, layout).launch(
+        n_rows, layout.n_threads, (x, weight, out, rstd, x.stride(0), n_cols, eps)
+    )
+    return out, rstd
+
+
+def _cuda_backward(
+    x: torch.Tensor, weight: torch.Tensor, rstd: torch.Tensor, grad_out: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    n_rows, n_cols = x.shape
+    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_x = x.new_empty(n_rows, n_cols)
+    if not x.numel():
+        return grad_x, weight.new_zeros(weight.shape)
+    n_blocks = min(n_rows, 2 * multiprocessor_count(x))
+    grad_weight_shares = x.new_empty(n_blocks, n_cols, dtype=torch.float32)
+    layout = row_layout(x, weight, grad_out, grad_x, grad_weight_shares, most_threads=512)
+    _cuda_kernel("rms_norm_grad_kernel", x.dtype, weight.dtype, layout).launch(
+        n_blocks,
+        layout.n_threads,
+        (x, weight, rstd, grad_out, grad_x, grad_weight_shares, x.stride(0), n_rows, n_cols),
+    )
+    return grad_x, grad_weight_shares.sum(dim=0).to(weight.dtype)
+
+
+_cuda_operator = _define_operator("rms_norm_cuda", _cuda_forward, _cuda_backward)
+
+
+@rms_norm_spec.implementation("cuda", deterministic=True, unsupported_targets=ONLY_NVIDIA)
+def rms_norm_cuda(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """`x / sqrt(mean(x²) + eps) * weight` along each row, computed in float32.
+
+    Args:
+        x: [n_rows, n_cols], contiguous along its last dim.
+        weight: [n_cols].
+        eps: Keeps a row of zeros finite.
+
+    Returns:
+        [n_rows, n_cols] in x's dtype.
+
+    Raises:
+        KernelError: an operand has another layout, shape or dtype.
+        UnsupportedError: x is not on an NVIDIA GPU, or NVRTC is not installed.
+    """
+    _require_operands(x, weight)
+    out, _ = _cuda_operator(x, weight, eps)
+    return out

@@ -1,0 +1,284 @@
+"""Softmax over the last dim, forward and backward, in Triton and in CUDA C++.
+
+A row that fits into registers is read once. Of a longer one, a vocabulary say, what does not fit is read twice: first
+for the row's maximum and sum, then to write the result.
+
+Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867).
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.row_tiles import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.building_blocks.rows import ONLY_NVIDIA, RowLayout, row_layout
+from roofwatch.kernels.operands import require_operands
+from roofwatch.kernels.shapes import model_cases, small_rows, vocabulary_rows
+from roofwatch.kernels.target import multiprocessor_count
+
+
+def softmax_reference(x: torch.Tensor) -> torch.Tensor:
+    """The formula, `exp(x - max x) / sum exp(x - max x)` along each row."""
+    exps = (x - x.amax(dim=-1, keepdim=True)).exp()
+    return exps / exps.sum(dim=-1, keepdim=True)
+
+
+def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    return {"x": make.normal(case["n_rows"], case["n_cols"], scale=3.0)}
+
+
+def softmax_flop_count(case: Case) -> float:
+    """Per element, forward: compare, subtract, exp, add, divide. Backward: multiply and add for the row's sum,
+    subtract, multiply.
+    """
+    return (4 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
+
+
+def softmax_memory_bytes(case: Case) -> float:
+    """Forward reads x and writes out; backward reads out and its gradient and writes x's."""
+    return (3 if case.is_backward else 2) * case["n_rows"] * case["n_cols"] * case.itemsize
+
+
+softmax_spec = KernelSpec(
+    name="softmax",
+    family="reduction",
+    inputs=_inputs,
+    reference=softmax_reference,
+    cases=[
+        *small_rows(),
+        *model_cases(vocabulary_rows(), directions=["fwd", "bwd"]),
+    ],
+    edges=[
+        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
+        *cases(shapes=[{"n_rows": 2, "n_cols": 1}], dtypes=["bfloat16"], directions=["bwd"]),
+        # the longest row that is read once, and the shortest that is read twice
+        *cases(
+            shapes=[{"n_rows": 1, "n_cols": MAX_COLS_IN_REGISTERS}, {"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}],
+            dtypes=["bfloat16"],
+            directions=["bwd"],
+        ),
+    ],
+    flop_count=softmax_flop_count,
+    memory_bytes=softmax_memory_bytes,
+    formula="out = exp(x - max x) / sum exp(x - max x)",
+    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867)",
+    interpreted_shape={"n_rows": 2, "n_cols": 20_000},
+)
+
+
+@softmax_spec.implementation("torch", compile=True)
+def _softmax_torch(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.softmax(x, dim=-1)
+
+
+def _define_operator(
+    name: str,
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    backward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Register `roofwatch::<name>` and `roofwatch::<name>_backward`.
+
+    Args:
+        name: Of the operator.
+        forward: The softmax of x's rows.
+        backward: x's gradient, from the softmax and its gradient.
+    """
+    operator = torch.library.custom_op(f"roofwatch::{name}", forward, mutates_args=())
+    backward_operator = torch.library.custom_op(f"roofwatch::{name}_backward", backward, mutates_args=())
+
+    @operator.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty(x.shape)
+
+    @backward_operator.register_fake
+    def _(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:  # noqa: ARG001  the operator's signature
+        return torch.empty_like(out)
+
+    def save_for_backward(ctx: Any, inputs: tuple[torch.Tensor], output: torch.Tensor) -> None:  # noqa: ARG001  torch's signature
+        ctx.save_for_backward(output)
+
+    def differentiate(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
+        (out,) = ctx.saved_tensors
+        grad_x: torch.Tensor = backward_operator(out, grad_out)
+        return grad_x
+
+    operator.register_autograd(differentiate, setup_context=save_for_backward)
+    return operator
+
+
+@triton.jit
+def _softmax_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=-float("inf")).to(tl.float32)  # [BLOCK]
+    exps = tl.exp(x - tl.max(x, axis=0))
+    out = exps / tl.sum(exps, axis=0)
+    tl.store(out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+
+
+@triton.jit
+def _softmax_long_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    out_ptr += row * out_row_stride
+    lane_max = tl.full((BLOCK,), -float("inf"), tl.float32)
+    lane_sum = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(tl.float32)  # [BLOCK]
+        new_max = tl.maximum(lane_max, x)
+        # a lane that has met only -inf keeps sum 0 instead of exp(-inf + inf)
+        anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
+        lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.exp(x - anchor)
+        lane_max = new_max
+    row_max = tl.max(lane_max, axis=0)
+    row_sum = tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        x = tl.load(x_ptr + offs, mask=mask, other=-float("inf")).to(tl.float32)  # [BLOCK]
+        out = tl.exp(x - row_max) / row_sum
+        tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+
+
+@triton.jit
+def _softmax_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = row * row_stride + tl.arange(0, BLOCK)
+    mask = tl.arange(0, BLOCK) < n_cols
+    out = tl.load(out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    grad_x = out * (grad_out - tl.sum(out * grad_out, axis=0))
+    tl.store(grad_x_ptr + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+
+
+@triton.jit
+def _softmax_long_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    out_ptr += row * row_stride
+    grad_out_ptr += row * row_stride
+    grad_x_ptr += row * row_stride
+    lane_sum = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        out = tl.load(out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        lane_sum += out * tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    row_sum = tl.sum(lane_sum, axis=0)
+    for start in range(0, n_cols, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        out = tl.load(out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        grad_x = out * (grad_out - row_sum)
+        tl.store(grad_x_ptr + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+
+
+def _triton_forward(x: torch.Tensor) -> torch.Tensor:
+    n_rows, n_cols = x.shape
+    out = x.new_empty(n_rows, n_cols)
+    if not out.numel():
+        return out  # a grid of no programs cannot be launched
+    kernel = _softmax_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_kernel
+    with torch.cuda.device_of(x):
+        kernel[(n_rows,)](x, out, x.stride(0), out.stride(0), n_cols, **row_config(n_cols))
+    return out
+
+
+def _triton_backward(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+    n_rows, n_cols = out.shape
+    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_x = torch.empty_like(out)
+    if not out.numel():
+        return grad_x
+    kernel = _softmax_grad_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _softmax_long_grad_kernel
+    with torch.cuda.device_of(out):
+        kernel[(n_rows,)](out, grad_out, grad_x, out.stride(0), n_cols, **row_config(n_cols))
+    return grad_x
+
+
+_triton_operator = _define_operator("softmax", _triton_forward, _triton_backward)
+
+
+@softmax_spec.implementation("triton", deterministic=True)
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    """`exp(x - max x) / sum exp(x - max x)` along each row, computed in float32.
+
+    Args:
+        x: [n_rows, n_cols], contiguous along its last dim.
+
+    Returns:
+        [n_rows, n_cols] in x's dtype.
+
+    Raises:
+        KernelError: x has another layout or dtype.
+    """
+    require_operands("softmax", dims=2, x=x)
+    return _triton_operator(x)
+
+
+_SOURCE = Path(__file__).with_name("softmax.cu")
+
+
+@cache
+def _cuda_kernel(name: str, dtype: torch.dtype, layout: RowLayout) -> CudaKernel:
+    return CudaKernel(_SOURCE, name, template=(dtype, layout.length, layout.held, layout.most_threads))
+
+
+def _block_count(rows: torch.Tensor, layout: RowLayout) -> int:
+    """A block per row; of rows that are read twice only as many at once as the L2 cache holds."""
+    return len(rows) if layout.fits else min(len(rows), multiprocessor_count(rows))
+
+
+def _cuda_forward(x: torch.Tensor) -> torch.Tensor:
+    n_rows, n_cols = x.shape
+    out = x.new_empty(n_rows, n_cols)
+    if not out.numel():
+        return out  # a grid of no blocks cannot be launched
+    layout = row_layout(x, out)
+    _cuda_kernel("softmax_kernel", x.dtype, layout).launch(
+        _block_count(x, layout), layout.n_threads, (x, out, x.stride(0), n_rows, n_cols)
+    )
+    return out
+
+
+def _cuda_backward(out: torch.Tensor, grad_out: torch.Tensor) -> torch.Tensor:
+    n_rows, n_cols = out.shape
+    grad_out = grad_out.contiguous()  # autograd may hand over an expanded scalar
+    grad_x = torch.empty_like(out)
+    if not out.numel():
+        return grad_x
+    layout = row_layout(out, grad_out, grad_x)
+    _cuda_kernel("softmax_grad_kernel", out.dtype, layout).launch(
+        _block_count(out, layout), layout.n_threads, (out, grad_out, grad_x, n_rows, n_cols)
+    )
+    return grad_x
+
+
+_cuda_operator = _define_operator("softmax_cuda", _cuda_forward, _cuda_backward)
+
+
+@softmax_spec.implementation("cuda", deterministic=True, unsupported_targets=ONLY_NVIDIA)
+def softmax_cuda(x: torch.Tensor) -> torch.Tensor:
+    """`exp(x - max x) / sum exp(x - max x)` along each row, computed in float32.
+
+    Args:
+        x: [n_rows, n_cols], contiguous along its last dim.
+
+    Returns:
+        [n_rows, n_cols] in x's dtype.
+
+    Raises:
+        KernelError: x has another layout or dtype.
+        UnsupportedError: x is not on an NVIDIA GPU, or NVRTC is not installed.
+    """
+    require_operands("softmax", dims=2, x=x)
+    return _cuda_operator(x)
