@@ -45,7 +45,7 @@ CI_EDGES = {
 MAIN_PROCESS = ("roofwatch.collector.run", "roofwatch.cli.main", "roofwatch.collector.accuracy.check_run")
 INJECTED = tuple(
     f"roofwatch.collector.profiling.inject.{file.stem}"
-    for file in (PACKAGE / "collector" / "profiling" / "inject").glob("[!_]*.py")
+    for file in sorted((PACKAGE / "collector" / "profiling" / "inject").glob("[!_]*.py"))
 )
 """Loaded by file into whatever program `roofwatch profile` runs."""
 CORE = {"numpy", "orjson", "pydantic", "rich", "typer"}
@@ -66,7 +66,7 @@ def modules() -> Mapping[str, Path]:
     """Every module of ours by its dotted name."""
     roots = [PACKAGE, *(PACKAGE / folder for folder in FOLDERS)]
     files = {file for root in roots for file in root.rglob("*.py") if not file.is_relative_to(USER_FILES)}
-    return {_name_of(file): file for file in files}
+    return {_name_of(file): file for file in sorted(files)}
 
 
 def _name_of(file: Path) -> str:
