@@ -6,13 +6,11 @@ import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from alembic import command
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import drop_unlinked, list_artefacts, read_artefact, store_artefact
-from roofwatch.db.engine import migrate
 from roofwatch.db.errors import IngestError, StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
@@ -176,18 +174,3 @@ def test_a_file_is_stored_and_read_in_pieces_however_far_it_unpacks(store: Engin
     tracemalloc.stop()
     assert lengths == {2**20}
     assert peak_bytes < 16 * 2**20
-
-
-def test_a_downgrade_keeps_what_the_record_says_and_an_upgrade_finds_it(store: Engine) -> None:
-    record = ingest(store, b"first", CONTENT)
-    put(store, record, CONTENT)
-
-    with store.begin() as connection:
-        command.downgrade(migrate.configuration(connection), "0006")
-    migrate.upgrade(store)
-
-    with Session(store) as session:
-        loaded = load_record(session, record.run_id)
-        assert [one.is_stored for one in list_artefacts(session, record.run_id)] == [False, False]
-    assert loaded == record
-    assert ingest_record(store, record).was_new is False

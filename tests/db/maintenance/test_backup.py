@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from alembic import command
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.measurement import Block
-from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
@@ -191,18 +189,6 @@ def test_a_backup_of_another_program_s_database_is_refused(
 
     with pytest.raises(StoreError, match="a backup, but of no roofwatch database"):
         restore(store, tmp_path / "other.dump")
-
-
-def test_a_backup_of_an_older_schema_is_brought_up_to_date(store: Engine, tmp_path: Path) -> None:
-    ingest_record(store, make_record())
-    with store.begin() as connection:
-        command.downgrade(migrate.configuration(connection), "0008")
-    back_up(store, tmp_path / "older.dump")
-
-    restore(store, tmp_path / "older.dump")
-
-    migrate.ensure_current(store)
-    assert verify_store(store).proven_count == 1
 
 
 def test_only_its_owner_may_read_a_backup(store: Engine, tmp_path: Path) -> None:

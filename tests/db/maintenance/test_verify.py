@@ -4,11 +4,9 @@ import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from alembic import command
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import make_engine
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.verify import Verification, verify_store
@@ -208,10 +206,3 @@ def test_rows_that_no_month_s_partition_took_are_told(store: Engine) -> None:
         connection.execute(text("INSERT INTO measurement SELECT * FROM partitions.measurement_2026_03"))
 
     assert "table measurement: 1 row(s), of 2026-03-01 and later, are in no month's partition" in only_problem(store)
-
-
-def test_an_older_schema_is_the_only_thing_that_is_told(store: Engine) -> None:
-    with store.begin() as connection:
-        command.downgrade(migrate.configuration(connection), "0008")
-
-    assert "run: roofwatch db upgrade" in only_problem(store)

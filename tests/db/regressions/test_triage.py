@@ -3,13 +3,11 @@
 from uuid import UUID
 
 import pytest
-from alembic import command
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import Triage, TriageState
-from roofwatch.db.engine import migrate
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
@@ -149,36 +147,3 @@ def test_what_is_expected_or_none_or_taken_up_stays_so_when_it_is_found_again(
 def test_a_decision_about_what_was_never_found_is_refused(history: Engine) -> None:
     with pytest.raises(StoreError, match="not in project 'example/project'"):
         decide(history, UUID(int=7), TriageState.FIXED)
-
-
-def test_decisions_of_the_older_schema_keep_their_ids_and_say_the_new_words(history: Engine) -> None:
-    regressions = [make_regression(number) for number in (1, 2, 3)]
-    judge(history, *regressions)
-    with history.begin() as connection:
-        command.downgrade(migrate.configuration(connection), "0004")
-        connection.execute(
-            text(
-                "INSERT INTO triage (project_id, sha, kernel, verdict, state, person, reason) "
-                "SELECT 1, sha, 'rms_norm', 'regressed', state, 'A Person', 'why' "
-                "FROM (VALUES (:first, 'accepted'), (:second, 'investigating')) AS decided (sha, state)"
-            ),
-            {"first": make_commit_ref(1).sha, "second": make_commit_ref(2).sha},
-        )
-
-    migrate.upgrade(history)
-
-    with Session(history) as session:
-        decided = read_triage(session, PROJECT)
-    assert [decided[one.key].state for one in regressions] == ["expected", "acknowledged", "new"]
-    assert [decided[one.key].regression_id for one in regressions] == [regression_id(one) for one in regressions]
-
-
-def test_the_older_schema_gets_the_words_that_it_knows(history: Engine) -> None:
-    (one,) = judge(history, make_regression(1))
-    decide(history, one.regression_id, TriageState.EXPECTED)
-
-    with history.begin() as connection:
-        command.downgrade(migrate.configuration(connection), "0004")
-        left = connection.execute(text("SELECT state, person FROM triage")).all()
-
-    assert left == [("accepted", "A Person")]

@@ -1,0 +1,38 @@
+"""All tables, as the models declare them, and what models cannot say: partitions, storage and a trigger.
+
+Revision: 0001, after nothing
+"""
+
+from alembic import op
+
+from roofwatch.db.schema.every import Base
+from roofwatch.db.schema.partitions import PARTITIONED, SCHEMA
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+COMPRESSED = {"artefact_chunk": "packed", "sample_set": "content"}
+"""Columns whose values are compressed already, so that Postgres need not try."""
+
+
+def upgrade() -> None:
+    Base.metadata.create_all(op.get_bind(), checkfirst=False)
+    op.execute(f"CREATE SCHEMA {SCHEMA}")
+    for table in PARTITIONED:
+        op.execute(f"CREATE TABLE {SCHEMA}.{table}_default PARTITION OF {table} DEFAULT")
+    for table, column in COMPRESSED.items():
+        op.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL")
+    # a foreign key from each partition would be checked row by row
+    deletions = "".join(
+        f"DELETE FROM {table} WHERE measured_on = OLD.measured_on AND run_number = OLD.number; "
+        for table in PARTITIONED
+    )
+    op.execute(
+        "CREATE FUNCTION delete_results_of_run() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN {deletions} RETURN NULL; END $$"
+    )
+    op.execute(
+        "CREATE TRIGGER delete_results AFTER DELETE ON run FOR EACH ROW EXECUTE FUNCTION delete_results_of_run()"
+    )
