@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ import psycopg
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, Row, text
 
-from roofwatch.db.maintenance.rewriting import tile_runs
 from roofwatch.db.schema.partitions import ensure_partitions
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
@@ -174,7 +172,7 @@ _CHECKS = (
 
 
 def fill(engine: Engine, shape: Shape, pair: int) -> None:
-    """Make up one project. Its measurements lie on disk in tiles, as `roofwatch db arrange` leaves them."""
+    """Make up one project."""
     project = shape.project(pair)
     values = {
         "project": project,
@@ -216,16 +214,13 @@ def _copy_measurements(connection: Connection, project: str) -> None:
     columns = ", ".join(name for name, _ in _COLUMNS)
     with driver.cursor() as cursor, cursor.copy(f"COPY measurement ({columns}) FROM STDIN (FORMAT binary)") as copy:
         copy.write(_COPY_HEAD)
-        for _, of_month in groupby(runs, key=lambda run: (run.measured_on.year, run.measured_on.month)):
-            month = list(of_month)
-            step = tile_runs(len(series_ids))
-            for first in range(0, len(month), step):
-                copy.write(_tile(month[first : first + step], series_ids, rng))
+        for run in runs:
+            copy.write(_rows([run], series_ids, rng))
         copy.write(_COPY_END)
 
 
-def _tile(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.random.Generator) -> bytes:
-    """Rows of some runs, in the order of their series."""
+def _rows(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.random.Generator) -> bytes:
+    """Measurements of some runs, in the order of their series."""
     rows = np.zeros(len(runs) * len(series_ids), dtype=_ROW)
     rows["field_count"] = len(_COLUMNS)
     for name, kind in _COLUMNS:

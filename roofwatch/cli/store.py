@@ -80,78 +80,25 @@ def prune(
         print_table(pruned_table(pruned, is_dry_run=dry_run))
 
 
-@db_app.command("arrange")
-def arrange(
-    *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which months would be.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Put the measurements of months that have ended in an order that trends are read from quickly.
-
-    For once a month, at night. A month needs as much free disk as it takes; those that are in order already stay as
-    they are. The store is used meanwhile.
-    """
-    from roofwatch.arguments import open_configured_store
-    from roofwatch.store.keeping import arrange_store, arranged_table
-    from roofwatch.terminal import print_json, print_note, print_table
-
-    with open_configured_store() as engine:
-        arranged = arrange_store(engine, is_dry_run=dry_run)
-    if as_json:
-        print_json({"is_dry_run": dry_run, "months": arranged})
-    elif arranged:
-        print_table(arranged_table(arranged, is_dry_run=dry_run))
-    else:
-        print_note("all months that have ended are in order")
-
-
 @db_app.command("export")
 def export(
-    file: Annotated[Path, typer.Argument(help="To write, for example history.jsonl.zst.", show_default=False)],
     *,
+    parquet: Annotated[
+        Path, typer.Option("--parquet", metavar="DIR", help="Folder to write, one file per table.", show_default=False)
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Write every record and what people did into one file, as lines of JSON in zstd. Tokens are not in it."""
+    """Copy every table but those of tokens into Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.store.keeping import counts_line, export_store
-    from roofwatch.terminal import print_json, print_note
+    from roofwatch.store.keeping import export_store, exported_table
+    from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine:
-        exported = export_store(engine, file)
+        exported = export_store(engine, parquet)
     if as_json:
         print_json(exported)
     else:
-        print_note(f"{file}: {counts_line(exported.counts)}; {exported.size_bytes} bytes")
-
-
-@db_app.command("import")
-def import_(
-    file: Annotated[Path, typer.Argument(help="That an export wrote.", show_default=False)],
-    *,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Repositories whose CI was let in there are let in here too.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Store what an export holds, each thing once, and judge the projects anew.
-
-    Nothing is stored of a file that is damaged. One that was cut short is begun again: what is there stays as it is.
-    Exit status 1: a run is stored here with other content, which was kept.
-    """
-    from roofwatch.arguments import open_configured_store
-    from roofwatch.store.keeping import counts_line, import_store
-    from roofwatch.terminal import print_error, print_json, print_note
-
-    with open_configured_store() as engine:
-        imported = import_store(engine, file, takes_trust=trust)
-    if as_json:
-        print_json(imported)
-    else:
-        print_note(f"new: {counts_line(imported.new_counts)}; known or left out: {counts_line(imported.known_counts)}")
-        for conflict in imported.conflicts:
-            print_error(conflict)
-    if imported.conflicts:
-        raise typer.Exit(EXIT_WRONG)
+        print_table(exported_table(exported))
 
 
 @db_app.command("backup")

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.table import Table
 from sqlalchemy import Engine
 
-from roofwatch.ci.history.analyse import judge_project
 from roofwatch.collector.outbox.atomic_write import reason_of, whole_path
 from roofwatch.collector.record.metrics import format_bytes
 from roofwatch.collector.run import Progress
-from roofwatch.cycles import look_for_cycles_seldom
 from roofwatch.db.errors import StoreError
 from roofwatch.db.maintenance.aged_parts import Part
-from roofwatch.db.maintenance.arranging import Arranged, arrange
 from roofwatch.db.maintenance.backup import write_backup
-from roofwatch.db.maintenance.exporting import export_lines
-from roofwatch.db.maintenance.importing import Imported, import_lines
+from roofwatch.db.maintenance.parquet import ExportedTable, export_parquet
 from roofwatch.db.maintenance.retention import Pruned, prune
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.settings import load_settings
 from roofwatch.store.access import ACTOR
-from roofwatch.store.archive_file import check_archive, read_archive, write_archive
 from roofwatch.terminal import print_error, progress
 
 _WORDS = {
@@ -35,16 +29,6 @@ _WORDS = {
     Part.ARTEFACTS: "artefacts",
     Part.QUARANTINED: "quarantined runs",
 }
-
-
-@dataclass(frozen=True)
-class Exported:
-    counts: Mapping[str, int]
-    """Lines by kind."""
-    sha256: str
-    """Of all lines, as the last of them says."""
-    size_bytes: int
-    """Of the file."""
 
 
 def prune_store(
@@ -89,57 +73,23 @@ def pruned_table(pruned: Sequence[Pruned], *, is_dry_run: bool) -> Table:
     return table
 
 
-def arrange_store(engine: Engine, *, is_dry_run: bool) -> list[Arranged]:
-    """Arrange the months that have ended.
+def export_store(engine: Engine, folder: Path) -> list[ExportedTable]:
+    """Write every table into a folder of Parquet files.
 
     Raises:
-        StoreError: a month could not be exchanged; those before it are done.
+        StoreError: a file is there already, or cannot be written.
     """
-    with progress("arranging") as show:
-
-        def on_progress(month: date) -> None:
-            show(Progress(0, 0, f"{month:%Y-%m}"))
-
-        return arrange(engine, now=datetime.now(UTC), is_dry_run=is_dry_run, on_progress=on_progress)
+    with progress("exporting") as show:
+        return export_parquet(
+            engine, folder, on_progress=lambda table, rows: show(Progress(rows, 0, f"{table}: {rows} rows"))
+        )
 
 
-def arranged_table(arranged: Sequence[Arranged], *, is_dry_run: bool) -> Table:
-    titles = ("month", "measurements", "pages of a series before", "after")
-    table = Table(*titles, title="would be arranged" if is_dry_run else "arranged")
-    for one in arranged:
-        pages = (f"{one.pages_before:.1f}", f"{one.pages_after:.1f}")
-        table.add_row(f"{one.month:%Y-%m}", str(one.row_count), *pages)
+def exported_table(exported: Sequence[ExportedTable]) -> Table:
+    table = Table("table", "rows", "size")
+    for one in exported:
+        table.add_row(one.name, str(one.row_count), format_bytes(one.size_bytes))
     return table
-
-
-def export_store(engine: Engine, path: Path) -> Exported:
-    """Write an export; the file is there once it is whole.
-
-    Raises:
-        StoreError: the store cannot be read, or the file not written.
-    """
-    with _counting("exporting", "runs") as on_progress:
-        size_bytes = write_archive(path, export_lines(engine, now=datetime.now(UTC), on_progress=on_progress))
-    manifest = check_archive(path)
-    return Exported(manifest.counts, manifest.sha256, size_bytes)
-
-
-def import_store(engine: Engine, path: Path, *, takes_trust: bool) -> Imported:
-    """Store what an export holds, once the file has been read to its end, and judge its projects.
-
-    Raises:
-        StoreError: the file is not whole, or holds what cannot be stored.
-        RecordError: it holds what is no record.
-    """
-    look_for_cycles_seldom()
-    with _counting("checking", "bytes") as on_progress:
-        manifest = check_archive(path, on_progress=on_progress)
-    with _counting("importing", "bytes") as on_progress:
-        lines = read_archive(path, on_progress=on_progress)
-        imported = import_lines(engine, lines, takes_trust=takes_trust, actor=ACTOR, source_sha256=manifest.sha256)
-    for project in sorted(imported.projects):
-        judge_project(engine, project)
-    return imported
 
 
 def back_up(engine: Engine, path: Path) -> int:
@@ -173,11 +123,6 @@ def verified_line(verification: Verification) -> str:
     if verification.unproven_count:
         said += f", {verification.unproven_count} of an older version whose commit cannot be compared"
     return f"{said}; {len(verification.problems) or 'no'} problem(s)"
-
-
-def counts_line(counts: Mapping[str, int]) -> str:
-    named = {kind: count for kind, count in sorted(counts.items()) if kind not in {"header", "manifest"}}
-    return ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in named.items()) or "nothing"
 
 
 @contextmanager

@@ -1,56 +1,14 @@
-"""What CONTRIBUTING.md says about the schema and the constraints."""
+"""The constraints pin what is declared."""
 
 import re
-import shutil
 import tomllib
 from importlib.metadata import distribution
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from roofwatch.db.engine import migrate
-from tests.docs.markdown import ROOT, fences
-
-SNIPPET = next(fence.text for fence in fences(ROOT / "CONTRIBUTING.md") if fence.language == "python")
-
-
-def test_the_snippet_writes_a_revision_that_changes_nothing_as_long_as_the_models_have_not_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    migrate_head = migrate.head_revision()
-    migrations = tmp_path / "migrations"
-    shutil.copytree(ROOT / "db" / "migrations", migrations)
-    monkeypatch.setattr(migrate, "_MIGRATIONS", migrations)
-    monkeypatch.setenv("ROOFWATCH_DATA_DIR", str(tmp_path / "data"))
-
-    exec(compile(SNIPPET, "CONTRIBUTING.md", "exec"), {})  # noqa: S102  the very text that a reader would run
-
-    (written,) = {file.name for file in migrations.glob("versions/*.py")} - {
-        file.name for file in (ROOT / "db" / "migrations" / "versions").glob("*.py")
-    }
-    text = (migrations / "versions" / written).read_text()
-    assert re.search(rf"down_revision.* = ['\"]{migrate_head}['\"]", text)
-    assert "op." not in text
-
-
-# `name` of `file.py`, also where several names stand before it
-REFERENCE = re.compile(r"((?:`\w+`(?:, | and | or )?)+) (?:of|in)\s+`([\w/]+\.py)`")
-NAMED = sorted(
-    {
-        (name, file)
-        for names, file in REFERENCE.findall((ROOT / "CONTRIBUTING.md").read_text())
-        for name in re.findall(r"`(\w+)`", names)
-    }
-)
-
-
-@pytest.mark.parametrize(("name", "file"), NAMED)
-def test_what_the_guide_says_is_in_a_file_is_declared_there(name: str, file: str) -> None:
-    declaration = rf"(?m)^\s*(?:def |class )?{name}\b(?:\(|:| =)"
-
-    assert re.search(declaration, (ROOT / file).read_text())
+from tests.docs.markdown import ROOT
 
 
 def constraints() -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,8 +17,6 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.ingest.alike import facts_sha256, identity_sha256
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.maintenance.aged_runs import read_summaries, store_summaries
-from roofwatch.db.maintenance.archive import AgedRun
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.records import RunRow
 from tests.builders import make_case, make_environment, make_measurement, make_record, make_static_facts
@@ -221,35 +218,6 @@ def test_runs_that_an_older_roofwatch_stored_are_alike_to_none(store: Engine) ->
     assert asked_of == [{'"case"', "series"}, set()]
     with store.connect() as connection:
         assert len(set(map(str, connection.scalars(text("SELECT series_ids FROM run"))))) == 1
-
-
-def test_a_run_whose_samples_aged_out_elsewhere_is_alike_to_none(store: Engine) -> None:
-    whole = record_of(0)
-    ingest_record(store, whole)
-    unmeasured = record_of(1, measurements=())
-    ingest_record(store, unmeasured)
-    with Session(store) as session, session.begin():
-        summaries = read_summaries(session, session.get_one(RunRow, whole.run_id))
-    aged = record_of(2, measurements=())
-    ingest_record(store, aged)
-    line = AgedRun(
-        record={},
-        content_hash=aged.content_hash,
-        ingested_at=datetime.now(UTC),
-        samples_pruned_at=datetime.now(UTC),
-        is_quarantined=False,
-        unread_fields={},
-        summaries=summaries,
-    )
-    with store.begin() as connection:
-        store_summaries(connection, aged, line)
-
-    later = record_of(3, measurements=())
-    ingest_record(store, later)
-
-    assert lists(store, aged) == lists(store, whole)
-    assert lists(store, later) == lists(store, unmeasured)
-    assert lists(store, later)[1] == []
 
 
 def test_that_no_run_is_alike_is_known_at_once_where_all_are_alike_to_each_other(store: Engine) -> None:

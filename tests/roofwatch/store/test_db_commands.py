@@ -11,7 +11,6 @@ from sqlalchemy import URL, Engine, text
 from roofwatch.cli.main import main
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import make_record
-from tests.db.maintenance.test_arranging import scatter
 from tests.roofwatch.command import Done
 
 Command = Callable[..., Done]
@@ -68,20 +67,6 @@ def test_a_store_goes_through_its_whole_life(store: Engine, db: Command, tmp_pat
     assert (whole.parsed["run_count"], whole.parsed["proven_count"]) == (3, 3)
 
 
-def test_an_export_is_imported_and_judged(store: Engine, db: Command, tmp_path: Path) -> None:
-    old_history(store)
-    exported = db("export", "store.zst", "--json")
-    with store.begin() as connection:
-        connection.execute(text("TRUNCATE project CASCADE"))
-
-    imported = db("import", "store.zst")
-    again = db("import", "store.zst", "--json")
-
-    assert exported.parsed["counts"] == {"header": 1, "run": 3}
-    assert imported.output == "new: 3 run; known or left out: nothing\n"
-    assert (again.parsed["new_counts"], again.parsed["known_counts"]) == ({}, {"run": 3})
-
-
 def test_what_is_not_whole_gives_status_1_and_is_named(store: Engine, db: Command, tmp_path: Path) -> None:
     record = make_record()
     ingest_record(store, record)
@@ -93,32 +78,6 @@ def test_what_is_not_whole_gives_status_1_and_is_named(store: Engine, db: Comman
     assert verified.status == 1
     assert f"run {record.run_id}: reads back with other content" in verified.error
     assert verified.output.endswith("; 1 problem(s)\n")
-
-
-def test_a_run_that_is_there_with_other_content_gives_status_1(store: Engine, db: Command, tmp_path: Path) -> None:
-    record = make_record()
-    ingest_record(store, record)
-    db("export", "store.zst")
-    with store.begin() as connection:
-        connection.execute(text("UPDATE run SET content_hash = repeat('0', 64)"))
-
-    imported = db("import", "store.zst")
-
-    assert imported.status == 1
-    assert str(record.run_id) in imported.error
-
-
-def test_a_month_that_has_ended_is_arranged_once(store: Engine, db: Command) -> None:
-    scatter(store)
-
-    foretold = db("arrange", "--dry-run", "--json")
-    arranged = db("arrange")
-    again = db("arrange")
-
-    assert [month["month"] for month in foretold.parsed["months"]] == ["2024-01-01"]
-    assert (arranged.status, arranged.error) == (0, "")
-    assert "2024-01" in arranged.output
-    assert again.output == "all months that have ended are in order\n"
 
 
 def test_without_a_policy_nothing_is_pruned_and_the_way_to_one_is_said(db: Command, tmp_path: Path) -> None:
@@ -135,9 +94,19 @@ def test_a_reader_without_a_password_is_not_made(db: Command, tmp_path: Path) ->
     assert "set ROOFWATCH_READER_PASSWORD" in granted.error
 
 
-@pytest.mark.parametrize("verb", ["backup", "export"])
-def test_a_folder_that_is_not_there_is_one_clear_line(db: Command, tmp_path: Path, verb: str) -> None:
-    done = db(verb, "nowhere/copy")
+def test_an_export_is_a_folder_of_tables(store: Engine, db: Command, tmp_path: Path) -> None:
+    old_history(store)
+
+    exported = db("export", "--parquet", "out", "--json")
+    again = db("export", "--parquet", "out")
+
+    assert {table["name"]: table["row_count"] for table in exported.parsed}["run"] == 3
+    assert (tmp_path / "out" / "run.parquet").is_file()
+    assert again.status == 2
+
+
+def test_a_folder_that_is_not_there_is_one_clear_line(db: Command, tmp_path: Path) -> None:
+    done = db("backup", "nowhere/copy")
 
     assert done.status == 2
     assert (
