@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import reading_session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.judging import list_waiting, note_judgement
@@ -26,7 +26,7 @@ def judge_waiting(engine: Engine) -> list[str]:
     judged = []
     for project, asked_at in waiting:
         try:
-            judge_project(engine, project)
+            analyse_project(engine, project)
             note_judgement(engine, project, asked_at)
         except Exception:  # noqa: BLE001  whatever a history does to the judgement, others are judged and the door is open
             _log.exception("project %r could not be judged", project)

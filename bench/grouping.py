@@ -46,7 +46,7 @@ def main() -> int:
         ("neighbours correlated by 0.3", 5, 0.3),
         ("neighbours correlated by 0.5", 5, 0.5),
     ):
-        print_null_nights(name, arguments.nights, degrees, correlation)
+        print_null_nights(name, arguments.dates, degrees, correlation)
     return 0 if statistics.median(found) >= 11 and statistics.median(extra) <= 1 else 1
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine, inspect, text
 
-from roofwatch.db.schema.records import MeasurementRow
+from roofwatch.db.schema.results import MeasurementRow
 from roofwatch.db.schema.table import Base
 
 _TABLE = MeasurementRow.__tablename__

@@ -24,16 +24,11 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, insert, inspect, select, text
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.schema.partitions import ensure_partitions
-from roofwatch.db.schema.records import (
-    CommitRow,
-    EnvironmentRow,
-    MeasurementRow,
-    ProjectRow,
-    RunRow,
-)
+from roofwatch.db.schema.results import MeasurementRow
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import Regression
 
 _PROJECT = "scale"
@@ -83,22 +78,6 @@ _LISTS = """
     UPDATE run SET case_version_ids = (SELECT array_agg(id ORDER BY id) FROM case_version),
         series_ids = (SELECT array_agg(id ORDER BY id) FROM series)
     """
-_ONE_MORE = (
-    """
-    INSERT INTO commit (project_id, sha, parents, first_parent_count, committed_at, author, subject)
-    SELECT project_id, md5(sha) || '00000000', '{}', first_parent_count + 1, committed_at + interval '1 hour', '', ''
-    FROM commit ORDER BY first_parent_count DESC LIMIT 1
-    """,
-    """
-    INSERT INTO run (run_id, project_id, commit_id, environment_id, content_hash, schema_version, harness_version,
-        is_dirty, started_at, finished_at, unread_fields, spent_ns, outcome_counts, case_version_ids, series_ids,
-        launch_counts, degraded_series_ids)
-    SELECT gen_random_uuid(), project_id, (SELECT max(id) FROM commit), environment_id, '', schema_version,
-        harness_version, false, started_at + interval '1 hour', finished_at + interval '1 hour', '{}', '{}',
-        outcome_counts, case_version_ids, series_ids, launch_counts, degraded_series_ids
-    FROM run ORDER BY started_at DESC LIMIT 1
-    """,
-)
 _LINEAR = 1.15
 """Growth of the time per point that still counts as none."""
 
@@ -152,7 +131,7 @@ def measure(series_count: int, commit_count: int, worker_count: int, kept: Path 
             if not _is_filled(engine):
                 fill(engine, series_count, commit_count)
             filled_s = time.monotonic() - started
-            judged_s, cpu_s, regressions = _judge(engine, worker_count, is_whole=True)
+            judged_s, cpu_s, regressions = _judge(engine, worker_count)
             result = Result(series_count, commit_count, judged_s, cpu_s)
             print(
                 f"{series_count} series of {commit_count} points: filled in {filled_s:.0f} s, judged in "
@@ -160,20 +139,13 @@ def measure(series_count: int, commit_count: int, worker_count: int, kept: Path 
                 f"{len(regressions)} regressions, largest process {_peak_mib():.0f} MiB",
                 flush=True,
             )
-            _add_run(engine)
-            judged_s, cpu_s, _ = _judge(engine, worker_count, is_whole=False)
-            print(
-                f"    one run more: {judged_s:.1f} s and {cpu_s:.1f} CPU seconds, largest process of both "
-                f"{_peak_mib():.0f} MiB",
-                flush=True,
-            )
     return result
 
 
-def _judge(engine: Engine, worker_count: int, *, is_whole: bool) -> tuple[float, float, list[Regression]]:
+def _judge(engine: Engine, worker_count: int) -> tuple[float, float, list[Regression]]:
     """Seconds by the clock, seconds of all CPUs, and what was found."""
     started, spent = time.monotonic(), _cpu_seconds(engine)
-    found = judge_project(engine, _PROJECT, worker_count=worker_count, is_whole=is_whole)
+    found = analyse_project(engine, _PROJECT, worker_count=worker_count)
     return time.monotonic() - started, _cpu_seconds(engine) - spent, found
 
 
@@ -211,15 +183,6 @@ class _Process:
         except OSError:  # it has just gone
             return cls(0, 0, 0)
         return cls(int(numbers[1]), int(numbers[11]) + int(numbers[12]), int(numbers[13]) + int(numbers[14]))
-
-
-def _add_run(engine: Engine) -> None:
-    """One more commit, a run of all series at it."""
-    with engine.begin() as connection:
-        for statement in _ONE_MORE:
-            connection.execute(text(statement))
-        number = connection.scalar(text("SELECT max(number) FROM run"))
-        connection.execute(_TIMES, {"number": number, "stepped": _STEPPED, "last_step": 1})
 
 
 def _is_filled(engine: Engine) -> bool:

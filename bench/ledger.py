@@ -14,7 +14,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts, read_artefact
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 
 @dataclass

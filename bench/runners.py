@@ -41,7 +41,7 @@ from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.series import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.schema.records import RunRow
+from roofwatch.db.schema.runs import RunRow
 
 _PROJECTS = 5
 _SENT_TWICE = 0.1

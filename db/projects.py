@@ -8,7 +8,7 @@ from sqlalchemy import Engine, delete, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from roofwatch.db.schema.records import ProjectRow
+from roofwatch.db.schema.runs import ProjectRow
 
 QUARANTINE = "?quarantine"
 """How the name of every quarantine ends; no project of a record can have such a name."""

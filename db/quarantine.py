@@ -15,7 +15,7 @@ from roofwatch.db.ingest.content import Content
 from roofwatch.db.ingest.ingest import lock_run, store_record
 from roofwatch.db.maintenance.as_sent import load_as_sent
 from roofwatch.db.projects import is_quarantine, record_name
-from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 
 class NotQuarantinedError(StoreError):

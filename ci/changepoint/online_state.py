@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -28,26 +27,6 @@ class OnlineState:
     """Standard error of each of `values` as a fraction of it, to 32 bits; 0 where it is not known, none if none is."""
     earlier_errors: tuple[float, ...] = ()
     """Likewise of `earlier`."""
-
-    def to_json(self) -> str:
-        """As a JSON object; `from_json` reads it back equal."""
-        return json.dumps(asdict(self), allow_nan=False, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> OnlineState:
-        """Read what `to_json` wrote."""
-        stored = json.loads(text)
-        return cls(
-            min_relative_change=stored["min_relative_change"],
-            seen=stored["seen"],
-            unit=stored["unit"],
-            values=tuple(stored["values"]),
-            positions=tuple(stored["positions"]),
-            earlier=tuple(stored["earlier"]),
-            residuals=tuple(stored["residuals"]),
-            errors=tuple(stored["errors"]),
-            earlier_errors=tuple(stored["earlier_errors"]),
-        )
 
 
 @dataclass(frozen=True)

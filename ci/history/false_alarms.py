@@ -25,12 +25,12 @@ from roofwatch.db.values import Regression, RegressionState, Verdict
 Told = tuple[Regression, Sequence[TrendFinding]]
 
 
-def choose_alerts(regressions: Sequence[Told], *, series_by_night: Mapping[date, int], rate: float) -> list[Regression]:
+def choose_alerts(regressions: Sequence[Told], *, series_by_date: Mapping[date, int], rate: float) -> list[Regression]:
     """Mark those that are sure enough to call somebody.
 
     Args:
         regressions: Each with its findings.
-        series_by_night: How many series of times were judged in each night, moved or not.
+        series_by_date: How many series of times were judged in each night, moved or not.
         rate: Expected share of false ones among a night's alerts.
 
     Returns:
@@ -46,7 +46,7 @@ def choose_alerts(regressions: Sequence[Told], *, series_by_night: Mapping[date,
     for night, positions in by_night.items():
         # a series that tells nothing is a hypothesis too, whose p-value is 1
         moved = sum(one.p_value is not None for position in positions for one in regressions[position][1])
-        judged = series_by_night.get(night, 0) if night is not None else 0
+        judged = series_by_date.get(night, 0) if night is not None else 0
         count = len(positions) + max(judged - moved, 0)
         alerts |= _survivors({position: p_values[position] or 0.0 for position in positions}, count, rate)
     return [replace(regression, is_alert=position in alerts) for position, (regression, _) in enumerate(regressions)]

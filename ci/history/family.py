@@ -79,6 +79,12 @@ class Population:
         self._by_kernel[key.project, key.kernel][frozenset(_traits(key).items())] += 1
         self._by_class[key.project, key.runner_class] += 1
 
+    def merge(self, other: Population) -> None:
+        """Count all that another one counted."""
+        for kernel, kinds in other._by_kernel.items():
+            self._by_kernel[kernel].update(kinds)
+        self._by_class.update(other._by_class)
+
     def count_on(self, project: str, runner_class: str) -> int:
         """Series of one project and runner class."""
         return self._by_class[project, runner_class]

@@ -66,11 +66,14 @@ class Gathered:
     findings: list[TrendFinding] = field(default_factory=list)
     population: Population = field(default_factory=Population)
     """Of series of times that were judged, moved or not."""
-    series_by_night: Counter[date] = field(default_factory=Counter)
+    series_by_date: Counter[date] = field(default_factory=Counter)
     """How many of them were measured in each night."""
-    times: list[TimedHistory] = field(default_factory=list)
-    errors: list[ErrorSteps] = field(default_factory=list)
-    beside: list[BesideTime] = field(default_factory=list)
+
+    def add(self, other: Gathered) -> None:
+        """Take in what other series tell."""
+        self.findings += other.findings
+        self.population.merge(other.population)
+        self.series_by_date.update(other.series_by_date)
 
 
 def judge_history(
@@ -114,7 +117,6 @@ def gather(
         if one.key.metric in BESIDE_TIME:
             beside_time = BesideTime.of(one, thresholds)
             gathered.findings.extend(beside_time.findings(compiled))
-            gathered.beside.append(beside_time)
         if one.key.metric not in OUTCOME_METRICS:
             continue
         by_commit = points_by_commit(one.points)
@@ -122,20 +124,18 @@ def gather(
         if one.key.metric == "median_ns":
             timed = TimedHistory.of(one, thresholds)
             gathered.population.add(one.key)
-            gathered.series_by_night.update(timed.nights)
+            gathered.series_by_date.update(timed.dates)
             gathered.findings.extend(timed.findings(evidence, compiled, witnesses or Witnesses()))
-            gathered.times.append(timed)
         elif one.key.metric == ERROR:
             errors = ErrorSteps(one.key, by_commit, thresholds)
             gathered.findings.extend(errors.findings(compiled))
-            gathered.errors.append(errors)
     return gathered
 
 
 def put_together(gathered: Gathered, thresholds: Thresholds) -> list[Regression]:
     """Regressions of all that was gathered, worst first."""
     grouped = group_with_findings(gathered.findings, population=gathered.population, thresholds=thresholds)
-    chosen = choose_alerts(grouped, series_by_night=gathered.series_by_night, rate=thresholds.false_discovery_rate)
+    chosen = choose_alerts(grouped, series_by_date=gathered.series_by_date, rate=thresholds.false_discovery_rate)
     return note_recoveries(chosen, thresholds)
 
 

@@ -45,7 +45,7 @@ class ByCommit:
         return cls(columns, medians, errors, np.minimum.reduceat(columns.days, starts))
 
     @property
-    def nights(self) -> NDArray[np.datetime64]:
+    def dates(self) -> NDArray[np.datetime64]:
         """When commits were first measured, each night once."""
         return np.unique(self.first_days)
 

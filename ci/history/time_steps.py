@@ -80,7 +80,7 @@ class TimeSteps:
         return look_again(self.key, self.commits, step, _verdict_of(step), evidence)
 
     @property
-    def nights(self) -> set[date]:
+    def dates(self) -> set[date]:
         """When a commit was first measured, in UTC."""
         return set(self._nights)
 

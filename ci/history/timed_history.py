@@ -34,9 +34,9 @@ class TimedHistory:
         )
 
     @property
-    def nights(self) -> set[date]:
+    def dates(self) -> set[date]:
         """When a commit was first measured, in UTC."""
-        return set[date]().union(*(steps.nights for steps in self.by_timing.values()))
+        return set[date]().union(*(steps.dates for steps in self.by_timing.values()))
 
     def findings(
         self, evidence: PairEvidence, compiled: CompiledHistory, witnesses: Witnesses

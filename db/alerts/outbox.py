@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.db.alerts.standing import to_alert, to_message
 from roofwatch.db.alerts.values import AlertEvent, Delivery, DeliveryState
 from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
-from roofwatch.db.schema.records import ProjectRow
+from roofwatch.db.schema.runs import ProjectRow
 
 _OPEN = (DeliveryState.WAITING.value, DeliveryState.SENDING.value)
 

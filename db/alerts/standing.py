@@ -18,7 +18,7 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.triage import decide
 from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
-from roofwatch.db.schema.records import ProjectRow
+from roofwatch.db.schema.runs import ProjectRow
 
 _KEPT = ("severity", "state", "episode", "regression_id", "fired_at", "told_at", "escalated_at")
 _DECIDED = ("acknowledged_at", "acknowledged_by", "acknowledged_reason", "resolved_at")

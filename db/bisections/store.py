@@ -26,7 +26,7 @@ from roofwatch.db.bisections.values import (
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.documents import document_of
 from roofwatch.db.schema.bisections import BisectionCommitRow, BisectionRow, BisectionStepRow
-from roofwatch.db.schema.records import ProjectRow
+from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.values import CommitRef
 
 LEASE = timedelta(hours=2)

@@ -1,9 +1,4 @@
-"""Locks of the server that are held for the time of a `with` block, whatever else is done in it and by whom.
-
-Each is held by a transaction on a connection of its own, which does nothing else. So a proxy that hands each
-transaction to another connection of the server keeps it where the lock is, and whoever is killed lets go of it. The
-transaction holds no snapshot: it neither keeps rows from being vacuumed nor has read anything.
-"""
+"""The lock under which a project is analysed."""
 
 from __future__ import annotations
 
@@ -14,18 +9,11 @@ from sqlalchemy import Engine, NullPool, text
 
 from roofwatch.db.engine.session import make_engine
 
-JUDGING = 7_001_003
-"""Judgements of one project wait for each other under this and the project's name."""
-REWRITING = 7_340_583
-"""Any number, the same in every version: one rewrites at a time."""
-IS_HELD_BY = f"""
-    locktype = 'advisory'
-    AND (classid = {JUDGING} AND objsubid = 2 OR classid = 0 AND objid = {REWRITING} AND objsubid = 1)
-"""
-"""Condition on rows of `pg_locks`: whose transaction holds one of these, or waits for it, and nothing else."""
+ANALYSIS = 7_001_003
+"""Key of the lock, with the project's name."""
 
-# what the role or the database bounds for others; the last is not there before Postgres 17
-_TAKE_AS_LONG_AS_IT_TAKES = text(
+# the role or the database may have set limits; the last is new in Postgres 17
+_NO_TIMEOUTS = text(
     """
     SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN
         ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
@@ -34,28 +22,18 @@ _TAKE_AS_LONG_AS_IT_TAKES = text(
 
 
 @contextmanager
-def judging_alone(engine: Engine, project: str) -> Iterator[None]:
-    """Keep other judgements of a project waiting, whatever process they are in."""
-    key = {"lock": JUDGING, "project": project}
-    with _holding(engine, "SELECT pg_advisory_xact_lock(:lock, hashtext(:project))", key):
-        yield
+def analysis_lock(engine: Engine, project: str) -> Iterator[None]:
+    """Keep other analyses of a project waiting, whatever process they are in.
 
-
-@contextmanager
-def rewriting_alone(engine: Engine) -> Iterator[bool]:
-    """Whether nobody else rewrites a month; then nobody comes to for the time of the block."""
-    with _holding(engine, "SELECT pg_try_advisory_xact_lock(:lock)", {"lock": REWRITING}) as is_held:
-        yield bool(is_held)
-
-
-@contextmanager
-def _holding(engine: Engine, question: str, key: dict[str, object]) -> Iterator[object]:
-    """What the server answered."""
-    # a connection beside the pool: who has but one in it can go on
+    A transaction on a connection of its own holds the lock: so it works behind a proxy that pools transactions, is
+    released when the process is killed, and keeps no rows from being vacuumed.
+    """
+    key = {"lock": ANALYSIS, "project": project}
+    # a connection beside the pool, which may have only one
     lone = make_engine(engine.url, poolclass=NullPool, isolation_level="READ COMMITTED")
     with lone.connect() as holder, holder.begin():
-        holder.execute(_TAKE_AS_LONG_AS_IT_TAKES)
-        answer = holder.scalar(text(question), key)
-        # a question that was sent with values keeps its snapshot until the next; this one has neither
+        holder.execute(_NO_TIMEOUTS)
+        holder.execute(text("SELECT pg_advisory_xact_lock(:lock, hashtext(:project))"), key)
+        # a query with parameters keeps its snapshot until the next one; this has neither
         holder.execute(text("SET LOCAL statement_timeout = 0"))
-        yield answer
+        yield

@@ -8,7 +8,9 @@ from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.engine.migrate import current_revision
-from roofwatch.db.schema.records import AccuracyRow, CommitRow, ProjectRow, RegressionRow, RunRow, StaticFactRow
+from roofwatch.db.schema.judgements import RegressionRow
+from roofwatch.db.schema.results import AccuracyRow, StaticFactRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 
 @dataclass(frozen=True)

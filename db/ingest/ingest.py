@@ -31,7 +31,7 @@ from roofwatch.db.ingest.shared_rows import in_utc, store_commit, store_environm
 from roofwatch.db.ingest.staging import sending
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.schema.partitions import ensure_partitions
-from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""

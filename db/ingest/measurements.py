@@ -17,7 +17,7 @@ from roofwatch.db.ingest.said_measurements import SaidMeasurements
 from roofwatch.db.ingest.sample_summary import summarise
 from roofwatch.db.ingest.series_rows import Identity
 from roofwatch.db.ingest.staging import Columns, Target
-from roofwatch.db.schema.records import MeasurementRow
+from roofwatch.db.schema.results import MeasurementRow
 
 _OF_RUN = {"run_number": "int4", "measured_on": "date", "series_id": "int4"}
 _VALUES = {

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from roofwatch.collector.record.machine import Environment
 from roofwatch.collector.record.record import Commit
-from roofwatch.db.schema.records import CommitRow, EnvironmentRow, ProjectRow
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow
 
 _NEW_COMMIT = upsert(CommitRow)
 _KNOWS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)

@@ -12,17 +12,17 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.artefacts import drop_unlinked
 from roofwatch.db.schema.artefacts import ArtefactChunkRow, RunArtefactRow
-from roofwatch.db.schema.records import (
+from roofwatch.db.schema.results import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
     MeasurementRow,
     ProfileActivityRow,
     ProfileRow,
-    RunRow,
     SampleSetRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.runs import RunRow
 from roofwatch.db.schema.table import Base
 
 _OF_RUNS: tuple[type[Base], ...] = (

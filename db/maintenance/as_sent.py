@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.db.queries.records import load_record, load_without_measurements
-from roofwatch.db.schema.records import RunRow
+from roofwatch.db.schema.runs import RunRow
 
 
 def describe_as_sent(record: RunRecord) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.errors import StoreError
 from roofwatch.db.maintenance.as_sent import load_as_sent, load_as_sent_without_measurements
 from roofwatch.db.maintenance.soundness import find_unsound
-from roofwatch.db.schema.records import RunRow
+from roofwatch.db.schema.runs import RunRow
 
 _MOST_PROBLEMS = 1_000
 

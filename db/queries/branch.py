@@ -13,7 +13,7 @@ from sqlalchemy import CTE, Integer, Row, Select, cast, func, select
 from sqlalchemy.orm import Session
 
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 _ALONG = (CommitRow.first_parent_count, CommitRow.sha)
 _IN_ORDER = (*_ALONG, RunRow.started_at, RunRow.run_id)

@@ -14,7 +14,7 @@ from roofwatch.db.errors import NotStoredError
 from roofwatch.db.queries.records import load_cases
 from roofwatch.db.queries.run_values import RunDetail
 from roofwatch.db.queries.runs import BEST_FIRST, read_run_details
-from roofwatch.db.schema.records import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _Side = TypeVar("_Side", RunDetail, RunRecord)
 

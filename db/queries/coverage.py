@@ -13,16 +13,8 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.part import Outcome
 from roofwatch.db.queries.coverage_values import CaseStanding, RunnerStanding
 from roofwatch.db.queries.filters import Narrowing
-from roofwatch.db.schema.records import (
-    CaseRow,
-    CaseVersionRow,
-    CommitRow,
-    EnvironmentRow,
-    MeasurementRow,
-    ProjectRow,
-    RunRow,
-    SeriesRow,
-)
+from roofwatch.db.schema.results import MeasurementRow, SeriesRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _TIMES_KEPT = 51
 """Of results: fifty gaps between them say what is usual."""

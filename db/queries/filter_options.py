@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.projects import QUARANTINE, is_quarantine
 from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
-from roofwatch.db.schema.records import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _RECENT_RUNS = 12
 """Runs that are asked what they know of their cases: the newest of each runner are among them, and they stay few."""

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, ScalarSelect, and_, select, true
 from sqlalchemy.orm import aliased
 
-from roofwatch.db.schema.records import ProjectRow, RunRow
+from roofwatch.db.schema.runs import ProjectRow, RunRow
 
 
 @dataclass(frozen=True)

@@ -32,17 +32,8 @@ from roofwatch.collector.record.machine import Ceiling, Environment
 from roofwatch.db.projects import is_quarantine, quarantine_name
 from roofwatch.db.queries.filters import Narrowing, project_id
 from roofwatch.db.queries.fleet_values import CaseCost, FleetRun, KernelCost
-from roofwatch.db.schema.records import (
-    CaseRow,
-    CaseVersionRow,
-    CeilingRow,
-    CommitRow,
-    EnvironmentRow,
-    MeasurementRow,
-    ProjectRow,
-    RunRow,
-    SeriesRow,
-)
+from roofwatch.db.schema.results import MeasurementRow, SeriesRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 
 def list_fleet_runs(

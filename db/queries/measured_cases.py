@@ -15,15 +15,8 @@ from roofwatch.collector.record.part import Outcome
 from roofwatch.db.ingest.measurements import bound_of
 from roofwatch.db.queries.run_values import MeasuredCase
 from roofwatch.db.queries.union_queries import Stacked
-from roofwatch.db.schema.records import (
-    AccuracyRow,
-    CaseRow,
-    CaseVersionRow,
-    MeasurementRow,
-    RunRow,
-    SeriesRow,
-    TensorErrorRow,
-)
+from roofwatch.db.schema.results import AccuracyRow, MeasurementRow, SeriesRow, TensorErrorRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
 
 Rows = Sequence[tuple[Any, ...]]
 

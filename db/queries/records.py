@@ -26,25 +26,19 @@ from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.documents import document_of
 from roofwatch.db.schema.artefacts import RunArtefactRow
-from roofwatch.db.schema.records import (
+from roofwatch.db.schema.results import (
     AccuracyRow,
-    CaseRow,
-    CaseVersionRow,
-    CeilingRow,
-    CommitRow,
     CompilationRow,
     CountersRow,
-    EnvironmentRow,
     MeasurementRow,
     ProfileActivityRow,
     ProfileRow,
-    ProjectRow,
-    RunRow,
     SampleSetRow,
     SeriesRow,
     StaticFactRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _OUTCOMES = MeasurementRow.outcome.type.words
 """By the number that stands for each in a row."""

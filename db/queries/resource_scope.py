@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.projects import record_name
 from roofwatch.db.schema.bisections import BisectionRow
-from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 
 def projects_of_runs(session: Session, run_ids: Collection[str]) -> dict[str, str]:

@@ -14,16 +14,8 @@ from roofwatch.collector.record.part import Outcome
 from roofwatch.db.alerts.values import CaseError
 from roofwatch.db.queries.filter_options import source_files_of
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.schema.records import (
-    AccuracyRow,
-    CaseRow,
-    CaseVersionRow,
-    CommitRow,
-    EnvironmentRow,
-    ProjectRow,
-    RunRow,
-    TensorErrorRow,
-)
+from roofwatch.db.schema.results import AccuracyRow, TensorErrorRow
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,10 @@ from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, re
 from roofwatch.db.queries.filters import Narrowing, project_id
 from roofwatch.db.queries.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases
 from roofwatch.db.queries.run_values import CeilingValue, RunDetail, RunSummary, StaticRow
+from roofwatch.db.queries.series_runs import of_series
 from roofwatch.db.queries.union_queries import Stacked
-from roofwatch.db.schema.records import (
-    CaseRow,
-    CeilingRow,
-    CommitRow,
-    CompilationRow,
-    EnvironmentRow,
-    ProjectRow,
-    RunRow,
-    StaticFactRow,
-)
+from roofwatch.db.schema.results import CompilationRow, StaticFactRow
+from roofwatch.db.schema.runs import CaseRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import MeasuredCommit
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
@@ -85,6 +78,17 @@ def list_commits(session: Session, project: str, *, runner_classes: Collection[s
         for row, is_left in session.execute(query)
     ]
     return sorted(commits, key=lambda commit: (not commit.is_unreachable, commit))
+
+
+def count_analysed_values(session: Session, project: str) -> int:
+    """How many measurements the analysis of a project reads."""
+    query = (
+        select(func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0))
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
+        .where(of_series(project, include_dirty=False, include_pairs=True, include_branches=False))
+    )
+    return int(session.scalars(query).one())
 
 
 def list_runs(

@@ -16,7 +16,7 @@ from roofwatch.db.queries.measured_series import measured_keys, measured_points,
 from roofwatch.db.queries.series_filter import SeriesFilter, Subject, is_first_of_layer
 from roofwatch.db.queries.series_runs import read_runs
 from roofwatch.db.queries.static_series import static_keys, static_points, static_subjects
-from roofwatch.db.schema.records import CaseRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, ProjectRow, RunRow
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 
 _LAYERS = {

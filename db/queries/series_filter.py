@@ -13,7 +13,7 @@ from sqlalchemy.sql.selectable import LateralFromClause
 
 from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.schema.records import CaseRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, ProjectRow, RunRow
 from roofwatch.db.values import SeriesKey
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.part import Outcome
 from roofwatch.db.ingest.shared_rows import as_json
-from roofwatch.db.schema.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import CommitRef, RunSetting, SeriesPoint
 
 _DEFAULT_BRANCHES = ("main", "master", "trunk")

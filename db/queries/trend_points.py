@@ -32,17 +32,15 @@ from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.collector.record.part import Outcome
 from roofwatch.db.queries.measured_series import BESIDE, COSTS
 from roofwatch.db.queries.series_filter import metric_keys
-from roofwatch.db.schema.records import (
+from roofwatch.db.schema.results import (
     AccuracyRow,
-    CaseRow,
-    CaseVersionRow,
     CompilationRow,
     MeasurementRow,
-    ProjectRow,
     SeriesRow,
     StaticFactRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, ProjectRow
 from roofwatch.db.values import SeriesKey
 
 _OF_CHECKS = ("metric", "implementation", "tensor")

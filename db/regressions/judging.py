@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.projects import is_quarantine, record_name
 from roofwatch.db.schema.access import JudgingRow
-from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 
 @dataclass(frozen=True)

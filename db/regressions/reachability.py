@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.queries.series_runs import default_branch
 from roofwatch.db.regressions.branch_line import Measured, find_unreachable
-from roofwatch.db.schema.records import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 
 def note_unreachable(engine: Engine, project: str) -> None:

@@ -20,7 +20,7 @@ from roofwatch.db.queries.series_runs import of_series
 from roofwatch.db.regressions.recognise import Known, recognise, series_in_words
 from roofwatch.db.regressions.reopening import ROOFWATCH, Standing, change_of
 from roofwatch.db.schema.access import TriageRow
-from roofwatch.db.schema.records import CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import Regression
 
 _NAMESPACE = UUID("6f1b0f5e-5f0e-4a53-9f55-2f6d1b6f6a10")

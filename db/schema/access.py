@@ -11,7 +11,8 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.auth.values import Scope, TriageState
-from roofwatch.db.schema.records import Base, ProjectRow
+from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.table import Base
 from roofwatch.db.values import Verdict
 
 __all__ = [

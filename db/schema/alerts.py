@@ -11,7 +11,8 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
-from roofwatch.db.schema.records import Base, ProjectRow
+from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.table import Base
 
 __all__ = ["AlertRow", "Base", "DeliveryRow"]
 

@@ -8,7 +8,8 @@ from uuid import UUID
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBinary, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.db.schema.records import Base, RunRow
+from roofwatch.db.schema.runs import RunRow
+from roofwatch.db.schema.table import Base
 
 __all__ = ["ArtefactChunkRow", "ArtefactContentRow", "Base", "RunArtefactRow"]
 

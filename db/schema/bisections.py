@@ -11,7 +11,8 @@ from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.bisections.values import BisectionState, Standing
-from roofwatch.db.schema.records import Base, ProjectRow
+from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.table import Base
 from roofwatch.db.values import CommitRef
 
 __all__ = ["Base", "BisectionCommitRow", "BisectionRow", "BisectionStepRow"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofwatch.db.schema import access, alerts, artefacts, bisections
-from roofwatch.db.schema.records import Base
+from roofwatch.db.schema import access, alerts, artefacts, bisections, judgements, results
+from roofwatch.db.schema.table import Base
 
-__all__ = ["Base", "access", "alerts", "artefacts", "bisections"]
+__all__ = ["Base", "access", "alerts", "artefacts", "bisections", "judgements", "results"]

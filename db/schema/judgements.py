@@ -1,13 +1,13 @@
-"""The tables of what was judged: regressions with their change points, and how far each series is judged."""
+"""The tables of what was judged: regressions with their change points."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ARRAY, JSON, BigInteger, ForeignKey, Identity, Index, Integer, LargeBinary, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Identity, Index, Integer, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.db.schema.runs import CaseRow, CommitRow, ProjectRow
+from roofwatch.db.schema.runs import CaseRow, CommitRow
 from roofwatch.db.schema.table import Base, one_of
 from roofwatch.db.values import Cause, RegressionState, Verdict
 
@@ -64,32 +64,3 @@ class ChangePointRow(Base):
     after: Mapped[float | None]
     evidence: Mapped[str]
     is_gradual: Mapped[bool]
-
-
-class JudgedHistoryRow(Base):
-    """Which runs of a project the standings of its series take in; no row where these cannot be gone on from. `method`
-    is the fingerprint of how was judged, `places` are the first-parent counts of the runs' commits, and `nights` says
-    how many series were measured in each night.
-    """
-
-    __tablename__ = "judged_history"
-
-    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True)
-    method: Mapped[str]
-    run_numbers: Mapped[list[int]]
-    places: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
-    nights: Mapped[dict[str, Any]]
-
-
-class StandingRow(Base):
-    """How the series of one case and implementation stood after the newest run that was judged: `states` is what a new
-    value is judged by, `findings` what all before it told.
-    """
-
-    __tablename__ = "standing"
-
-    case_id: Mapped[int] = mapped_column(ForeignKey(CaseRow.id, ondelete="CASCADE"), primary_key=True)
-    implementation: Mapped[str] = mapped_column(primary_key=True)
-    runner_classes: Mapped[list[str]]
-    states: Mapped[bytes] = mapped_column(LargeBinary)
-    findings: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))

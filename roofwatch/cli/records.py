@@ -68,7 +68,7 @@ def ingest(
 
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
-    from roofwatch.ci.history.analyse import judge_project
+    from roofwatch.ci.history.analyse import analyse_project
     from roofwatch.collector.record.artefact import Artefact
     from roofwatch.cycles import look_for_cycles_seldom
     from roofwatch.db.ingest.ingest import ingest_record
@@ -88,7 +88,7 @@ def ingest(
             named.append((record.run_id, record.artefacts, file))
         lacking = [reason for each in named for reason in store_artefacts(engine, *each)]
         projects = sorted({result.project for result in results})
-        regressions = [found for project in projects for found in judge_project(engine, project)]
+        regressions = [found for project in projects for found in analyse_project(engine, project)]
     if as_json:
         print_json({"runs": results, "regressions": regressions, "lacking_artefacts": lacking})
         return

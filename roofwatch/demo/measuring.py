@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import PairRequest, unconfirmed
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.collector.record.record import RunRecord
@@ -53,7 +53,7 @@ class Measuring:
         """
         deadline = time.monotonic() + _AGAIN_BUDGET_S
         for number in range(1, _AGAIN_ROUNDS + 1):
-            requests = unconfirmed(judge_project(self.engine, PROJECT))
+            requests = unconfirmed(analyse_project(self.engine, PROJECT))
             for (base_sha, head_sha), subjects in _by_commits(requests).items():
                 if time.monotonic() > deadline:
                     break
@@ -61,7 +61,7 @@ class Measuring:
                 plan = replace(_AGAIN, kernels=kernels)
                 for record in self._measure_pair(base_sha, head_sha, plan, frozenset(subjects)):
                     self._keep(record, f"again-{number}-{head_sha[:12]}-{record.commit.sha[:12]}")
-        return judge_project(self.engine, PROJECT)
+        return analyse_project(self.engine, PROJECT)
 
     def judge_pull_request(self, base: MadeCommit, head: MadeCommit) -> PullRequestJudgement:
         """Measure head against base as the job of a pull request would, and judge the two records alone."""

@@ -13,7 +13,7 @@ from roofwatch.collector.outbox.spool import Refused
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.schema.records import RunRow
+from roofwatch.db.schema.runs import RunRow
 from tests.builders import make_artefact, make_measurement, make_record
 
 

@@ -1,14 +1,11 @@
 """A project judged from the store: in parts, and with what is quiet left aside, as if all were read at once."""
 
-import weakref
-from typing import Any
-
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.history import analyse
-from roofwatch.ci.history.analyse import JUDGED_METRICS, judge_project
+from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.history import judge_history
 from roofwatch.collector.record.device_state import DeviceState
 from roofwatch.collector.record.measurement import Measurement
@@ -71,7 +68,7 @@ def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytes
         at_once = judge_history(series, list_pairs(session, PROJECT))
     monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
 
-    in_parts = judge_project(history, PROJECT)
+    in_parts = analyse_project(history, PROJECT)
 
     assert in_parts == at_once
     assert {(found.kernel, found.verdict) for found in in_parts} == {
@@ -83,7 +80,7 @@ def test_judging_in_parts_is_judging_at_once(history: Engine, monkeypatch: pytes
 
 
 def test_what_was_judged_is_kept_with_its_suspects(history: Engine) -> None:
-    found = judge_project(history, PROJECT)
+    found = analyse_project(history, PROJECT)
 
     with Session(history) as session:
         stored = list_regressions(session, PROJECT)
@@ -96,49 +93,12 @@ def test_what_was_judged_is_kept_with_its_suspects(history: Engine) -> None:
 
 
 def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = judge_project(history, PROJECT)
+    alone = analyse_project(history, PROJECT)
     monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
 
-    assert judge_project(history, PROJECT, worker_count=2) == alone
-
-
-def note_what_is_held(monkeypatch: pytest.MonkeyPatch, read: str) -> list[int]:
-    """After each call of a function of `roofwatch.ci.history.analyse`, how much of what it ever gave is still there."""
-    asked, given, held = getattr(analyse, read), list[weakref.ref[Any]](), list[int]()
-
-    def noted(*arguments: Any, **options: Any) -> Any:
-        answer = asked(*arguments, **options)
-        given.extend(map(weakref.ref, answer.values()))
-        held.append(sum(one() is not None for one in given))
-        return answer
-
-    monkeypatch.setattr(analyse, read, noted)
-    return held
-
-
-def test_no_more_is_held_than_is_read_at_once_however_many_cases_there_are(
-    store: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cases = [f"rms_norm/n={length}/float32/fwd" for length in range(6)]
-    times = stepped(factor=1.0)
-
-    def measure_all(number: int) -> None:
-        ingest_record(store, make_record(number, measurements=[timed(case, times[number]) for case in cases]))
-
-    for number in range(COMMITS - 1):
-        measure_all(number)
-    monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 2 * COMMITS)
-    monkeypatch.setattr(analyse, "_NEW_AT_ONCE", 2)
-    looks, news = (note_what_is_held(monkeypatch, name) for name in ("_looks", "read_news"))
-
-    judge_project(store, PROJECT)
-    assert (looks, news) == ([2, 2, 2], [])
-
-    measure_all(COMMITS - 1)
-    judge_project(store, PROJECT)
-    assert news == [2, 2, 2]
+    assert analyse_project(history, PROJECT, worker_count=2) == alone
 
 
 def test_a_project_without_runs_is_refused_by_the_store(store: Engine) -> None:
     with pytest.raises(StoreError, match="not in this database"):
-        judge_project(store, "nobody/nothing")
+        analyse_project(store, "nobody/nothing")

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.collector.git import read_commit, run_git
 from roofwatch.collector.record.part import Outcome
@@ -23,7 +23,7 @@ from roofwatch.db.maintenance.retention import prune
 from roofwatch.db.queries.runs import list_commits, list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
-from roofwatch.db.schema.records import CommitRow, RunRow
+from roofwatch.db.schema.runs import CommitRow, RunRow
 from tests.builders import NOON, PROJECT, make_accuracy, make_measurement, make_record, make_series_key
 from tests.ci.values import stepped
 
@@ -90,14 +90,14 @@ def test_what_a_branch_left_is_not_blamed_on_its_new_line_and_is_no_baseline(bra
     values = stepped(at=8, factor=1.4, count=14)
     shared = [branch.measured(value) for value in values[:8]]
     left = [branch.measured(value, passes=False) for value in values[8:]]
-    slower = judge_project(store, PROJECT)
+    slower = analyse_project(store, PROJECT)
     assert {found.commit.sha for found in slower} == {left[0]}
     assert branch.trend() == shared + left
 
     branch.rewind(shared[-1])
     new = [branch.measured(value) for value in stepped(factor=1.0, seed=5, count=6)]
     mixed = branch.trend()
-    judged = judge_project(store, PROJECT)
+    judged = analyse_project(store, PROJECT)
 
     # before the judgement they stand between each other, each pair of them at one count
     assert [sha in left for sha in mixed[8:]].count(True) == len(left)
@@ -125,12 +125,12 @@ def test_a_branch_that_is_put_back_has_its_old_line_again(branch: Branch) -> Non
     shared, left = branch.measured(10_000.0), branch.measured(14_000.0)
     branch.rewind(shared)
     new = branch.measured(10_000.0)
-    judge_project(branch.store, PROJECT)
+    analyse_project(branch.store, PROJECT)
     assert branch.trend() == [shared, new]
 
     branch.rewind(left)
     more = branch.measured(14_000.0)
-    judge_project(branch.store, PROJECT)
+    analyse_project(branch.store, PROJECT)
 
     assert branch.trend() == [shared, left, more]
 
@@ -143,7 +143,7 @@ def test_what_was_never_measured_between_is_not_guessed_at(branch: Branch) -> No
     branch.commit()
     new = branch.measured(10_000.0)
 
-    judge_project(branch.store, PROJECT)
+    analyse_project(branch.store, PROJECT)
 
     assert branch.trend() == [shared, *sorted([left, new])]
 
@@ -157,7 +157,7 @@ def test_a_branch_that_was_rewritten_beside_the_default_one_is_followed_by_itsel
     run_git(branch.folder, "switch", "--quiet", "main")
     second = branch.measured(10_000.0)
 
-    judge_project(branch.store, PROJECT)
+    analyse_project(branch.store, PROJECT)
 
     assert branch.trend() == [first, second]
     with Session(branch.store) as session:
@@ -177,10 +177,10 @@ def test_parents_that_a_shallow_clone_does_not_know_are_learnt_from_a_whole_one(
     ingest_record(branch.store, make_record(commit=of_shallow, started_at=began, finished_at=began))
     branch.rewind(shared)
     new = branch.measured(10_000.0)
-    judge_project(branch.store, PROJECT)
+    analyse_project(branch.store, PROJECT)
     assert set(branch.trend()) == {shared, left, new}
 
     ingest_record(branch.store, make_record(commit=of_whole, started_at=began, finished_at=began))
-    judge_project(branch.store, PROJECT)
+    analyse_project(branch.store, PROJECT)
 
     assert branch.trend() == [shared, new]

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, update
 from roofwatch.dashboard.sides import By, runs_by, title_of
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.filter_option_values import Facets
-from roofwatch.db.schema.records import RunRow
+from roofwatch.db.schema.runs import RunRow
 from tests.builders import make_commit, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.test_runner_figures import make_fleet_run

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
 from bench.detectors import Detector, detect
-from roofwatch.ci.changepoint import online, state_bytes
+from roofwatch.ci.changepoint import online
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.changepoint.online import resume, start, update
-from roofwatch.ci.changepoint.online_state import Alarm, OnlineState
+from roofwatch.ci.changepoint.online_state import Alarm
 
 Values = NDArray[np.float64]
 
@@ -117,26 +117,6 @@ def test_offline_and_online_name_the_same_step_in_the_end(factor: float) -> None
     assert agreed >= 27
 
 
-@pytest.mark.parametrize("is_certain", [True, False])
-def test_a_state_that_was_stored_goes_on_as_if_it_never_had_been(*, is_certain: bool) -> None:
-    values = series(2, count=200, factor=1.1)
-    values[50:56] *= 1.4
-    errors = np.full(200, math.nan) if is_certain else 0.01 * np.random.default_rng(5).uniform(0.2, 3, 200)
-    errors[::7] = math.nan
-    kept = stored = start(min_relative_change=0.005)
-    for place, (value, error) in enumerate(zip(values, errors, strict=True)):
-        kept, expected = update(kept, value, error)
-        read = (
-            OnlineState.from_json(stored.to_json())
-            if place % 2
-            else state_bytes.from_bytes(state_bytes.to_bytes(stored))
-        )
-        stored, alarm = update(read, value, error)
-        assert alarm == expected
-        assert stored == kept
-    assert is_certain is not bool(kept.errors)
-
-
 # --- how certain each value is
 
 
@@ -210,7 +190,6 @@ def test_a_state_stays_small_however_long_the_series() -> None:
         state, _ = update(state, value)
 
     assert len(state.values) + len(state.earlier) + len(state.residuals) <= 64 + 64 + 96
-    assert len(state.to_json()) < 8_000
 
 
 def test_asking_with_every_prefix_gives_what_feeding_gives() -> None:

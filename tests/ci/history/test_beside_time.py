@@ -3,22 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from roofwatch.ci.ab.pair_evidence import PairEvidence
-from roofwatch.ci.history.full_analysis import look_at_columns, look_at_series
 from roofwatch.ci.history.history import judge_history, unconfirmed
-from roofwatch.ci.history.screen import ByCommit, has_moved
-from roofwatch.ci.history.standing import Standing, advanced
-from roofwatch.ci.history.standing_bytes import from_bytes, to_bytes
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.part import Outcome
-from roofwatch.db.queries.columns import TimeColumns
-from roofwatch.db.queries.run_results_values import JudgedRun, News, NewTime
 from roofwatch.db.values import Cause, RunSetting, Series, Verdict
-from tests.builders import NOON, make_commit_ref, make_series_key
-from tests.ci.values import RUNNER_CLASS, SOFTMAX, make_series, only, stepped
+from tests.ci.values import SOFTMAX, make_series, only, stepped
 
 MIB = 2**20
 LIMITS = Thresholds()
@@ -135,56 +126,4 @@ def test_a_run_that_failed_has_no_memory_and_tells_nothing_of_it() -> None:
 # --- without the history
 
 
-def columns(memory: Sequence[float], times: Sequence[float]) -> TimeColumns:
-    count = len(times)
-    return TimeColumns(
-        key=make_series_key(),
-        places=np.arange(count),
-        medians_ns=np.array(times),
-        relative_spreads=np.full(count, 0.01),
-        block_counts=np.full(count, 2),
-        days=np.array(["2026-03-01"] * count, dtype="datetime64[D]"),
-        has_failures=False,
-        last_commit=(count, "f"),
-        beside={MEMORY: np.array(memory, dtype=np.float64)},
-    )
-
-
 TIMES = stepped(count=80, factor=1.0)
-
-
-def test_bare_numbers_are_looked_at_as_the_history_is() -> None:
-    quiet = columns([np.nan] * 10 + [4 * MIB] * 70, TIMES)
-    moved = columns([np.nan] * 10 + [4 * MIB] * 30 + [8 * MIB] * 40, TIMES)
-
-    assert not has_moved(ByCommit.of(quiet), LIMITS)
-    assert has_moved(ByCommit.of(moved), LIMITS)
-    assert look_at_columns([moved], [], "", LIMITS) is None
-    look = look_at_columns([quiet], [], "", LIMITS)
-    assert look is not None
-    (beside,) = look.standing.beside
-    assert (beside.metric, beside.low, beside.high) == (MEMORY, 4 * MIB, 4 * MIB)
-
-
-def settled_standing() -> Standing:
-    series = [make_series(TIMES), make_series([4 * MIB] * 80, MEMORY), make_series(host_times(count=80, at=80), HOST)]
-    return look_at_series(series, "", PairEvidence((), LIMITS), LIMITS).standing
-
-
-def test_what_was_seen_before_needs_no_look_and_what_was_not_does() -> None:
-    standing = from_bytes(to_bytes(settled_standing()))
-    assert standing == settled_standing()
-    commit = make_commit_ref(80)
-    run = JudgedRun(
-        80, commit.first_parent_count, commit.sha, NOON, NOON.date(), RUNNER_CLASS, is_pair=False, series_count=1
-    )
-
-    def after(known: Standing, **beside: float) -> Standing | None:
-        time = NewTime(80, RUNNER_CLASS, "", 1e6, beside=beside)
-        return advanced("a case", known, News(1, times=[time]), {80: run})
-
-    assert after(standing) is not None
-    assert after(standing, peak_allocated_bytes=4 * MIB, host_ns=5_000.0) is not None
-    assert after(standing, peak_allocated_bytes=4 * MIB + 512) is None
-    assert after(standing, host_ns=9_000.0) is None
-    assert after(replace(standing, beside=()), peak_allocated_bytes=4 * MIB) is None

@@ -27,7 +27,7 @@ def told(
 
 
 def alerts(*regressions: tuple[Regression, list[TrendFinding]], judged: int, rate: float = 0.05) -> list[bool]:
-    chosen = choose_alerts(regressions, series_by_night={NIGHT: judged}, rate=rate)
+    chosen = choose_alerts(regressions, series_by_date={NIGHT: judged}, rate=rate)
     return [regression.is_alert for regression in chosen]
 
 
@@ -53,7 +53,7 @@ def test_a_cause_that_moves_many_series_makes_room_once() -> None:
 def test_another_night_is_another_family() -> None:
     chosen = choose_alerts(
         [told(1e-3), told(1e-3, number=2, night=NIGHT + timedelta(days=1))],
-        series_by_night={NIGHT: 1_000, NIGHT + timedelta(days=1): 10},
+        series_by_date={NIGHT: 1_000, NIGHT + timedelta(days=1): 10},
         rate=0.05,
     )
 

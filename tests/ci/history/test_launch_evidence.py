@@ -10,15 +10,12 @@ import pytest
 
 from roofwatch.ci.ab.pair_evidence import PairEvidence
 from roofwatch.ci.causes.launch_evidence import LaunchEvidence
-from roofwatch.ci.history.full_analysis import look_at_series
 from roofwatch.ci.history.history import gather
-from roofwatch.ci.history.standing import advanced
 from roofwatch.ci.history.supporting_series import Witnesses
 from roofwatch.ci.history.trend_finding import TrendFinding
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.case_profile import ProfiledActivity
 from roofwatch.db.queries.profiled_values import ProfiledRun
-from roofwatch.db.queries.run_results_values import News
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import CASE_ID, make_activity, make_commit_ref, make_profile
 from tests.ci.values import RUNNER_CLASS, make_series, make_static_series, stepped
@@ -130,10 +127,3 @@ def test_long_names_and_many_moves_are_told_in_part() -> None:
 
     assert sentence.endswith(", and 3 more")
     assert len(sentence) < 500
-
-
-def test_a_profile_that_came_later_has_the_history_read_again() -> None:
-    standing = look_at_series([make_series([1e6] * 80)], "abc", PairEvidence((), Thresholds()), Thresholds()).standing
-
-    assert advanced("name", standing, News(1), {}) == standing
-    assert advanced("name", standing, News(1, has_witnesses=True), {}) is None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, text
 
-from roofwatch.db.engine.locks import IS_HELD_BY, judging_alone, rewriting_alone
+from roofwatch.db.engine.locks import ANALYSIS, analysis_lock
 from roofwatch.db.engine.session import open_store
 from tests.builders import PROJECT
 from tests.db.engine.pgbouncer import pooling
@@ -22,13 +22,16 @@ from tests.db.engine.pgbouncer import pooling
 A_MINUTE_S = 60
 HOLD = """
 import sys
-from roofwatch.db.engine.locks import judging_alone, rewriting_alone
+from roofwatch.db.engine.locks import analysis_lock
 from roofwatch.db.engine.session import open_store
-with open_store(sys.argv[1]) as engine, judging_alone(engine, sys.argv[2]), rewriting_alone(engine):
+with open_store(sys.argv[1]) as engine, analysis_lock(engine, sys.argv[2]):
     print("holds", flush=True)
     sys.stdin.read()
 """
-HOLDERS = f"SELECT pid, backend_xmin, granted FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE {IS_HELD_BY}"
+HOLDERS = (
+    "SELECT pid, backend_xmin, granted FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    f"WHERE locktype = 'advisory' AND classid = {ANALYSIS} AND objsubid = 2"
+)
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
@@ -77,8 +80,8 @@ def test_a_judgement_waits_for_the_one_of_another_process_and_not_for_one_that_w
     ):
         assert other.stdout is not None
         assert other.stdout.readline() == "holds\n"
-        with judging_alone(engine, "another project"), rewriting_alone(engine) as is_alone:
-            assert not is_alone
+        with analysis_lock(engine, "another project"):
+            pass
         second = beside.submit(_judge, engine)
         wait_until(lambda: [one for one in holders(store) if not one.granted])
         # others come and go on the connections of the server meanwhile
@@ -90,25 +93,23 @@ def test_a_judgement_waits_for_the_one_of_another_process_and_not_for_one_that_w
         other.send_signal(signal.SIGKILL)
 
         second.result(timeout=A_MINUTE_S)
-        with rewriting_alone(engine) as is_alone:
-            assert is_alone
     assert holders(store) == []
 
 
 def _judge(engine: Engine) -> None:
-    with judging_alone(engine, PROJECT):
+    with analysis_lock(engine, PROJECT):
         pass
 
 
 def test_who_holds_a_lock_keeps_no_row_from_being_vacuumed(store: Engine, way: str) -> None:
-    with open_store(way) as engine, judging_alone(engine, PROJECT):
+    with open_store(way) as engine, analysis_lock(engine, PROJECT):
         (holder,) = holders(store)
         assert holder.backend_xmin is None
 
 
 def test_a_lock_outlasts_what_other_transactions_are_given(store: Engine) -> None:
     impatient = text_of(store.url, options="-c idle_in_transaction_session_timeout=50")
-    with open_store(impatient) as engine, judging_alone(engine, PROJECT):
+    with open_store(impatient) as engine, analysis_lock(engine, PROJECT):
         (holder,) = holders(store)
         idle = engine.connect()
         pid = idle.scalar(text("SELECT pg_backend_pid()"))

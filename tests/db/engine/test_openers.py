@@ -1,18 +1,13 @@
 """Every connection to a database is one of ours: opened in one place, and prepared there."""
 
 import re
-from collections import Counter
-from datetime import date
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Engine, text
 
-from roofwatch.ci.history import analyse
-from roofwatch.ci.thresholds import Thresholds
-from roofwatch.db.engine.session import connections_of, open_again
+from roofwatch.db.engine.session import open_again
 from roofwatch.db.errors import StoreError
-from tests.builders import PROJECT
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("collector", "db", "ci", "api", "dashboard", "roofwatch")
@@ -24,18 +19,6 @@ def elsewhere(database_url: URL, store: Engine) -> URL:
     with store.begin() as connection:
         connection.execute(text(f"ALTER DATABASE {database_url.database} SET timezone = 'Pacific/Auckland'"))
     return database_url
-
-
-def time_zone_of(engine: Engine, *_: object) -> Counter[date]:
-    with engine.connect() as connection:
-        assert connection.scalar(text("SHOW TIME ZONE")) == "UTC"
-    return Counter({date(2026, 3, 1): connections_of(engine)})
-
-
-def test_a_process_that_judges_a_share_opens_the_store_as_everybody_does(elsewhere: URL) -> None:
-    nights = analyse._elsewhere(elsewhere, analyse._Work(PROJECT, Thresholds(), cases_at_once=1), time_zone_of, None)
-
-    assert nights == {date(2026, 3, 1): 1}
 
 
 def test_a_store_that_is_gone_is_told_as_that(elsewhere: URL) -> None:

@@ -18,7 +18,7 @@ from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.ingest.alike import facts_sha256, identity_sha256
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.schema.records import RunRow
+from roofwatch.db.schema.runs import RunRow
 from tests.builders import make_case, make_environment, make_measurement, make_record, make_static_facts
 
 CASE_IDS = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(1, 6)]

@@ -7,7 +7,7 @@ from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import Session
 
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.schema.records import CommitRow
+from roofwatch.db.schema.runs import CommitRow
 from tests.builders import make_commit, make_record, sha_of
 from tests.db.ingest.together import at_once
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.counted import read_counted_runs
@@ -49,6 +49,6 @@ def test_a_judged_step_names_the_counters_that_moved_with_it(store: Engine) -> N
         record = make_record(number, measurements=[make_measurement(median_ns=median_ns)], counters=counted)
         ingest_record(store, record)
 
-    (found,) = judge_project(store, PROJECT)
+    (found,) = analyse_project(store, PROJECT)
 
     assert "dram bytes +31%" in " ".join(suspect.sentence for suspect in found.suspects)

@@ -31,7 +31,7 @@ from roofwatch.db.ingest.result import OnConflict
 from roofwatch.db.projects import delete_project
 from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries.case_history import read_case_history
-from roofwatch.db.queries.codes import list_failed_checks, read_codes
+from roofwatch.db.queries.codes import list_changed_code, list_failed_checks
 from roofwatch.db.queries.comparing import (
     find_runs_to_compare,
     read_case_of_both,
@@ -47,8 +47,7 @@ from roofwatch.db.queries.filter_options import read_facets
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.run_results import list_judged_runs, read_news
-from roofwatch.db.queries.runs import list_commits, list_projects, list_runs, run_detail
+from roofwatch.db.queries.runs import count_analysed_values, list_commits, list_projects, list_runs, run_detail
 from roofwatch.db.queries.series import count_series_runs, list_series_keys, list_series_page, read_series
 from roofwatch.db.queries.sides import find_sides
 from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
@@ -94,7 +93,7 @@ def run_of(session: Session) -> tuple[str, str]:
 
 GROWING = {
     *("run", "commit", "case", "case_version", "series", "static_fact", "ceiling"),
-    *("regression", "change_point", "standing", "triage", "audit_entry"),
+    *("regression", "change_point", "triage", "audit_entry"),
     *("alert", "delivery", "artefact_content", "artefact_chunk", "run_artefact"),
 }
 """Tables that are not partitioned, and of which there is more with every run, commit, decision or message."""
@@ -198,10 +197,10 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "read_run_state": lambda session: read_run_state(session, _run_id(session)),
     "read_time_columns": lambda session: list(read_time_columns(session, PROJECT, _some_cases(session))),
     "list_failed_checks": lambda session: list_failed_checks(session, PROJECT, _some_cases(session)),
-    "read_codes": lambda session: read_codes(session, PROJECT, row_ids=_some_cases(session)),
+    "list_changed_code": lambda session: list_changed_code(session, PROJECT, _some_cases(session)),
     "read_error_columns": lambda session: list(read_error_columns(session, PROJECT, _some_cases(session))),
     "note_unreachable": lambda session: note_unreachable(session.get_bind(), PROJECT),  # type: ignore[arg-type]
-    "read_news": lambda session: read_news(session, PROJECT, list_judged_runs(session, PROJECT)[-1:], range(10**6)),
+    "count_analysed_values": lambda session: count_analysed_values(session, PROJECT),
 }
 
 

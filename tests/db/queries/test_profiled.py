@@ -5,7 +5,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.history.analyse import judge_project
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.collector.record.case_profile import CaseProfile
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.profiled import read_profiled_runs
@@ -44,13 +44,13 @@ def test_a_step_that_was_told_names_what_is_launched_otherwise_once_it_is_profil
         ingest_record(
             store, make_record(number, measurements=[make_measurement(median_ns=median_ns)], profiles=profiles)
         )
-    (before,) = judge_project(store, PROJECT)
+    (before,) = analyse_project(store, PROJECT)
 
     last = make_record(
         19, measurements=[make_measurement(median_ns=times[-1])], profiles=[profile_of("cublas_gemm_64")]
     )
     ingest_record(store, last)
-    (after,) = judge_project(store, PROJECT)
+    (after,) = analyse_project(store, PROJECT)
 
     told = "library kernel changed: cublas_gemm_64 instead of cublas_gemm_128"
     assert told not in " ".join(suspect.sentence for suspect in before.suspects)

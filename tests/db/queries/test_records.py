@@ -19,7 +19,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_cases, load_record
 from roofwatch.db.queries.runs import run_detail
-from roofwatch.db.schema.records import CaseRow, RunRow
+from roofwatch.db.schema.runs import CaseRow, RunRow
 from tests.builders import (
     make_accuracy,
     make_case,

@@ -13,9 +13,8 @@ from roofwatch.collector.record.measurement import Measurement, MemoryUse
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.codes import list_failed_checks, read_codes
+from roofwatch.db.queries.codes import list_changed_code, list_failed_checks
 from roofwatch.db.queries.error_columns import read_error_columns
-from roofwatch.db.queries.run_results import list_judged_runs, read_news
 from roofwatch.db.queries.time_columns import list_case_row_ids, read_time_columns
 from tests.builders import (
     NOON,
@@ -75,9 +74,6 @@ def test_what_is_measured_beside_times_lies_as_they_do(store: Engine) -> None:
         rows = list_case_row_ids(session, PROJECT)
         columns = {one.key: one for one in read_time_columns(session, PROJECT, rows, beside=asked)}
         unasked = {one.key: one for one in read_time_columns(session, PROJECT, rows)}
-        news = read_news(
-            session, PROJECT, list_judged_runs(session, PROJECT), range(min(rows), max(rows) + 1), beside=asked
-        )
 
     one = columns[make_series_key()]
     assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
@@ -85,13 +81,6 @@ def test_what_is_measured_beside_times_lies_as_they_do(store: Engine) -> None:
     assert str(one.beside["peak_allocated_bytes"].tolist()) == "[nan, 1024.0, 3072.0]"
     assert columns[make_series_key(case_id=BACKWARD)].beside == {}
     assert unasked[make_series_key()].beside == {}
-    brought = {time.median_ns: dict(time.beside) for time in news[make_series_key().case_id, "eager"].times}
-    assert brought == {
-        1_000: {},
-        2_000: {"peak_allocated_bytes": 1_024.0},
-        3_000: {"peak_allocated_bytes": 3_072.0},
-        None: {},
-    }
 
 
 SOFTMAX, ROPE, GELU = (f"{kernel}/n=1/float32/fwd" for kernel in ("softmax", "rope", "gelu"))
@@ -111,26 +100,10 @@ def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -
     with Session(store) as session:
         rows = list_case_row_ids(session, PROJECT)
         failed = list_failed_checks(session, PROJECT, rows)
-        codes = read_codes(session, PROJECT, row_ids=rows)
+        changed = list_changed_code(session, PROJECT, rows)
 
     assert failed == {(SOFTMAX, "eager")}
-    assert {subject: code.has_changed for subject, code in codes.items()} == {
-        (ROPE, "triton"): True,
-        (GELU, "triton"): False,
-    }
-
-
-def test_the_newest_code_is_known_from_its_run_alone(store: Engine) -> None:
-    ingest_all(store, checked(1, "b"), checked(0, "a"))
-
-    with Session(store) as session:
-        runs = list_judged_runs(session, PROJECT)
-        newest = read_news(session, PROJECT, runs[-1:], range(9))
-        first = read_news(session, PROJECT, runs[:1], range(9))
-        codes = read_codes(session, PROJECT, row_ids=list_case_row_ids(session, PROJECT))
-
-    rope = ROPE, "triton"
-    assert newest[rope].code == codes[rope].newest != first[rope].code
+    assert changed == {(ROPE, "triton")}
 
 
 def test_errors_as_columns_are_those_of_the_branch(store: Engine) -> None:
