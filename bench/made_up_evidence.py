@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape
-from roofwatch.db.ingest.samples import SampleSet, pack_one
+from roofwatch.db.ingest.samples import SampleSet, pack
 from roofwatch.db.queries.runs import list_commits
 from roofwatch.db.queries.series import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
@@ -89,4 +89,4 @@ def _store_samples(connection: Connection, project: str) -> None:
                 facts=[{}] * _BLOCKS,
                 samples_ns=row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK),
             )
-            copy.write_row((row.number, row.series_id, row.measured_on, pack_one(samples)))
+            copy.write_row((row.number, row.series_id, row.measured_on, pack(samples)))

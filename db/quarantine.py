@@ -11,7 +11,6 @@ from roofwatch.db.artefacts import link_contents, list_artefacts
 from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.auth.idempotency import OnceOnly, is_first
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.content import Content
 from roofwatch.db.ingest.ingest import lock_run, store_record
 from roofwatch.db.maintenance.as_sent import load_as_sent
 from roofwatch.db.projects import is_quarantine, record_name
@@ -58,11 +57,11 @@ def release_run(
         if not is_quarantine(name):
             raise NotQuarantinedError(f"run {run_id} is not in quarantine; it counts already")
         record = load_as_sent(session, run_id)
-        content = Content(record, run.content_hash)
+        digest = run.content_hash
         telemetry_pruned_at = run.telemetry_pruned_at
         contents = [artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored]
         session.execute(delete(RunRow).where(RunRow.run_id == run_id))
-        store_record(connection, record, content)
+        store_record(connection, record, digest)
         link_contents(connection, run_id, contents)
         aged = update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at)
         session.execute(aged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Literal
 
 from roofwatch.collector.record.metrics import Metric, metric
 from roofwatch.collector.record.part import Outcome
@@ -259,3 +260,10 @@ class Pair:
     harness_version: str = ""
     preset: str | None = None
     """How long was sampled; None where the head's record does not say."""
+
+
+def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | None:
+    """The word for what is stored."""
+    if is_memory_bound is None:
+        return None
+    return "memory" if is_memory_bound else "compute"

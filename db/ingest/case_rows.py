@@ -11,25 +11,22 @@ from sqlalchemy import Connection, text
 from roofwatch.collector.record.case_record import CaseRecord
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import IngestError
+from roofwatch.db.ingest.copy import stage_rows
 from roofwatch.db.ingest.shared_rows import as_json, fingerprint
-from roofwatch.db.ingest.staging import Load, Target, stage_rows
 
-_STAGED = Target(
-    "staged_case",
-    {
-        "name": "text",
-        "kernel": "text",
-        "shape": "text",
-        "dtype": "text",
-        "direction": "text",
-        "fingerprint": "text",
-        "family": "text",
-        "flop_count": "float8",
-        "memory_bytes": "float8",
-        "bus_bytes": "float8",
-        "tags": "text[]",
-    },
-)
+_STAGED = {
+    "name": "text",
+    "kernel": "text",
+    "shape": "text",
+    "dtype": "text",
+    "direction": "text",
+    "fingerprint": "text",
+    "family": "text",
+    "flop_count": "float8",
+    "memory_bytes": "float8",
+    "bus_bytes": "float8",
+    "tags": "text[]",
+}
 _KNOWN = text(
     """
     SELECT known.id AS case_id, known.kernel, known.shape::text AS shape, known.dtype, known.direction,
@@ -91,7 +88,7 @@ def case_ids(connection: Connection, project: int, record: RunRecord) -> tuple[l
     missing = [place for place, row in enumerate(known) if row.version_id is None]
     if missing:
         rows = (_row(record.cases[place], fingerprints[place]) for place in missing)
-        stage_rows(connection, Load(_STAGED, rows))
+        stage_rows(connection, "staged_case", _STAGED, rows)
         connection.execute(_NEW_CASES, {"project_id": project})
         connection.execute(_NEW_VERSIONS, {"project_id": project})
         known = _known(connection, project, record, fingerprints)

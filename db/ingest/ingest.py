@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime, timedelta
-from itertools import compress
+from datetime import timedelta
 from uuid import UUID
 
 import psycopg
-from sqlalchemy import Connection, Engine, delete, select, text
+from sqlalchemy import Connection, Engine, delete, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.durable import COMMITS_TO_DISK
 from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, StoreError
-from roofwatch.db.ingest.alike import facts_sha256, flags_sha256, identity_sha256
-from roofwatch.db.ingest.case_parts import part_loads
 from roofwatch.db.ingest.case_rows import case_ids
-from roofwatch.db.ingest.content import Content, name_run, refuse_nul
-from roofwatch.db.ingest.counter_rows import load_counters
-from roofwatch.db.ingest.found import find
-from roofwatch.db.ingest.machine_code import fact_ids, load_compilations
-from roofwatch.db.ingest.measurements import Measurements, load_samples
+from roofwatch.db.ingest.content import content_hash, name_run, refuse_nul
+from roofwatch.db.ingest.machine_code import fact_ids
 from roofwatch.db.ingest.result import IngestResult, OnConflict
-from roofwatch.db.ingest.run_key import make_key, new_number
-from roofwatch.db.ingest.run_row import complete_run, load_ceilings, load_run, run_values, store_artefacts
-from roofwatch.db.ingest.said_measurements import SaidMeasurements
-from roofwatch.db.ingest.series_rows import FLAGS, note_values, series_ids
+from roofwatch.db.ingest.results import store_results
+from roofwatch.db.ingest.run_row import SharedIds, store_run
+from roofwatch.db.ingest.series_rows import Identity, are_there, note_values, series_ids
 from roofwatch.db.ingest.shared_rows import in_utc, store_commit, store_environment, store_project
-from roofwatch.db.ingest.staging import sending
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.schema.partitions import ensure_partitions
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
@@ -38,10 +29,6 @@ _REFUSED = ("22", "23", "54")
 _AHEAD = timedelta(days=1)
 """What clocks may differ by: a run that seems to begin later would be the newest of its project for ever."""
 _LOCK_RUN = text(f"SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0)), {COMMITS_TO_DISK}")
-
-
-class _LacksPartitionsError(Exception):
-    """Partitions are to be made before the run is stored."""
 
 
 def ingest_record(
@@ -55,8 +42,8 @@ def ingest_record(
 
     Args:
         engine: Of a store with a current schema.
-        record: Of which `load_record` will give an equal one, its times in UTC.
-        is_quarantined: Nobody vouches for it: keep it beside the project, where nothing counts it.
+        record: `load_record` will give an equal one, its times in UTC.
+        is_quarantined: From an untrusted source: keep it beside the project, where nothing counts it.
         on_conflict: What to do where the project has the run with other content.
 
     Raises:
@@ -64,144 +51,78 @@ def ingest_record(
         IngestError: the record has a value that cannot be stored, or is of a run that has yet to begin.
         StoreError: the database failed. In every case nothing of the record was stored, or all of it.
     """
-    content = Content(record)
-
-    def store(*, needs_partitions: bool) -> IngestResult:
+    digest = content_hash(record)
+    try:
+        _refuse_from_ahead(engine, record)
+        ensure_partitions(engine, in_utc(record.started_at).date())
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             return store_record(
                 connection,
                 record,
-                content,
+                digest,
                 is_quarantined=is_quarantined,
                 on_conflict=on_conflict,
-                latest=_AHEAD,
-                needs_partitions=needs_partitions,
             )
-
-    try:
-        try:
-            result = store(needs_partitions=True)
-        except _LacksPartitionsError:
-            # with no connection in hand: where all are taken, nobody waits for a second one
-            ensure_partitions(engine, in_utc(record.started_at).date())
-            result = store(needs_partitions=False)
     except OverflowError as error:
         raise IngestError(f"{name_run(record)}: a time is out of range: {error}; measure again") from None
     except DBAPIError as error:
         raise _refusal(record, error.orig) from None
     except psycopg.Error as error:
         raise _refusal(record, error) from None
-    return result
 
 
 def store_record(
     connection: Connection,
     record: RunRecord,
-    content: Content,
+    digest: str,
     *,
     is_quarantined: bool = False,
     on_conflict: OnConflict = OnConflict.REFUSE,
-    latest: timedelta | None = None,
-    needs_partitions: bool = False,
 ) -> IngestResult:
-    """Store the record in a transaction of the caller's, which does so once; a record that is there changes nothing.
+    """Store a record in the caller's transaction; one that is stored already changes nothing.
 
-    Whoever stores a run waits first for all others that store it. Then comes what runs share, in one order
-    (`shared_rows.py`), then what is the run's alone, and at the end what series learn of their measurements. A run that
-    is new may begin so much `latest` after the time that the database's clock shows; whenever if None. One that
-    `needs_partitions` is not stored before they are made; else its rows land in the default ones meanwhile.
+    Writers of one run wait for each other first. Then comes what runs share, in one order (`shared_rows.py`), then the
+    run's own rows, and at the end what series learn of their measurements, so that no two writers wait for each other.
+
+    Args:
+        connection: In a transaction that stores one record.
+        record: To be stored.
+        digest: Its content hash.
+        is_quarantined: As for `ingest_record`.
+        on_conflict: As for `ingest_record`.
     """
     lock_run(connection, record.run_id)
+    stored_hash = connection.scalar(select(RunRow.content_hash).where(RunRow.run_id == record.run_id))
     name = quarantine_name(record.project) if is_quarantined else record.project
-    identity = identity_sha256(record)
-    code = facts_sha256(record)
-    found = find(connection, record, name, identity, code)
-    stored_hash = found.content_hash
     was_new = stored_hash is None
     if stored_hash is not None:
-        if stored_hash == content.hash:
-            return IngestResult(str(record.run_id), record.project, content.hash, was_new=False)
+        if stored_hash == digest:
+            return IngestResult(str(record.run_id), record.project, digest, was_new=False)
         if on_conflict is OnConflict.REFUSE:
-            raise ConflictError(_conflict(record, content.hash))
+            raise ConflictError(_conflict(record, digest))
         _remove_run(connection, record, name)
-    if latest is not None and record.started_at - found.now > latest:
-        raise IngestError(_from_ahead(record, found.now))
-    if needs_partitions and found.lacks_partitions:
-        raise _LacksPartitionsError
-    project, environment, commit = found.project_id, found.environment_id, found.commit_id
-    if project is None:
-        project = store_project(connection, name)
-    if environment is None:
-        environment = store_environment(connection, record.environment)
-    if commit is None or found.knows_less_than(record.commit):
-        commit = store_commit(connection, project, record.commit)
-    measurements = Measurements(record)
-    if found.case_version_ids is not None and found.series_ids is not None:
-        cases, versions, series = found.case_ids, found.case_version_ids, found.series_ids
-    else:
-        cases, versions = case_ids(connection, project, record)
-        series = series_ids(connection, measurements.identities(versions), record.environment.runner_class)
-    of_case = {case.case_id: case_id for case, case_id in zip(record.cases, cases, strict=True)}
-    facts = found.fact_ids
-    if len(facts) != len(record.static_facts):
-        facts = fact_ids(connection, record, of_case)
-    are_there: dict[str, list[bool]] = {flag: [] for flag in FLAGS}
-    key = make_key(found.new_number or new_number(connection), record.started_at)
-    with ThreadPoolExecutor(1) as beside, sending(connection) as send:
+    ids = _store_shared(connection, record, name)
+    key = store_run(connection, record, digest, ids)
+    store_results(connection, record, key, ids)
+    # last, for it locks rows of others: a writer that waits here holds nothing that we still need
+    note_values(connection, ids.series, are_there(record.measurements))
+    return IngestResult(str(record.run_id), record.project, digest, was_new=was_new, was_replaced=not was_new)
 
-        def send_samples(said: SaidMeasurements, packed: Future[list[bytes]]) -> None:
-            if said.heads:
-                send(load_samples(key, series, said, packed.result()))
 
-        values = run_values(record) | {
-            "project_id": project,
-            "commit_id": commit,
-            "environment_id": environment,
-            "case_version_ids": versions,
-            "series_ids": series,
-            "identity_sha256": identity,
-            "facts_sha256": code,
-        }
-        # what takes long is done while Postgres has something to store; it packs the readings in the row of the run
-        send(load_run(key, values))
-        if record.ceilings:
-            send(load_ceilings(record))
-        for load in part_loads(record, key, of_case):
-            send(load)
-        if record.static_facts:
-            send(load_compilations(record, key, facts))
-        if record.counters:
-            send(load_counters(record, key, of_case))
-        launch_counts: list[int] = []
-        degraded: list[int] = []
-        packing: list[tuple[SaidMeasurements, Future[list[bytes]]]] = []
-        for said in content.measurements():
-            packing.append((said, beside.submit(said.pack)))
-            launch_counts += measurements.launch_counts(said)
-            for flag, of_each in measurements.are_there(said).items():
-                are_there[flag] += of_each
-            degraded += compress(series[said.begin : said.end], said.are_degraded)
-            if said.counts:
-                send(measurements.summaries(key, series, said))
-            if len(packing) > 1:
-                send_samples(*packing.pop(0))
-        for some in packing:
-            send_samples(*some)
-    flags = flags_sha256(are_there)
-    complete_run(
-        connection,
-        key,
-        record,
-        content,
-        launch_counts=launch_counts,
-        degraded_series_ids=degraded,
-        flags_sha256=flags,
-    )
-    store_artefacts(connection, record)
-    # last, for it locks rows of others: whoever waits for these holds none that we still need
-    if flags != found.flags_sha256:
-        note_values(connection, series, are_there)
-    return IngestResult(str(record.run_id), record.project, content.hash, was_new=was_new, was_replaced=not was_new)
+def _store_shared(connection: Connection, record: RunRecord, project_name: str) -> SharedIds:
+    project = store_project(connection, project_name)
+    environment = store_environment(connection, record.environment)
+    commit = store_commit(connection, project, record.commit)
+    cases, versions = case_ids(connection, project, record)
+    names = [case.case_id for case in record.cases]
+    version_of = dict(zip(names, versions, strict=True))
+    identities = [
+        Identity(version_of[one.case_id], one.implementation, one.timer, one.cache) for one in record.measurements
+    ]
+    series = series_ids(connection, identities, record.environment.runner_class)
+    case_of = dict(zip(names, cases, strict=True))
+    facts = fact_ids(connection, record, case_of)
+    return SharedIds(project, environment, commit, case_of, versions, series, facts)
 
 
 def lock_run(connection: Connection, run_id: UUID) -> None:
@@ -227,12 +148,16 @@ def _remove_run(connection: Connection, record: RunRecord, project: str) -> None
     connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
 
 
-def _from_ahead(record: RunRecord, now: datetime) -> str:
-    began_at, here = (time.isoformat(timespec="seconds") for time in (in_utc(record.started_at), in_utc(now)))
-    return (
-        f"{name_run(record)}: it says that it began at {began_at}, and by the clock of the database it is {here}: one "
-        "of the two is wrong, and nothing of the run was stored. Set the clock of the runner right and measure again"
-    )
+def _refuse_from_ahead(engine: Engine, record: RunRecord) -> None:
+    with engine.connect() as connection:
+        now = connection.execute(select(func.now())).scalar_one()
+    if record.started_at - now > _AHEAD:
+        began_at, here = (time.isoformat(timespec="seconds") for time in (in_utc(record.started_at), in_utc(now)))
+        raise IngestError(
+            f"{name_run(record)}: it says that it began at {began_at}, and by the clock of the database it is {here}: "
+            "one of the two is wrong, and nothing of the run was stored. Set the clock of the runner right and measure "
+            "again"
+        )
 
 
 def _conflict(record: RunRecord, content_hash: str) -> str:

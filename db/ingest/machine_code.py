@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -10,10 +10,8 @@ from sqlalchemy import Connection, text
 
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.ingest.column_bytes import Same
-from roofwatch.db.ingest.run_key import RunKey
+from roofwatch.db.ingest.copy import stage_rows
 from roofwatch.db.ingest.shared_rows import as_json, fingerprint
-from roofwatch.db.ingest.staging import Columns, Load, Target, stage_rows
 
 _FACTS = {
     "implementation": "text",
@@ -45,14 +43,11 @@ _FACTS = {
 _SORTED = sorted(_FACTS)
 _values_of = itemgetter(*_SORTED)
 _DOCUMENTS = frozenset(name for name, kind in _FACTS.items() if kind == "json")
-_STAGED = Target(
-    "staged_static_fact",
-    {
-        "case_id": "int4",
-        "fingerprint": "text",
-        **{name: "text" if kind == "json" else kind for name, kind in _FACTS.items()},
-    },
-)
+_STAGED = {
+    "case_id": "int4",
+    "fingerprint": "text",
+    **{name: "text" if kind == "json" else kind for name, kind in _FACTS.items()},
+}
 _NAMED = ", ".join(_FACTS)
 _VALUES = ", ".join(f"{name}::json" if name in _DOCUMENTS else name for name in _FACTS)
 _KNOWN = text(
@@ -78,10 +73,6 @@ _STORE_NEW = text(
     ON CONFLICT DO NOTHING
     """
 )
-_COMPILATIONS = Target(
-    "compilation",
-    {"run_number": "int4", "measured_on": "date", "position": "int4", "static_fact_id": "int4", "compile_ns": "text"},
-)
 
 
 def fact_ids(connection: Connection, record: RunRecord, case_ids: Mapping[str, int]) -> list[int]:
@@ -98,17 +89,10 @@ def fact_ids(connection: Connection, record: RunRecord, case_ids: Mapping[str, i
     if missing:
         new = [(fingerprints[place], record.static_facts[place]) for place in missing]
         rows = ((case_ids[facts.case_id], own, *_row(facts)) for own, facts in new)
-        stage_rows(connection, Load(_STAGED, rows))
+        stage_rows(connection, "staged_static_fact", _STAGED, rows)
         connection.execute(_STORE_NEW)
         known = _known(connection, keys)
     return [fact_id for fact_id in known if fact_id is not None]
-
-
-def load_compilations(record: RunRecord, key: RunKey, fact_ids: Sequence[int]) -> Columns:
-    """That the run compiled what the facts are of."""
-    compile_ns = [as_json(facts.compile_ns) for facts in record.static_facts]
-    count = len(record.static_facts)
-    return Columns(_COMPILATIONS, (*map(Same, key), range(count), fact_ids, compile_ns), count)
 
 
 def _known(connection: Connection, keys: Mapping[str, str]) -> list[int | None]:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, text
 
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.db.ingest.copy import stage_rows
 from roofwatch.db.ingest.shared_rows import as_json
-from roofwatch.db.ingest.staging import Load, Target, stage_rows
 
 
 class Identity(NamedTuple):
@@ -28,15 +29,7 @@ FLAGS = {
     "has_memory": "peak_allocated_bytes",
 }
 """What a series says of the values that not every measurement has: whether any of its own has one, by the column."""
-_STAGED = Target(
-    "staged_series",
-    {
-        "case_version_id": "int4",
-        "implementation": "text",
-        "timer": "text",
-        "cache": "text",
-    },
-)
+_STAGED = {"case_version_id": "int4", "implementation": "text", "timer": "text", "cache": "text"}
 _KNOWN = text(
     """
     SELECT case_version_id, implementation, timer, cache, id
@@ -86,10 +79,20 @@ def series_ids(connection: Connection, identities: Sequence[Identity], runner_cl
     known = _known(connection, identities, runner_class)
     missing = [one for one in identities if one not in known]
     if missing:
-        stage_rows(connection, Load(_STAGED, missing))
+        stage_rows(connection, "staged_series", _STAGED, missing)
         connection.execute(_NEW, {"runner_class": runner_class})
         known = _known(connection, identities, runner_class)
     return [known[one] for one in identities]
+
+
+def are_there(measurements: Sequence[Measurement]) -> dict[str, list[bool]]:
+    """By flag of series whether each measurement has the value."""
+    return {
+        "has_utilisation": [one.utilisation is not None for one in measurements],
+        "has_energy": [one.joules_per_launch is not None for one in measurements],
+        "has_host_time": [one.host_ns is not None for one in measurements],
+        "has_memory": [one.memory is not None and bool(one.blocks) for one in measurements],
+    }
 
 
 def note_values(connection: Connection, series_ids: Sequence[int], are_there: Mapping[str, Sequence[bool]]) -> None:

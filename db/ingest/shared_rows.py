@@ -33,28 +33,36 @@ _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
 
 def store_project(connection: Connection, name: str) -> int:
     """Its id, whoever stored it."""
+    find = select(ProjectRow.id).where(ProjectRow.name == name)
+    known = connection.execute(find).scalar_one_or_none()
+    if known is not None:
+        return known
     connection.execute(upsert(ProjectRow).values(name=name).on_conflict_do_nothing())
-    return connection.execute(select(ProjectRow.id).where(ProjectRow.name == name)).scalar_one()
+    return connection.execute(find).scalar_one()
 
 
 def store_environment(connection: Connection, environment: Environment) -> int:
     """Its id, whoever stored it."""
-    values = _environment_values(environment)
+    values = {name: getattr(environment, name) for name in Environment.model_fields}
     row = values | {"fingerprint": fingerprint(values), "runner_class": environment.runner_class}
-    connection.execute(upsert(EnvironmentRow).values(row).on_conflict_do_nothing())
     find = select(EnvironmentRow.id).where(EnvironmentRow.fingerprint == row["fingerprint"])
+    known = connection.execute(find).scalar_one_or_none()
+    if known is not None:
+        return known
+    connection.execute(upsert(EnvironmentRow).values(row).on_conflict_do_nothing())
     return connection.execute(find).scalar_one()
 
 
-def environment_fingerprint(environment: Environment) -> str:
-    """What tells it from others."""
-    return fingerprint(_environment_values(environment))
-
-
 def store_commit(connection: Connection, project: int, commit: Commit) -> int:
-    """Id of a commit, of which the row takes what this record knows better: a shallow clone counts too few commits
-    below its own and knows no parents of the last one that it has.
+    """Id of a commit, whose row takes what this record knows better: a shallow clone counts too few commits below its
+    own and knows no parents of the last one that it has.
     """
+    find = select(CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents)).where(
+        CommitRow.project_id == project, CommitRow.sha == commit.sha
+    )
+    known = connection.execute(find).one_or_none()
+    if known is not None and known[1] >= commit.first_parent_count and known[2] >= len(commit.parents):
+        return int(known[0])
     row = {
         "project_id": project,
         "sha": commit.sha,
@@ -65,11 +73,8 @@ def store_commit(connection: Connection, project: int, commit: Commit) -> int:
         "subject": commit.subject,
     }
     stored = connection.execute(_STORE_COMMIT, row).scalar_one_or_none()
-    if stored is not None:
-        return stored
-    # another record has told as much by now
-    find = select(CommitRow.id).where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
-    return connection.execute(find).scalar_one()
+    # another record may have told as much by now
+    return int(connection.execute(find).one()[0]) if stored is None else stored
 
 
 def fingerprint(values: dict[str, Any]) -> str:
@@ -80,10 +85,6 @@ def fingerprint(values: dict[str, Any]) -> str:
 def as_json(value: object) -> str:
     """A document; the quickest way, too, to give a statement a long list."""
     return orjson.dumps(value, option=orjson.OPT_UTC_Z).decode()
-
-
-def _environment_values(environment: Environment) -> dict[str, Any]:
-    return {name: getattr(environment, name) for name in Environment.model_fields}
 
 
 def in_utc(time: datetime) -> datetime:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.orm import Session
@@ -15,21 +14,6 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.db.queries.records import load_record, load_without_measurements
 from roofwatch.db.schema.runs import RunRow
-
-
-def describe_as_sent(record: RunRecord) -> dict[str, Any]:
-    """What `load_as_sent` needs beyond what the tables hold; kept with the run."""
-    first_block = next((block for one in record.measurements for block in one.blocks), None)
-    times = {
-        "started_at": record.started_at,
-        "finished_at": record.finished_at,
-        "blocks": record.started_at if first_block is None else first_block.started_at,
-    }
-    offsets = {name: (time.utcoffset() or timedelta()).total_seconds() for name, time in times.items()}
-    return {
-        "commit": record.commit.model_dump(mode="json"),
-        "utc_offsets_s": {name: offset_s for name, offset_s in offsets.items() if offset_s},
-    }
 
 
 def load_as_sent(session: Session, run_id: UUID) -> RunRecord:

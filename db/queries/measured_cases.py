@@ -12,11 +12,11 @@ from sqlalchemy import ARRAY, Integer, Select, SmallInteger, Text, any_, cast, f
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.part import Outcome
-from roofwatch.db.ingest.measurements import bound_of
 from roofwatch.db.queries.run_values import MeasuredCase
 from roofwatch.db.queries.union_queries import Stacked
 from roofwatch.db.schema.results import AccuracyRow, MeasurementRow, SeriesRow, TensorErrorRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
+from roofwatch.db.values import bound_of
 
 Rows = Sequence[tuple[Any, ...]]
 

@@ -21,7 +21,6 @@ from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
 from roofwatch.db.errors import AgedError, NotStoredError
-from roofwatch.db.ingest.measurements import bound_of
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.documents import document_of
@@ -39,6 +38,7 @@ from roofwatch.db.schema.results import (
     TensorErrorRow,
 )
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.values import bound_of
 
 _OUTCOMES = MeasurementRow.outcome.type.words
 """By the number that stands for each in a row."""

@@ -151,10 +151,7 @@ class RunRow(Base):
     of ids are in the order of the record, and so are the counts of launches that were timed, 0 where none was.
     `as_sent` is what reads back otherwise (`as_sent.py`), and what was removed of a run on purpose has its time
     (`retention.py`). `is_unreachable` is derived: its commit is not on the line of its branch any more
-    (`roofwatch.db.regressions.reachability`). `identity_sha256`, `facts_sha256` and `flags_sha256` tell which later
-    runs
-    are alike
-    (`roofwatch.db.ingest.alike`); NULL of what was stored before there were these columns.
+    (`roofwatch.db.regressions.reachability`).
     """
 
     __tablename__ = "run"
@@ -173,11 +170,6 @@ class RunRow(Base):
             ],
         ),
         Index(None, "pair_id", postgresql_where=text("pair_id IS NOT NULL")),
-        Index(None, "project_id", "identity_sha256", "number"),
-        Index(None, "project_id", "facts_sha256", "number", postgresql_where=text("facts_sha256 IS NOT NULL")),
-        CheckConstraint("octet_length(identity_sha256) = 32", name="identity_is_a_sha256"),
-        CheckConstraint("octet_length(facts_sha256) = 32", name="facts_are_a_sha256"),
-        CheckConstraint("octet_length(flags_sha256) = 32", name="flags_are_a_sha256"),
         one_of("pair_side", Side, optional=True),
         CheckConstraint("(pair_id IS NULL) = (pair_side IS NULL)", name="pair_has_side"),
     )
@@ -211,9 +203,6 @@ class RunRow(Base):
     samples_pruned_at: Mapped[datetime | None]
     telemetry_pruned_at: Mapped[datetime | None]
     is_unreachable: Mapped[bool] = mapped_column(server_default=false())
-    identity_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
-    facts_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
-    flags_sha256: Mapped[bytes | None] = mapped_column(deferred=True)
 
 
 class CeilingRow(Base):

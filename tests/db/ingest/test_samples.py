@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.db.ingest.measurements import towards_zero
-from roofwatch.db.ingest.samples import SampleSet, pack_one, unpack
+from roofwatch.db.ingest.results import towards_zero
+from roofwatch.db.ingest.samples import SampleSet, pack, unpack
 
 positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
 
@@ -30,7 +30,7 @@ def make_sample_set(*blocks: list[float]) -> SampleSet:
 def test_samples_come_back_to_the_bit(blocks: list[list[float]]) -> None:
     before = make_sample_set(*blocks)
 
-    after = unpack(pack_one(before))
+    after = unpack(pack(before))
 
     assert [[struct.pack("<d", sample) for sample in block] for block in after.blocks_ns()] == [
         [struct.pack("<d", sample) for sample in block] for block in blocks
@@ -44,7 +44,7 @@ def test_samples_of_one_kernel_take_much_less_room_than_they_did() -> None:
     rng = np.random.default_rng(3)
     steps = np.round(rng.normal(312_500, 400, size=200)) * 32  # as a clock of 32 ns tells them
 
-    packed = pack_one(make_sample_set(*(steps[i : i + 20].tolist() for i in range(0, 200, 20))))
+    packed = pack(make_sample_set(*(steps[i : i + 20].tolist() for i in range(0, 200, 20))))
 
     assert len(packed) < 0.6 * steps.nbytes
 
@@ -52,7 +52,7 @@ def test_samples_of_one_kernel_take_much_less_room_than_they_did() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
 def test_single_precision_is_never_above_the_double(value: float) -> None:
-    rounded = float(towards_zero(np.array([value]))[0])
+    rounded = towards_zero(value)
 
     assert 0 <= rounded <= value
     if 1e-30 < value < 1e30:
