@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofwatch.collector.record.record import MAX_DEPTH
-
 _MIB = 2**20
 
 
@@ -27,7 +25,7 @@ class Limits:
     """Of the answer to a question, before it is packed. No client of ours takes more."""
     upload_bytes: int = 512 * _MIB
     """Of all requests that are being read at once, in this process."""
-    depth: int = MAX_DEPTH
+    depth: int = 32
     """Of JSON: arrays and objects in each other. A record has seven."""
     containers: int = 2_000_000
     """Arrays and objects of a document."""

@@ -30,8 +30,7 @@ from bench.ledger import Tally, check_count, check_record, is_there, list_missin
 from bench.service import Service
 from bench.shipment import Push, Shipment
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import Artefact, RunRecord
 
 VICTIMS = ("client", "api", "postgres", "backend")
 WAYS_TO_BE_AWAY = ("killed", "stopped", "held")

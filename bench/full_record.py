@@ -11,10 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from roofwatch.collector.record.case_record import CaseRecord
-from roofwatch.collector.record.device_state import DeviceState, Telemetry
-from roofwatch.collector.record.machine import Ceiling, Environment
-from roofwatch.collector.record.measurement import Block, CacheState, Measurement, Timer
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
+from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError

@@ -28,7 +28,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.sampling import EFFORTS, Preset
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:  # brings NumPy along
     from roofwatch.ci.ab.noise_floor import NoiseFloor
@@ -110,8 +110,8 @@ def _run(kernels: Sequence[str], device: str, preset: Preset, timer: Timer | Non
     def say(progress: Progress) -> None:
         sys.stderr.write(f"{progress.done}/{progress.total} {progress.text}\n")
 
-    with Nursery() as nursery:
-        return collect_run(suite_at(None, "roofwatch"), plan, say, nursery=nursery)
+    with ForkServer() as fork_server:
+        return collect_run(suite_at(None, "roofwatch"), plan, say, fork_server=fork_server)
 
 
 def _write(record: RunRecord, file: Path) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.db.artefacts import list_artefacts, read_artefact
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record

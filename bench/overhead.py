@@ -29,7 +29,7 @@ from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.spent_time import Activity
 from roofwatch.collector.timing.sampling import EFFORTS, Preset, SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 
 _KERNEL = (Activity.WARM_UP, Activity.TIMING)
 _BLOCKS = (*_KERNEL, Activity.OVERHEAD)
@@ -68,8 +68,8 @@ def measured(
         taken_s = time.monotonic() - began_s
         print(f"{taken_s:7.0f} s  {progress.done:>4} of {progress.total}  {progress.text}", file=sys.stderr, flush=True)
 
-    with Nursery() as nursery:
-        return collect_run(suite_at(None, None), asked, tell, nursery=nursery)
+    with ForkServer() as fork_server:
+        return collect_run(suite_at(None, None), asked, tell, fork_server=fork_server)
 
 
 def one_case_each(kernels: Sequence[str]) -> tuple[str, ...]:

@@ -1,15 +1,47 @@
-"""Fingerprint of what a run was measured on: device, driver, toolchain. No host name, user name or path."""
+"""The device that is used and the environment of a run: no host name, user name or path."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 
 import torch
 
 from roofwatch.collector.device.nvml import DeviceFacts, NvmlDevice, NvmlError
+from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Environment
+
+_NAME = re.compile(r"cpu|cuda(?::(\d+))?")
+
+
+def choose_device(asked: str | None) -> str:
+    """The device of a process, by torch's name; None takes a GPU where torch sees one, else the CPU.
+
+    Raises:
+        CollectorError: there is no such device; the message says which there are.
+    """
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    name = _NAME.fullmatch(asked)
+    if name is None:
+        raise CollectorError(f"--device {asked}: kernels run on cpu or cuda; left out: a GPU where there is one")
+    if asked == "cpu":
+        return asked
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise CollectorError(f"--device {asked}: torch sees no GPU here ({_why()}); --device cpu measures without one")
+    if int(name[1] or 0) >= count:
+        raise CollectorError(f"--device {asked}: torch sees {count} GPUs here, the last one is cuda:{count - 1}")
+    return asked
+
+
+def _why() -> str:
+    if torch.version.cuda is None and torch.version.hip is None:
+        return "this build of it is for CPUs alone"
+    return "no driver, or none that fits this build, or CUDA_VISIBLE_DEVICES hides them"
+
 
 _KNOB_PREFIXES = ("TRITON_", "TORCHINDUCTOR_", "PTXAS_", "OMP_", "MKL_", "CUDA_LAUNCH_BLOCKING", "CUBLAS_")
 _NOT_KNOBS = ("_DIR", "_PATH", "_HOME")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roofwatch.collector.compile.static_compiler import StaticCompiler
-from roofwatch.collector.device.device_session import DeviceWatch
+from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.revision import SuiteAt
@@ -20,9 +20,9 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.spent_time import Activity
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 
 _MOST_CHECKS_AT_ONCE = 8
 
@@ -71,7 +71,7 @@ def collect_run(
     plan: RunPlan,
     on_progress: OnProgress = lambda _: None,
     *,
-    nursery: Nursery,
+    fork_server: ForkServer,
     journal: Journal | None = None,
 ) -> RunRecord:
     """Check, compile and time a suite at one commit.
@@ -82,7 +82,7 @@ def collect_run(
         suite: What to measure.
         plan: What of it, and how long.
         on_progress: Called after every step.
-        nursery: Forks the workers.
+        fork_server: Forks the workers.
         journal: Takes every result as it comes, and has those of a run that was cut short, which are not measured
             again.
 
@@ -94,19 +94,19 @@ def collect_run(
     steps = _Steps(on_progress)
     watch = _watch(plan, journal)
     run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), watch)
-    with watch, _device_workers(nursery, run) as workers, _interpreter(nursery, run) as interpreter:
+    with watch, _device_workers(fork_server, run) as workers, _interpreter(fork_server, run) as interpreter:
         steps.say("loading the suite")
         _begin(run, watch, workers, interpreter, steps)
         steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
-        _compile_and_check(nursery, run, workers, interpreter, steps)
+        _compile_and_check(fork_server, run, workers, interpreter, steps)
         if plan.has_fresh_processes:
-            _load_compilers(nursery, run)
+            _load_compilers(fork_server, run)
         _take_blocks(run, workers, steps)
         _profile(run, workers, steps)
     return run.record(suite.commit, suite.project)
 
 
-def _take_blocks(run: SuiteRun, workers: Workers, steps: _Steps) -> None:
+def _take_blocks(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
     """Block by block through all subjects, so that no moment decides."""
     for number in range(run.plan.block_count):
         if run.plan.has_fresh_processes and any(_lacks(run, subject, number) for subject in run.to_time):
@@ -118,7 +118,7 @@ def _take_blocks(run: SuiteRun, workers: Workers, steps: _Steps) -> None:
             steps.step(f"timed {subject}")
 
 
-def _profile(run: SuiteRun, workers: Workers, steps: _Steps) -> None:
+def _profile(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
     """In a process that has timed nothing: the timer may hold what the profiler needs."""
     if run.to_profile:
         steps.total += len(run.to_profile)
@@ -131,7 +131,7 @@ def measure_pair(
     head: SuiteAt,
     plan: RunPlan,
     *,
-    nursery: Nursery,
+    fork_server: ForkServer,
     only: frozenset[Subject] | None = None,
     more: MoreBlocks = lambda _base, _head: {},
     on_progress: OnProgress = lambda _: None,
@@ -147,7 +147,7 @@ def measure_pair(
         base: What to compare against.
         head: What is new.
         plan: `block_count` is the number of blocks on each side before the first look at them.
-        nursery: Forks the workers.
+        fork_server: Forks the workers.
         only: Time these; all that both commits can run if left out.
         more: Asked after each look what else to measure; nothing if left out.
         on_progress: Called after every step.
@@ -164,7 +164,7 @@ def measure_pair(
     """
     steps = _Steps(on_progress)
     steps.say("loading torch and Triton")
-    nursery.warm_up()
+    fork_server.warm_up()
     pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
     order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
     watch = _watch(plan, journal)
@@ -182,20 +182,23 @@ def measure_pair(
     with watch, tempfile.TemporaryDirectory(prefix="roofwatch-caches-") as folder:
         caches = {side: Path(folder) / side for side in runs}
         for side, run in runs.items():
-            with _device_workers(nursery, run, caches[side]) as workers, _interpreter(nursery, run) as interpreter:
+            with (
+                _device_workers(fork_server, run, caches[side]) as workers,
+                _interpreter(fork_server, run) as interpreter,
+            ):
                 steps.say(f"loading the suite of the {side}")
                 _begin(run, watch, workers, interpreter, steps)
                 steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
-                _compile_and_check(nursery, run, workers, interpreter, steps)
-                _load_compilers(nursery, run)
+                _compile_and_check(fork_server, run, workers, interpreter, steps)
+                _load_compilers(fork_server, run)
         _forget_half_pairs(runs)
         wanted: Mapping[Subject, int] = {
             subject: plan.block_count for run in runs.values() for subject in _chosen(run, only)
         }
-        while _take_interleaved_blocks(nursery, runs, caches, wanted, order, steps):
+        while _take_interleaved_blocks(fork_server, runs, caches, wanted, order, steps):
             wanted = more(*records())
         for side, run in runs.items():
-            with _device_workers(nursery, run, caches[side]) as workers:
+            with _device_workers(fork_server, run, caches[side]) as workers:
                 _profile(run, workers, steps)
     return records()
 
@@ -209,7 +212,7 @@ def _forget_half_pairs(runs: dict[Side, SuiteRun]) -> None:
 
 
 def _take_interleaved_blocks(
-    nursery: Nursery,
+    fork_server: ForkServer,
     runs: dict[Side, SuiteRun],
     caches: dict[Side, Path],
     wanted: Mapping[Subject, int],
@@ -233,12 +236,12 @@ def _take_interleaved_blocks(
             if number < count and any(_lacks(run, subject, number) for run in runs.values())
         ]
         if subjects:
-            _take_one_block_each(nursery, runs, caches, subjects, number, order, steps)
+            _take_one_block_each(fork_server, runs, caches, subjects, number, order, steps)
     return missing > 0
 
 
 def _take_one_block_each(
-    nursery: Nursery,
+    fork_server: ForkServer,
     runs: dict[Side, SuiteRun],
     caches: dict[Side, Path],
     subjects: list[Subject],
@@ -247,8 +250,8 @@ def _take_one_block_each(
     steps: _Steps,
 ) -> None:
     with (
-        _device_workers(nursery, runs[Side.BASE], caches[Side.BASE]) as base,
-        _device_workers(nursery, runs[Side.HEAD], caches[Side.HEAD]) as head,
+        _device_workers(fork_server, runs[Side.BASE], caches[Side.BASE]) as base,
+        _device_workers(fork_server, runs[Side.HEAD], caches[Side.HEAD]) as head,
         ThreadPoolExecutor(2) as pool,
     ):
         workers = {Side.BASE: base, Side.HEAD: head}
@@ -272,12 +275,12 @@ def _lacks(run: SuiteRun, subject: Subject, number: int) -> bool:
     return subject in run.to_time and run.block_count(subject) <= number
 
 
-def _watch(plan: RunPlan, journal: Journal | None) -> DeviceWatch:
+def _watch(plan: RunPlan, journal: Journal | None) -> DeviceSession:
     earlier = () if journal is None else journal.seen
-    return DeviceWatch(plan.lock_clocks, earlier=earlier, unfit=plan.unfit_device)
+    return DeviceSession(plan.lock_clocks, earlier=earlier, unfit=plan.unfit_device)
 
 
-def _begin(run: SuiteRun, watch: DeviceWatch, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
+def _begin(run: SuiteRun, watch: DeviceSession, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps) -> None:
     """Load the suite, then measure the machine while nothing else runs."""
     with ThreadPoolExecutor(1) as pool:
         # where no GPU will do its work the interpreter is needed: load it meanwhile
@@ -294,16 +297,18 @@ def _begin(run: SuiteRun, watch: DeviceWatch, workers: Workers, interpreter: Wor
         steps.note(watch.warning)
 
 
-def _compile_and_check(nursery: Nursery, run: SuiteRun, workers: Workers, interpreter: Workers, steps: _Steps) -> None:
+def _compile_and_check(
+    fork_server: ForkServer, run: SuiteRun, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps
+) -> None:
     with ThreadPoolExecutor(1) as pool:
         interpreting = pool.submit(run.interpret, interpreter, steps.step)
         try:
             # not beside the checks on the device: Triton's autotuner times its candidates there
-            with StaticCompiler(nursery, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
+            with StaticCompiler(fork_server, run.source, timeout_s=run.plan.compile_timeout_s) as compiler:
                 run.compile(compiler, steps.step)
             worker_count = _checks_at_once(run)
             if worker_count > 1:
-                _load_compilers(nursery, run)
+                _load_compilers(fork_server, run)
             run.check(workers, steps.step, worker_count=worker_count)
             with run.spent.on(Activity.CHECK):
                 interpreting.result()
@@ -314,11 +319,11 @@ def _compile_and_check(nursery: Nursery, run: SuiteRun, workers: Workers, interp
     interpreter.stop()
 
 
-def _load_compilers(nursery: Nursery, run: SuiteRun) -> None:
+def _load_compilers(fork_server: ForkServer, run: SuiteRun) -> None:
     """Once for all workers that are forked from now on."""
     if run.is_on_cpu and run.has_torch_compile:
         with run.spent.on(Activity.CHECK):
-            nursery.load_torch_compile()
+            fork_server.load_torch_compile()
 
 
 def _checks_at_once(run: SuiteRun) -> int:
@@ -336,10 +341,10 @@ def _chosen(run: SuiteRun, only: frozenset[Subject] | None) -> list[Subject]:
     return [subject for subject in run.to_time if only is None or subject in only]
 
 
-def _device_workers(nursery: Nursery, run: SuiteRun, cache_folder: Path | None = None) -> Workers:
+def _device_workers(fork_server: ForkServer, run: SuiteRun, cache_folder: Path | None = None) -> WorkerPool:
     plan = run.plan
-    return Workers(
-        nursery,
+    return WorkerPool(
+        fork_server,
         run.source,
         Mode.DEVICE,
         device=plan.device,
@@ -348,5 +353,5 @@ def _device_workers(nursery: Nursery, run: SuiteRun, cache_folder: Path | None =
     )
 
 
-def _interpreter(nursery: Nursery, run: SuiteRun) -> Workers:
-    return Workers(nursery, run.source, Mode.INTERPRETER, device="cpu")
+def _interpreter(fork_server: ForkServer, run: SuiteRun) -> WorkerPool:
+    return WorkerPool(fork_server, run.source, Mode.INTERPRETER, device="cpu")

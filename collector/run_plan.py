@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.clock_lock import Clock
-from roofwatch.collector.device.fitness import UnfitDevice
+from roofwatch.collector.device.readings import UnfitDevice
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.sampling import EFFORTS, Preset, SamplingPlan
+
+HARNESS_VERSION = __version__
+"""Version of what measures: times of different versions do not compare."""
 
 _LAUNCHES_BESIDE_SAMPLING = 14
 """Of a kernel so slow that no time is left for more: one that compiles it, two that its memory is counted by, three to

@@ -1,4 +1,4 @@
-"""Which cases and implementations of a suite are meant."""
+"""Select cases and implementations of a suite."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.case_record import CaseRecord
-from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
+from roofwatch.collector.record.measurement import CaseRecord
+from roofwatch.collector.record.results import Accuracy
+from roofwatch.collector.workers.protocol import (
+    CheckAccuracy,
+    ImplementationInfo,
+    KernelInfo,
+    Reply,
+    SuiteInfo,
+    check_limit,
+    explained,
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -101,3 +110,42 @@ class Selection:
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True)
+class CaseCheck:
+    """A task for any worker of a suite."""
+
+    subject: Subject
+    rank_count: int = 1
+    """Processes that do it together."""
+
+    @property
+    def job(self) -> CheckAccuracy:
+        return CheckAccuracy(case_id=self.subject.case_id, implementation=self.subject.implementation)
+
+    @property
+    def group(self) -> str:
+        """A case's implementations have its inputs, its reference and its baseline in common."""
+        return self.subject.case_id
+
+
+def accuracy_of(subject: Subject, reply: Reply, *, timeout_s: float, runs_here: bool) -> Accuracy:
+    """What came of a check, or why nothing did.
+
+    Args:
+        subject: What was checked.
+        reply: The worker's.
+        timeout_s: That it had.
+        runs_here: On the run's device, not in Triton's interpreter.
+    """
+    if reply.accuracy is not None:
+        return reply.accuracy
+    failure = explained(reply.failure, check_limit(timeout_s))
+    assert failure is not None
+    return Accuracy(
+        **subject.named,
+        executor="device" if runs_here else "interpreter",
+        outcome=failure.outcome,
+        message=failure.message,
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import SourceLine
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.install import INSTALL_ROOT
 

@@ -8,31 +8,23 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
-from roofwatch import __version__
-from roofwatch.collector.accuracy.case_check import CaseCheck, accuracy_of
 from roofwatch.collector.compile.static_compiler import StaticCompiler
-from roofwatch.collector.device.device_monitor import DeviceBeside
-from roofwatch.collector.device.device_session import DeviceWatch
+from roofwatch.collector.device.device_session import DeviceMonitor, DeviceSession
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.machine_error import machine_error
 from roofwatch.collector.outbox.journal import SuiteLog
-from roofwatch.collector.outbox.journal_lines import CompiledCase, changed_fields
-from roofwatch.collector.outbox.redacted_record import redact_record
-from roofwatch.collector.outbox.redaction import Redaction
-from roofwatch.collector.record.case_profile import CaseProfile
-from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.outbox.journal_entries import CompiledCase, changed_fields
 from roofwatch.collector.record.machine import Ceiling, Environment
-from roofwatch.collector.record.measurement import Block, Measurement
+from roofwatch.collector.record.measurement import Block, CaseRecord, Measurement
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
-from roofwatch.collector.record.results import Accuracy, StaticFacts
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Selection, Subject
+from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.collector.redaction import Redaction, redact
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
+from roofwatch.collector.selection import CaseCheck, Selection, Subject, accuracy_of
 from roofwatch.collector.spent_time import Activity, SpentTime
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.case_timing import CaseTiming, under_the_roof
+from roofwatch.collector.timing.case_timing import CaseTiming, choose_timing, under_the_roof
 from roofwatch.collector.timing.method import ChosenMethod
-from roofwatch.collector.timing.timing_choice import choose_timing
 from roofwatch.collector.workers.protocol import (
     DescribeEnvironment,
     ImplementationInfo,
@@ -41,11 +33,10 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     SuiteInfo,
     TimeBlock,
+    explained,
+    machine_error,
 )
-from roofwatch.collector.workers.timeout import explained
-from roofwatch.collector.workers.worker_pool import Workers
-
-HARNESS_VERSION = __version__
+from roofwatch.collector.workers.worker_pool import WorkerPool
 
 OnStep = Callable[[str], None]
 """Called with what was just done, once a step."""
@@ -62,11 +53,11 @@ class SuiteRun:
     """
 
     def __init__(
-        self, source: SuiteSource, plan: RunPlan, log: SuiteLog | None = None, watch: DeviceWatch | None = None
+        self, source: SuiteSource, plan: RunPlan, log: SuiteLog | None = None, watch: DeviceSession | None = None
     ) -> None:
         self.source = source
         self.plan = plan
-        self._device_beside = DeviceBeside(watch)
+        self._device_monitor = DeviceMonitor(watch)
         self.spent = SpentTime()
         self._log = log
         self._is_stopped = threading.Event()
@@ -99,7 +90,7 @@ class SuiteRun:
             self._infos[found.subject] = found.implementation
         self._restore()
 
-    def describe_machine(self, workers: Workers) -> None:
+    def describe_machine(self, workers: WorkerPool) -> None:
         """Learn the environment and measure the ceilings, while nothing else runs.
 
         Raises:
@@ -109,7 +100,7 @@ class SuiteRun:
             reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
         if reply.environment is None:
             raise machine_error("the machine cannot be described", reply.failure, self._device)
-        environment = self._device_beside.begin(reply.environment, reply.device_uuid)
+        environment = self._device_monitor.begin(reply.environment, reply.device_uuid)
         if self._environment is None:
             self._environment = environment
             self._keep(environment=environment)
@@ -125,10 +116,10 @@ class SuiteRun:
         if reply.ceilings is None:
             raise machine_error("the ceilings cannot be measured", reply.failure, self._device)
         self._ceilings = tuple(measured.ceiling for measured in reply.ceilings)
-        self._device_beside.note_ceilings(reply.ceilings)
-        self._keep(ceilings=self._ceilings, at_ceilings=self._device_beside.at_ceilings)
+        self._device_monitor.note_ceilings(reply.ceilings)
+        self._keep(ceilings=self._ceilings, at_ceilings=self._device_monitor.at_ceilings)
 
-    def _choose_timing(self, workers: Workers) -> ChosenMethod:
+    def _choose_timing(self, workers: WorkerPool) -> ChosenMethod:
         """Choose how times are taken, once for all: as an earlier process of the same run did, if there was one.
 
         Raises:
@@ -183,7 +174,7 @@ class SuiteRun:
             self._keep(compiled=CompiledCase(**found.subject.named, static_facts=found.facts))
             on_step(f"compiled {found.subject}")
 
-    def interpret(self, workers: Workers, on_step: OnStep) -> None:
+    def interpret(self, workers: WorkerPool, on_step: OnStep) -> None:
         """Check in Triton's interpreter; in another thread than the rest, until `stop()`."""
         for subject in self.to_interpret:
             if subject not in self._accuracies:
@@ -206,7 +197,7 @@ class SuiteRun:
         """Whether something that runs here is to be made by `torch.compile`."""
         return any(self._infos[subject].is_compiled for subject in self.to_check)
 
-    def check(self, workers: Workers, on_step: OnStep, *, worker_count: int = 1) -> None:
+    def check(self, workers: WorkerPool, on_step: OnStep, *, worker_count: int = 1) -> None:
         """Check what runs on the device, so many at once."""
         for subject in self.to_check:
             if subject in self._accuracies:
@@ -245,11 +236,11 @@ class SuiteRun:
 
     def cool_down(self, on_wait: OnStep) -> None:
         """Wait for a device that heat holds back; `on_wait` is told."""
-        if self._device_beside.is_too_hot:
+        if self._device_monitor.is_too_hot:
             with self.spent.on(Activity.COOL_DOWN):
-                self._device_beside.cool_down(on_wait)
+                self._device_monitor.cool_down(on_wait)
 
-    def take_block(self, workers: Workers, subject: Subject, launches_per_sample: int | None = None) -> None:
+    def take_block(self, workers: WorkerPool, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
         timing, block = self._timing(subject), None
         with self.spent.on(Activity.OVERHEAD):
@@ -265,7 +256,7 @@ class SuiteRun:
                 rank_count=self._rank_counts[subject.case_id],
             )
         if reply.block is not None:
-            timing.add(self._device_beside.watched(reply.block))
+            timing.add(self._device_monitor.watched(reply.block))
             block = timing.blocks[-1]
             self.spent.was_in_truth(Activity.WARM_UP, reply.block.warm_up_ns, counted_as=Activity.OVERHEAD)
             self.spent.was_in_truth(Activity.TIMING, reply.block.timed_ns, counted_as=Activity.OVERHEAD)
@@ -279,7 +270,7 @@ class SuiteRun:
         timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
         return [subject for subject in timed if self._rank_counts[subject.case_id] == 1]
 
-    def profile(self, workers: Workers, on_step: OnStep, on_trouble: OnStep) -> None:
+    def profile(self, workers: WorkerPool, on_step: OnStep, on_trouble: OnStep) -> None:
         """Profile some calls of what was timed; one that cannot be profiled keeps its times."""
         for subject in self.to_profile:
             if subject not in self._profiles:
@@ -317,14 +308,14 @@ class SuiteRun:
             static_facts=self.static_facts,
             profiles=tuple(self._profiles[subject] for subject in self._infos if subject in self._profiles),
             source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
-            telemetry=self._device_beside.telemetry,
+            telemetry=self._device_monitor.telemetry,
             spent_ns=self.spent.total_ns,
         )
-        return redact_record(record, Redaction.of_this_machine())
+        return redact(record, Redaction.of_this_machine())
 
     def _keep(self, **came_back: Any) -> None:
         if self._log is not None:
-            self._log.append(self.spent.take_new(), self._device_beside.take_new(), **came_back)
+            self._log.append(self.spent.take_new(), self._device_monitor.take_new(), **came_back)
 
     def _keep_step(self, subject: Subject, timing: CaseTiming, block: Block | None = None) -> None:
         self._keep(timed=timing.step(subject, block))
@@ -335,7 +326,7 @@ class SuiteRun:
             self.spent.add_earlier(entry.spent_ns)
             self._environment = entry.environment or self._environment
             if entry.ceilings is not None:
-                self._ceilings, self._device_beside.at_ceilings = entry.ceilings, entry.at_ceilings
+                self._ceilings, self._device_monitor.at_ceilings = entry.ceilings, entry.at_ceilings
             if entry.accuracy is not None:
                 self._accuracies[Subject(entry.accuracy.case_id, entry.accuracy.implementation)] = entry.accuracy
             if (compiled := entry.compiled) is not None:

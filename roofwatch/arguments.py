@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
 from roofwatch.collector.device.clock_lock import parse_clock
-from roofwatch.collector.device.fitness import UnfitDevice
+from roofwatch.collector.device.readings import UnfitDevice
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import commit_of, find_repository
 from roofwatch.collector.record.measurement import CacheState, Timer

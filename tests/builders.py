@@ -12,14 +12,11 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.case_profile import CaseProfile, ProfiledActivity
-from roofwatch.collector.record.case_record import CaseRecord
 from roofwatch.collector.record.machine import Ceiling, Environment
-from roofwatch.collector.record.measurement import Block, CacheState, Measurement, Timer
+from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.record import Commit, Pairing, RunRecord, Side
-from roofwatch.collector.record.results import Accuracy, StaticFacts, TensorError
+from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side
+from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts, TensorError
 
 # A machine that only measures has no store: whoever asks for one of its values brings what that takes.
 if TYPE_CHECKING:

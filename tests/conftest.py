@@ -112,7 +112,7 @@ def _has_gpu() -> bool:
 
 
 @pytest.fixture(scope="module")
-def forked_nurseries() -> Iterator[None]:
+def forked_servers() -> Iterator[None]:
     """Nurseries are forked too, and not this process's children."""
     import roofwatch.collector.workers.fork_server
     from tests.preloaded.client import forking, servers

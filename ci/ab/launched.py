@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from roofwatch.ci.library_kernels import Library, library_of
 from roofwatch.ci.message import Remark
-from roofwatch.collector.record.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.record.results import CaseProfile, ProfiledActivity
 
 _OPERATOR = re.compile(r"\w+::\w+")
 """Torch's own operators; what torch.compile calls its regions and graphs is numbered, and another in every run."""

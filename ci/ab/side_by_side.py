@@ -14,10 +14,9 @@ from roofwatch.ci.ab.launched import LaunchMove, find_launch_moves
 from roofwatch.ci.autotune import find_flips
 from roofwatch.ci.message import Remark
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
-from roofwatch.collector.record.case_profile import CaseProfile
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Counters, StaticFacts
+from roofwatch.collector.record.results import CaseProfile, Counters, StaticFacts
 
 _Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 

@@ -1,6 +1,6 @@
 """What a check-run says beside the source: one annotation for each function that a finding is about. Pure.
 
-Paths and lines come from a record that anybody may have written. `roofwatch.collector.record.source_line` lets none
+Paths and lines come from a record that anybody may have written. `roofwatch.collector.record.record` lets none
 pass that
 leads out
 of the repository, and GitHub shows what is said there as plain text.
@@ -17,7 +17,7 @@ from roofwatch.ci.report.markdown import plain
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import REASON_WORDS, worst_first
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
 MAX_ANNOTATIONS = 100

@@ -10,7 +10,7 @@ from roofwatch.ci.ab.counters import CounterMove
 from roofwatch.ci.report.markdown import Section, code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.collector.record.skipped_kernel import SkipReason
+from roofwatch.collector.record.record import SkipReason
 from roofwatch.db.values import Verdict
 
 _MAX_MOVES_OF_A_KERNEL = 6

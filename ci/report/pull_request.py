@@ -33,9 +33,7 @@ from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.machine import Environment
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.record import Commit, RunRecord
-from roofwatch.collector.record.skipped_kernel import SkippedKernel
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, SourceLine
 from roofwatch.db.values import Verdict
 
 _MAX_DIAGNOSED = 10

@@ -18,7 +18,7 @@ from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import REASON_WORDS
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.visible_text import on_one_line
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
 SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -1,14 +1,9 @@
-"""Check an implementation against the float64 reference, forward and every gradient, before it is timed.
-
-How large an error may be is in `roofwatch.spec.Tolerance`, and in words in docs/accuracy.md. NaN, Inf, a wrong shape or
-dtype, a changed input, bits that differ from run to run and a result that autograd cannot differentiate are
-`incorrect`, each with its own message.
-"""
+"""Check an implementation against the float64 reference, forward and every gradient, before it is timed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,10 +18,27 @@ from roofwatch.collector.accuracy.deviation import (
     index_of,
 )
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, References, evaluate
-from roofwatch.collector.accuracy.poison import poisoned_buffers
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.results import Accuracy, TensorError
 from roofwatch.spec import BASELINE_FACTOR, Case, Implementation, KernelSpec, Language, Tolerance
+
+
+@contextmanager
+def poisoned_buffers() -> Iterator[None]:
+    """Within it every tensor that is allocated and not filled (`torch.empty` and its kin), outputs and workspaces
+    alike, starts as NaN, or as the largest number of an integer dtype.
+
+    Source: torch.utils.deterministic.fill_uninitialized_memory, on by default in torch's deterministic mode.
+    """
+    was_on = torch.are_deterministic_algorithms_enabled()
+    was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    # cuBLAS and others without a deterministic way may stay as they are, so warn only
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_on, warn_only=was_warn_only)
+
 
 BASELINE_NAME = "eager"
 """The torch implementation of this name is what others are held against."""

@@ -12,7 +12,7 @@ from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
@@ -21,9 +21,10 @@ from roofwatch.collector.workers.protocol import (
     KernelInfo,
     Mode,
     SuiteInfo,
+    check_limit,
+    explained,
 )
-from roofwatch.collector.workers.timeout import check_limit, explained
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 
 _MOMENTS = {"small", "quick"}
 """Tags of the cases that a GPU does in moments."""
@@ -82,7 +83,7 @@ def select_subjects(info: SuiteInfo, plan: CheckPlan) -> list[CheckSubject]:
 
 
 def check_suite(
-    source: SuiteSource, plan: CheckPlan, on_progress: OnProgress = lambda _: None, *, nursery: Nursery
+    source: SuiteSource, plan: CheckPlan, on_progress: OnProgress = lambda _: None, *, fork_server: ForkServer
 ) -> tuple[CheckReport, ...]:
     """Check what the plan selects: each case as it is, then in other layouts if it is right.
 
@@ -93,15 +94,15 @@ def check_suite(
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
     """
     with (
-        Workers(nursery, source, Mode.DEVICE, device=plan.device) as workers,
-        Workers(nursery, source, Mode.INTERPRETER, device="cpu") as interpreter,
+        WorkerPool(fork_server, source, Mode.DEVICE, device=plan.device) as workers,
+        WorkerPool(fork_server, source, Mode.INTERPRETER, device="cpu") as interpreter,
         ThreadPoolExecutor(1) as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))
         subjects = select_subjects(workers.start(), plan)
         found: dict[CheckSubject, list[CheckReport]] = {subject: [] for subject in subjects}
 
-        def check_all(where: Workers, executor: str) -> None:
+        def check_all(where: WorkerPool, executor: str) -> None:
             for subject in subjects:
                 if subject.executor == executor:
                     found[subject] = list(_reports(where, subject, plan.timeout_s))
@@ -144,7 +145,7 @@ def _is_wanted(implementation: ImplementationInfo, plan: CheckPlan) -> bool:
     return _matches(implementation.name, plan.implementations)
 
 
-def _reports(workers: Workers, subject: CheckSubject, timeout_s: float) -> Iterator[CheckReport]:
+def _reports(workers: WorkerPool, subject: CheckSubject, timeout_s: float) -> Iterator[CheckReport]:
     """The case as it is, and once it is right in the other layouts."""
     report, layouts = _check(workers, subject, None, timeout_s)
     yield report
@@ -153,7 +154,7 @@ def _reports(workers: Workers, subject: CheckSubject, timeout_s: float) -> Itera
 
 
 def _check(
-    workers: Workers, subject: CheckSubject, layout: Layout | None, timeout_s: float
+    workers: WorkerPool, subject: CheckSubject, layout: Layout | None, timeout_s: float
 ) -> tuple[CheckReport, tuple[Layout, ...]]:
     reply = workers.request(
         FullCheck(case_id=subject.case_id, implementation=subject.implementation, layout=layout),

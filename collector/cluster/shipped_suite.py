@@ -1,17 +1,20 @@
-"""A suite on its way to other machines: its repository's files travel, what names them is relative to their folder."""
+"""Ship a suite to other machines, and measure a share of it there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.collector.cluster.shares import Share
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.record.record import Commit
 from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run import collect_run
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
 from roofwatch.collector.suite_digest import digest_of_own_suite
-from roofwatch.collector.suite_run import HARNESS_VERSION
 from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.workers.fork_server import ForkServer
 
 
 @dataclass(frozen=True)
@@ -64,3 +67,16 @@ def ship(suite: SuiteAt) -> ShippedSuite:
         harness_version=HARNESS_VERSION,
         own_suite_digest=None,
     )
+
+
+def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
+    """Measure one share in the current folder, which holds what travelled.
+
+    Returns:
+        The record as JSON.
+
+    Raises:
+        CollectorError: this machine cannot measure it.
+    """
+    with ForkServer() as fork_server:
+        return collect_run(suite.unpacked(Path.cwd()), share.plan(plan), fork_server=fork_server).to_json()

@@ -1,23 +1,135 @@
-"""One run, spread over the devices of a cluster."""
+"""Spread one run over the devices of a Ray cluster."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
 
-from roofwatch.collector.cluster.cluster import Cluster
-from roofwatch.collector.cluster.joined_record import join
-from roofwatch.collector.cluster.share import deal
-from roofwatch.collector.cluster.shipped_suite import ship
+from roofwatch.collector.cluster.shares import Share, deal, join
+from roofwatch.collector.cluster.shipped_suite import ShippedSuite, measure_share, ship
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_header import ALONE
+from roofwatch.collector.outbox.journal_entries import ALONE
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Selected, Selection
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
+
+MAX_RETRIES = 3
+"""Times that a share is tried again whose machine was lost."""
+
+_LOOK_EVERY_S = 10.0
+_NEVER_SENT = [".git", ".venv", "__pycache__", "*.pyc", "*.journal"]
+
+
+class Cluster:
+    """A connection to a Ray cluster for the time of a `with` block.
+
+    Args:
+        address: As `ray.init` has it: `auto`, `host:port`, or `ray://host:port`.
+        suite: What will be measured; its files go to every machine that measures.
+
+    Raises:
+        CollectorError: Ray is not installed, or no cluster answers there.
+    """
+
+    def __init__(self, address: str, suite: ShippedSuite) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise CollectorError("--ray needs Ray: pip install 'roofwatch[ray]'") from None
+        self._ray: Any = ray  # half of it has no types
+        self._address = address
+        self._suite = suite
+
+    def __enter__(self) -> Self:
+        travelling: dict[str, Any] = {}
+        if self._suite.folder is not None:
+            travelling = {"working_dir": str(self._suite.folder), "excludes": _NEVER_SENT}
+        # nobody's measurements are told to Ray's makers
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            self._ray.init(
+                address=self._address, runtime_env=travelling, log_to_driver=False, logging_level=logging.CRITICAL
+            )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            first_line = str(error).strip().partition("\n")[0]
+            raise CollectorError(f"Ray cluster {self._address}: cannot be reached: {first_line}") from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # ends what is still being measured, too
+        self._ray.shutdown()
+
+    @property
+    def has_gpus(self) -> bool:
+        return self._gpu_count() > 0
+
+    @property
+    def device_count(self) -> int:
+        """GPUs; where there are none, machines, since a CPU's cores share what limits them."""
+        return self._gpu_count() or len(self._core_counts())
+
+    def measure(self, plan: RunPlan, shares: Sequence[Share]) -> Iterator[tuple[Share, RunRecord | CollectorError]]:
+        """Have all shares measured.
+
+        Yields:
+            Each share once, as it is done, with its record or the reason why there is none.
+
+        Raises:
+            CollectorError: no machine is left.
+        """
+        task = self._ray.remote(measure_share)
+        running = {}
+        for share in shares:
+            needs = self._needs(share)
+            options = task.options(
+                **needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=f"share {share.number}"
+            )
+            # no more processes than Ray has set cores aside for
+            there = replace(plan, checks_at_once=needs["num_cpus"])
+            running[options.remote(self._suite, there, share)] = share
+        while running:
+            done, _ = self._ray.wait(list(running), timeout=_LOOK_EVERY_S)
+            for result in done:
+                yield running.pop(result), self._result(result)
+            if not done and not self.device_count:
+                raise CollectorError(f"Ray cluster {self._address}: no machine is left; {len(running)} shares wait")
+
+    def _result(self, done: Any) -> RunRecord | CollectorError:
+        try:
+            return RunRecord.from_json(self._ray.get(done), name="a share's record")
+        except self._ray.exceptions.RayTaskError as error:
+            return CollectorError(str(error.cause))
+        except self._ray.exceptions.RayError as error:
+            first_line = str(error).strip().partition("\n")[0]
+            return CollectorError(f"lost with its machine {MAX_RETRIES + 1} times, at last: {first_line}")
+
+    def _needs(self, share: Share) -> dict[str, Any]:
+        if self.has_gpus:
+            return {"num_gpus": share.rank_count, "num_cpus": 1}
+        # more than half of the smallest machine: no two on one
+        return {"num_cpus": min(self._core_counts()) // 2 + 1}
+
+    def _core_counts(self) -> list[int]:
+        return [int(resources["CPU"]) for resources in self._resources() if resources.get("CPU")]
+
+    def _gpu_count(self) -> int:
+        return sum(int(resources.get("GPU", 0)) for resources in self._resources())
+
+    def _resources(self) -> list[dict[str, float]]:
+        """Of each machine that is there, by name."""
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
 
 _SHARES_PER_DEVICE = 4
 """Few enough that starting is a small part of each, enough that a device that is quicker takes more, and that a machine
@@ -75,6 +187,6 @@ def spread_run(
 
 
 def _selected(suite: SuiteAt, plan: RunPlan) -> tuple[Selected, ...]:
-    with Nursery() as nursery, Worker(nursery, suite.source, device="cpu") as worker:
+    with ForkServer() as fork_server, Worker(fork_server, suite.source, device="cpu") as worker:
         info = worker.start()
     return Selection(plan.kernels, plan.implementations, plan.tags, plan.usual_tag, plan.cases).of(info)

@@ -17,7 +17,7 @@ from typing import Any
 
 from roofwatch.collector.compile.signature import POINTEES, Argument, Signature, read_signatures, to_toml
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.outbox.atomic_write import write_whole
+from roofwatch.collector.outbox.files import atomic_write
 
 _NOT_OPTIONS = frozenset({"grid", "warmup"})
 _INT32 = range(-(2**31), 2**31)
@@ -59,7 +59,7 @@ class Capture:
     def write(self) -> None:
         """Write the file, and say on standard error what is in it."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._file, to_toml(self._found.values()).encode())
+        atomic_write(self._file, to_toml(self._found.values()).encode())
         new = len(self._found) - self._known_count
         print(f"roofwatch: {len(self._found)} signatures in {self._file}, {new} of them new", file=sys.stderr)
         for reason in sorted(self._skipped):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.source_lines import source_lines
 from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, ImplementationInfo, KernelInfo
 from roofwatch.spec import Case, KernelSpec

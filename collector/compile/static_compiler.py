@@ -18,10 +18,10 @@ from roofwatch.collector.compile.static_store import StaticStore
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
-from roofwatch.collector.workers.parallel import done_side_by_side
-from roofwatch.collector.workers.timeout import compile_limit, explained
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import compile_limit, explained
 from roofwatch.collector.workers.worker import Worker
+from roofwatch.collector.workers.worker_pool import run_parallel
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class StaticCompiler:
     """Of one suite; used as a context, at whose end its processes are gone.
 
     Args:
-        nursery: Forks the processes, as soon as something is not known.
+        fork_server: Forks the processes, as soon as something is not known.
         source: The suite.
         store: What was found out before; that of the user if left out.
         worker_count: Processes that compile side by side; one for each core if left out.
@@ -48,14 +48,14 @@ class StaticCompiler:
 
     def __init__(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         source: SuiteSource,
         *,
         store: StaticStore | None = None,
         worker_count: int | None = None,
         timeout_s: float,
     ) -> None:
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._source = source
         self._store = store or StaticStore.of_user()
         self._worker_count = worker_count or len(os.sched_getaffinity(0))
@@ -105,7 +105,7 @@ class StaticCompiler:
         if not missing:
             return
         crew = self._as_many_as(min(len(missing), self._worker_count))
-        for compilation, reply, _ in done_side_by_side(crew, missing, timeout_s=self._timeout_s):
+        for compilation, reply, _ in run_parallel(crew, missing, timeout_s=self._timeout_s):
             subject = compilation.subject
             told = reply.model_copy(update={"failure": explained(reply.failure, compile_limit(self._timeout_s))})
             known[subject] |= self._known.learn_facts(subject, compilation.targets, told)
@@ -130,9 +130,9 @@ class StaticCompiler:
 
     def _as_many_as(self, count: int) -> list[Worker]:
         if not self._workers:
-            self._nursery.warm_up()
+            self._fork_server.warm_up()
         while len(self._workers) < count:
-            worker = Worker(self._nursery, self._source, device="cpu", thread_count=1, is_watched=True)
+            worker = Worker(self._fork_server, self._source, device="cpu", thread_count=1, is_watched=True)
             self._workers.append(self._stack.enter_context(worker))
         return self._workers[:count]
 

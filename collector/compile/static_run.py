@@ -14,7 +14,7 @@ from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 
 
 def compile_suite(
@@ -45,9 +45,9 @@ def compile_suite(
     """
     with (
         _store(use_cache) as (store, environment),
-        Nursery(environment) as nursery,
+        ForkServer(environment) as fork_server,
         StaticCompiler(
-            nursery, source, store=store, worker_count=worker_count, timeout_s=plan.compile_timeout_s
+            fork_server, source, store=store, worker_count=worker_count, timeout_s=plan.compile_timeout_s
         ) as compiler,
     ):
         run = SuiteRun(source, plan)

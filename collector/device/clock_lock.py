@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from roofwatch.collector.device import clock_watchdog
-from roofwatch.collector.device.clock_events import GPU_IDLE
-from roofwatch.collector.device.join import is_held
-from roofwatch.collector.device.nvml import CLOCK_LIMIT_TDP, NvmlDevice, NvmlError
+from roofwatch.collector.device.nvml import CLOCK_LIMIT_TDP, GPU_IDLE, NvmlDevice, NvmlError
+from roofwatch.collector.device.readings import is_held
 from roofwatch.collector.device.telemetry import Reading
 from roofwatch.collector.errors import CollectorError
 from roofwatch.install import INSTALL_ROOT

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from roofwatch.collector.record.device_state import DeviceState
-from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.machine import Ceiling, DeviceState
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,31 +1,30 @@
-"""The device of a run from its first look to its last: watched, and held at one clock if that was asked for."""
+"""The device of a run: checked, watched, and held at one clock if asked for."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
 from roofwatch.collector.device.clock_lock import BASE, Clock, ClockLock, held_clock, is_asleep, not_held
-from roofwatch.collector.device.fitness import (
+from roofwatch.collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
+from roofwatch.collector.device.readings import (
     LONGEST_WAIT_S,
     UnfitDevice,
+    Window,
+    device_state,
     has_recovered,
     is_held_by_heat,
     unfit_because,
 )
-from roofwatch.collector.device.join import Window, device_state
-from roofwatch.collector.device.nvml import NvmlBinding, NvmlDevice, NvmlError
-from roofwatch.collector.device.processes import OwnProcesses
-from roofwatch.collector.device.telemetry import PERIOD_S, Sampler
-from roofwatch.collector.device.telemetry_parts import TelemetryPart, joined, no_telemetry
+from roofwatch.collector.device.telemetry import PERIOD_S, OwnProcesses, Sampler, TelemetryPart, joined, no_telemetry
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.device_state import DeviceState, Telemetry
-from roofwatch.collector.record.machine import Environment
+from roofwatch.collector.record.machine import DeviceState, Environment, Telemetry
 from roofwatch.collector.record.record import utc_now
+from roofwatch.collector.workers.protocol import MeasuredCeiling, TimedBlock
 
 _LOCK_TIMEOUT_S = 3.0
 _LOOK_AGAIN_S = 1.0
@@ -58,7 +57,7 @@ class _Cooling:
         return f"waited {how_often} for it to cool, {self.waited_s:.0f} s in all{outcome}"
 
 
-class DeviceWatch:
+class DeviceSession:
     """Watches one device; used as a context, at whose end its clock is free and nobody watches. Two runs that are
     measured against each other share one.
 
@@ -248,3 +247,63 @@ class DeviceWatch:
         sampler.read()
         sampler.start()
         return _Watched(device, sampler, started_at, TelemetryPart(started_at))
+
+
+@dataclass
+class DeviceMonitor:
+    """Asks a watch, which several suites of one run may share.
+
+    Args:
+        watch: Sees to the device; nobody does if it is None.
+    """
+
+    watch: DeviceSession | None
+    at_ceilings: tuple[DeviceState, ...] = ()
+    """How it was while the ceilings were measured."""
+
+    def begin(self, environment: Environment, device_uuid: str | None) -> Environment:
+        """The environment with what is known of the device from here on.
+
+        Raises:
+            CollectorError: the device is not fit to be measured on, or its clock cannot be held.
+        """
+        return environment if self.watch is None else self.watch.begin(environment, device_uuid)
+
+    def note_ceilings(self, measured: Iterable[MeasuredCeiling]) -> None:
+        """Look up how the device was while each was measured."""
+        self.at_ceilings = tuple(self._seen_at(measured))
+
+    def _seen_at(self, measured: Iterable[MeasuredCeiling]) -> Iterator[DeviceState]:
+        for each in measured:
+            if self.watch is not None and each.ceiling.source == "measured":
+                state = self.watch.state(Window(each.began_ns, each.ended_ns))
+                if state is not None:
+                    yield state
+
+    def watched(self, taken: TimedBlock) -> TimedBlock:
+        """The block with what was seen of the device while its samples were taken."""
+        if self.watch is None:
+            return taken
+        window = Window(taken.began_ns, taken.ended_ns)
+        launch_count = len(taken.block.samples_ns) * taken.launches_per_sample
+        state = self.watch.state(window, launch_count=launch_count)
+        return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
+
+    @property
+    def is_too_hot(self) -> bool:
+        return self.watch is not None and self.watch.is_too_hot
+
+    def cool_down(self, on_wait: Callable[[str], None]) -> None:
+        """Wait until heat holds it back no longer; `on_wait` is told."""
+        if self.watch is not None:
+            self.watch.cool_down(on_wait)
+
+    def take_new(self) -> Telemetry | None:
+        """What was seen since this was asked last."""
+        return None if self.watch is None else self.watch.take_new()
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """All that was seen."""
+        seen = None if self.watch is None else self.watch.telemetry
+        return None if seen is None else seen.model_copy(update={"at_ceilings": self.at_ceilings})

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofwatch.collector.record.case_record import CaseRecord
 from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.measurement import CacheState
+from roofwatch.collector.record.measurement import CacheState, CaseRecord
 
 INVALID_ABOVE = {"cpu": 2.0, "cuda": 1.05, "hip": 1.05}
 """A time under the roof by more than this factor is not believed. A GPU's ceilings repeat to a few per cent. A CPU's

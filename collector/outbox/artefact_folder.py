@@ -1,7 +1,4 @@
-"""A folder of files that belong to runs, each under its sha256: `artefacts` beside the records that name them.
-
-A file is there whole or not at all, and equal files are one. What is put in leaves out what must not leave the machine.
-"""
+"""A folder of redacted files that belong to runs, each under its sha256: `artefacts` beside the records."""
 
 from __future__ import annotations
 
@@ -14,11 +11,50 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
+import orjson
+
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.atomic_write import make_folder, reason_of, sync_folder
-from roofwatch.collector.outbox.redacted_file import redact_file
-from roofwatch.collector.outbox.redaction import EVERYTHING, Redaction, RedactionError
-from roofwatch.collector.record.artefact import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind
+from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
+from roofwatch.collector.profiling.redacted import Redacted, redact_profile
+from roofwatch.collector.profiling.source import head_of, is_packed, read_bytes
+from roofwatch.collector.record.record import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind, RunRecord
+from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, redact, without_author
+
+_MAX_PROBED_BYTES = 512 * 2**20
+
+
+def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
+    """Write a copy of a record or of a profiler's file.
+
+    Raises:
+        ProfileError: the file cannot be read, is cut short, or is none that is known.
+        RecordError: it is a record that this version cannot read, or the copy of one cannot be written.
+        RedactionError: nothing can be taken out of its kind, or the copy cannot be written.
+    """
+    record = _record(source)
+    if record is None:
+        return redact_profile(source, target, redaction)
+    told = without_author(redact(record, redaction), redaction)
+    told.write(target)
+    return Redacted("roofwatch-record", int(told != record), ())
+
+
+def _record(path: Path) -> RunRecord | None:
+    head = head_of(path).lstrip()
+    if not head.startswith(b"{") and not is_packed(path):
+        return None
+    content = read_bytes(path)
+    # a trace of some size is not parsed for this: a record says what it is in its last fields too
+    if b'"run_id"' not in content or b'"schema_version"' not in content or len(content) > _MAX_PROBED_BYTES:
+        return None
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(document, dict) or "run_id" not in document or "traceEvents" in document:
+        return None
+    return RunRecord.from_json(content, name=str(path))
+
 
 FOLDER_NAME = "artefacts"
 

@@ -23,7 +23,7 @@ _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
-class Answered:
+class Response:
     """What a server said: its status, its headers, and its body to be read."""
 
     status: int
@@ -38,12 +38,12 @@ class Answered:
             return b""
 
 
-class BrokenLineError(SpoolError):
+class ConnectionFailedError(SpoolError):
     """The server was not reached, or the connection broke; later it may work."""
 
 
 @dataclass(frozen=True)
-class HttpLine:
+class HttpClient:
     """Raises SpoolError where the URL would carry records or a token unprotected, or is none."""
 
     url: str
@@ -70,11 +70,11 @@ class HttpLine:
     @contextmanager
     def ask(
         self, method: str, path: str, headers: Mapping[str, str], data: bytes | IO[bytes] | None = None
-    ) -> Iterator[Answered]:
+    ) -> Iterator[Response]:
         """Send one request.
 
         Raises:
-            BrokenLineError: no connection, or it broke, while the body is read too.
+            ConnectionFailedError: no connection, or it broke, while the body is read too.
         """
         request = urllib.request.Request(  # noqa: S310  the scheme was checked
             self.url.rstrip("/") + path, data=data, headers=dict(headers), method=method
@@ -83,14 +83,14 @@ class HttpLine:
             request.add_unredirected_header("Authorization", f"Bearer {self.token}")
         try:
             with self._opener.open(request, timeout=self.timeout_s) as response:
-                yield Answered(response.status, response.headers, response)
+                yield Response(response.status, response.headers, response)
         except urllib.error.HTTPError as error:
             with error:
-                yield Answered(error.code, error.headers, error)
+                yield Response(error.code, error.headers, error)
         except urllib.error.URLError as error:
-            raise BrokenLineError(self.said(f"no connection: {error.reason}")) from None
+            raise ConnectionFailedError(self.said(f"no connection: {error.reason}")) from None
         except (OSError, http.client.HTTPException) as error:
-            raise BrokenLineError(self.said(f"the connection broke: {type(error).__name__} {error}")) from None
+            raise ConnectionFailedError(self.said(f"the connection broke: {type(error).__name__} {error}")) from None
 
     @property
     def leaves_this_machine(self) -> bool:

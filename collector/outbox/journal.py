@@ -24,9 +24,9 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.atomic_write import make_folder, reason_of, sync_folder
-from roofwatch.collector.outbox.journal_lines import Entry, Header, MeasuredSuite, differences
-from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
+from roofwatch.collector.outbox.journal_entries import Entry, Header, MeasuredSuite, differences
+from roofwatch.collector.record.machine import Telemetry
 
 _CHECKSUM_LENGTH = 16
 _RESULTS = frozenset({"ceilings", "accuracy", "compiled", "timed", "profile", "share"})

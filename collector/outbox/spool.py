@@ -21,10 +21,8 @@ from uuid import UUID
 
 from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.atomic_write import make_folder, reason_of, sync_folder, write_whole
-from roofwatch.collector.outbox.compressed import compress
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.outbox.files import atomic_write, compress, make_folder, reason_of, sync_folder
+from roofwatch.collector.record.record import Artefact, RunRecord
 
 _SUFFIX = ".json.gz"
 _REASON_SUFFIX = ".reason.txt"
@@ -58,7 +56,7 @@ class Unavailable:
 
 
 @dataclass(frozen=True)
-class Stays:
+class Deferred:
     """It stays, and this delivery does not try it again: the server takes it from others, not from this sender. Or it
     is no record as it was read here: nobody has judged it, and another process, or another roofwatch, may read it. Or
     what became of it cannot be noted: the disk is full, say.
@@ -69,12 +67,12 @@ class Stays:
     """The server would say the same of each record of its project."""
 
 
-Answer = Acknowledged | Refused | Unavailable | Stays
+Answer = Acknowledged | Refused | Unavailable | Deferred
 
 Send = Callable[[RunRecord], Answer]
 """Sends one record. Raises SpoolError where no record could be sent in this way, whatever it holds."""
 
-SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | Stays | None]
+SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | Deferred | None]
 """Sends a file of an acknowledged record; None where the server has it."""
 
 
@@ -142,7 +140,7 @@ class Spool:
             make_folder(self.folder)
             if artefacts is not None:
                 _artefacts_of(path).copy_from(artefacts, record.artefacts)
-            write_whole(path, compress(record.to_json()))
+            atomic_write(path, compress(record.to_json()))
         except OSError as error:
             raise SpoolError(f"{path}: cannot be written: {reason_of(error)}") from None
         return path
@@ -200,7 +198,7 @@ class Spool:
                     sent.append(path.name)
                 elif isinstance(answer, Refused):
                     refused.append((path.name, answer.reason))
-                elif isinstance(answer, Stays):
+                elif isinstance(answer, Deferred):
                     stays[path.name] = answer.reason
                 elif answer is not None:
                     left[path.name] = answer
@@ -225,11 +223,11 @@ class Spool:
                 if not held.enter_context(_claimed(path)):
                     return None
             except OSError as error:  # of another user, say
-                return Stays(f"cannot be opened: {reason_of(error)}")
+                return Deferred(f"cannot be opened: {reason_of(error)}")
             try:
                 record = RunRecord.read(path)
             except RecordError as error:
-                return Stays(str(error))
+                return Deferred(str(error))
             answer = send(record)
             if isinstance(answer, Acknowledged):
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
@@ -245,7 +243,7 @@ class Spool:
                     self._put_aside(path, record, answer.reason)
             except OSError as error:
                 became = "sent" if isinstance(answer, Acknowledged) else f"refused ({answer.reason})"
-                return Stays(f"{became}, and cannot be taken out of the spool: {reason_of(error)}")
+                return Deferred(f"{became}, and cannot be taken out of the spool: {reason_of(error)}")
             return answer
 
     def _remove(self, path: Path) -> None:
@@ -260,7 +258,7 @@ class Spool:
         """
         self._refused.mkdir(exist_ok=True)
         aside, files = self._refused / path.name, _artefacts_of(path)
-        write_whole(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
+        atomic_write(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
         _artefacts_of(aside).copy_from(files, record.artefacts)
         path.replace(aside)
         sync_folder(self._refused)
@@ -273,21 +271,21 @@ class _Passing:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._by_project: dict[str, Stays] = {}
+        self._by_project: dict[str, Deferred] = {}
 
     def __call__(self, record: RunRecord) -> Answer:
         known = self._by_project.get(record.project)
         if known is not None:
             return known
         answer = self._send(record)
-        if isinstance(answer, Stays) and answer.is_of_project:
+        if isinstance(answer, Deferred) and answer.is_of_project:
             self._by_project[record.project] = answer
         return answer
 
 
 def _send_artefacts(
     record: RunRecord, lacking: Collection[str], files: ArtefactFolder, send: SendArtefact | None
-) -> tuple[Unavailable | Stays | None, list[str]]:
+) -> tuple[Unavailable | Deferred | None, list[str]]:
     """Why the server does not take one now, and which it never will, with the reason."""
     never: list[str] = []
     for artefact in record.artefacts:
@@ -300,7 +298,7 @@ def _send_artefacts(
             return Unavailable(f"{artefact.name}: there is no way here to send artefacts"), never
         else:
             said = send(record, artefact, file)
-            if isinstance(said, Unavailable | Stays):
+            if isinstance(said, Unavailable | Deferred):
                 return said, never
             if said is not None:
                 never.append(f"{artefact.name}: {said.reason}")

@@ -15,11 +15,10 @@ from uuid import UUID
 import orjson
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.compressed import compress
-from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
-from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Stays, Unavailable
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.record import RunRecord, utc_now
+from roofwatch.collector.outbox.files import compress
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient, Response
+from roofwatch.collector.outbox.spool import Acknowledged, Answer, Deferred, Refused, Unavailable
+from roofwatch.collector.record.record import Artefact, RunRecord, utc_now
 
 __all__ = ["TOKEN_VARIABLE", "HttpSender"]
 
@@ -79,12 +78,14 @@ class HttpSender:
         # said, find another content hash, and acknowledge another record than this one
         document = orjson.dumps(record.said(), option=orjson.OPT_SORT_KEYS)
         try:
-            with self._line.ask("POST", PATH, headers, compress(document)) as answered:
-                return self._judge_record(record, answered)
-        except BrokenLineError as error:
+            with self._line.ask("POST", PATH, headers, compress(document)) as response:
+                return self._judge_record(record, response)
+        except ConnectionFailedError as error:
             return Unavailable(str(error))
 
-    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | Stays | None:
+    def send_artefact(
+        self, record: RunRecord, artefact: Artefact, file: Path
+    ) -> Refused | Unavailable | Deferred | None:
         """Send a file that an acknowledged record names; None where the server has it from now on.
 
         Raises:
@@ -98,53 +99,53 @@ class HttpSender:
         }
         path = f"/v1/runs/{record.run_id}/artefacts/{artefact.sha256}"
         try:
-            with file.open("rb") as content, self._line.ask("PUT", path, headers, content) as answered:
-                return self._judge_artefact(answered)
-        except BrokenLineError as error:
+            with file.open("rb") as content, self._line.ask("PUT", path, headers, content) as response:
+                return self._judge_artefact(response)
+        except ConnectionFailedError as error:
             return Unavailable(str(error))
         except OSError as error:
             # it is there, so this may pass, as what another user owns or a disk in trouble: its only copy is kept
-            return Stays(f"{file}: cannot be read: {error.strerror}")
+            return Deferred(f"{file}: cannot be read: {error.strerror}")
 
     @property
-    def _line(self) -> HttpLine:
-        return HttpLine(self.url, self.token, self.timeout_s)
+    def _line(self) -> HttpClient:
+        return HttpClient(self.url, self.token, self.timeout_s)
 
-    def _judge_record(self, record: RunRecord, answered: Answered) -> Answer:
-        body = answered.read(_MAX_ANSWER_BYTES)
+    def _judge_record(self, record: RunRecord, response: Response) -> Answer:
+        body = response.read(_MAX_ANSWER_BYTES)
         acknowledged = _acknowledgement(body)
-        if acknowledged is not None and (answered.status < 300 or answered.status == _CONFLICT):
+        if acknowledged is not None and (response.status < 300 or response.status == _CONFLICT):
             return acknowledged  # whether it names the right record is for the spool to see
-        said = self._said(answered.status, body)
-        self._raise_where_at_fault("records", _WRONG_SENDER, answered, said)
-        if answered.status == _FORBIDDEN:
+        said = self._said(response.status, body)
+        self._raise_where_at_fault("records", _WRONG_SENDER, response, said)
+        if response.status == _FORBIDDEN:
             way_out = f"push again with one that is for it: roofwatch token create NAME --project {record.project} "
             reason = f"project {record.project}: the token may not send its records; {way_out}--scope ingest ({said})"
-            return Stays(reason, is_of_project=_kind(body) == _OF_PROJECT)
-        if answered.status < 300:
+            return Deferred(reason, is_of_project=_kind(body) == _OF_PROJECT)
+        if response.status < 300:
             return Unavailable(f"the server did not say which record it has: {said}")
-        return self._refusal(answered, said)
+        return self._refusal(response, said)
 
-    def _judge_artefact(self, answered: Answered) -> Refused | Unavailable | Stays | None:
-        if answered.status < 300:
+    def _judge_artefact(self, response: Response) -> Refused | Unavailable | Deferred | None:
+        if response.status < 300:
             return None
-        said = self._said(answered.status, answered.read(_MAX_ANSWER_BYTES))
-        self._raise_where_at_fault("files", _WRONG_SENDER - _NOT_THIS_FILE, answered, said)
-        if answered.status in _NOT_THIS_FILE:
+        said = self._said(response.status, response.read(_MAX_ANSWER_BYTES))
+        self._raise_where_at_fault("files", _WRONG_SENDER - _NOT_THIS_FILE, response, said)
+        if response.status in _NOT_THIS_FILE:
             # the run is gone since it was acknowledged, say: the next push sends its record first, and hears more
-            return Stays(f"its files are not taken: {said}")
-        return self._refusal(answered, said)
+            return Deferred(f"its files are not taken: {said}")
+        return self._refusal(response, said)
 
-    def _raise_where_at_fault(self, what: str, wrong: Collection[int], answered: Answered, said: str) -> None:
-        lacks_scope = answered.status == _FORBIDDEN and "insufficient_scope" in _challenge(answered.headers)
-        if answered.status in wrong or lacks_scope or 300 <= answered.status < 400:
-            where = _destination(answered.headers)
+    def _raise_where_at_fault(self, what: str, wrong: Collection[int], response: Response, said: str) -> None:
+        lacks_scope = response.status == _FORBIDDEN and "insufficient_scope" in _challenge(response.headers)
+        if response.status in wrong or lacks_scope or 300 <= response.status < 400:
+            where = _destination(response.headers)
             raise SpoolError(self._line.said(f"{self.url} takes no {what} from here{where}: {said}"))
 
-    def _refusal(self, answered: Answered, said: str) -> Refused | Unavailable:
-        if answered.status < 500 and answered.status not in _TRY_LATER:
+    def _refusal(self, response: Response, said: str) -> Refused | Unavailable:
+        if response.status < 500 and response.status not in _TRY_LATER:
             return Refused(said)
-        return Unavailable(said, _seconds_of(answered.headers.get("Retry-After"), self.now()))
+        return Unavailable(said, _seconds_of(response.headers.get("Retry-After"), self.now()))
 
     def _said(self, status: int, body: bytes) -> str:
         return self._line.said(f"HTTP {status}: {body.decode(errors='replace')}")

@@ -12,7 +12,7 @@ from roofwatch.collector.profiling.host_work import HostWork
 from roofwatch.collector.profiling.intervals import length_ns, union
 from roofwatch.collector.profiling.kineto import Activity, TraceSummary
 from roofwatch.collector.profiling.source import ProfileError
-from roofwatch.collector.record.case_profile import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
+from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
 
 _KERNEL = "kernel"
 _UNNAMED = "(unnamed)"

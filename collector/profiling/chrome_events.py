@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from roofwatch.collector.profiling.source import ProfileError
-from roofwatch.collector.timing.garbage import garbage_left_alone
+from roofwatch.collector.timing.stopwatch import garbage_left_alone
 
 Visit = Callable[[dict[str, Any]], None]
 

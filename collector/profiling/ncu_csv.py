@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from roofwatch.collector.outbox.redaction import Kind
 from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, number
 from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.redaction import Kind
 
 _LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
 _WIDE_COLUMNS = {"ID", "Kernel Name", "Block Size", "Grid Size"}

@@ -11,7 +11,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from roofwatch.collector.profiling.case_rows import profile_of_calls
-from roofwatch.collector.record.case_profile import CaseProfile
+from roofwatch.collector.record.results import CaseProfile
 
 PROFILED_CALLS = 3
 """Enough to see what differs from call to call, few enough for a call of thousands of kernels."""

@@ -24,10 +24,10 @@ from typing import Any
 
 from roofwatch.collector.compile.captured_kernels import CapturedKernel, captured_kernels
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.outbox.atomic_write import reason_of, write_whole
-from roofwatch.collector.outbox.redaction import Kind, Redaction
+from roofwatch.collector.outbox.files import atomic_write, reason_of
 from roofwatch.collector.profiling.redacted import redact_trace
 from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.redaction import Kind, Redaction
 
 KERNELS_FILE = "kernels.jsonl"
 _HOOK = Path(__file__).parent / "inject"
@@ -131,7 +131,7 @@ def profile_program(
         kernels = captured_kernels([event for told in events for event in told], Path(recorded))
         if kernels:
             lines = [redaction.text(json.dumps(asdict(kernel))) for kernel in kernels]
-            write_whole(folder / KERNELS_FILE, "".join(f"{line}\n" for line in lines).encode())
+            atomic_write(folder / KERNELS_FILE, "".join(f"{line}\n" for line in lines).encode())
     return Capture(exit_status, was_ended, processes, kernels)
 
 
@@ -266,6 +266,6 @@ def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> None:
     if done is None:
         raise ProfileError(f"{recorded.name}: torch wrote no trace")
     try:
-        write_whole(kept, gzip.compress(done[0], _PACKING))
+        atomic_write(kept, gzip.compress(done[0], _PACKING))
     except OSError as error:
         raise ProfilingError(f"{kept}: cannot be written: {reason_of(error)}") from None

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-from roofwatch.collector.outbox.atomic_write import reason_of, write_whole
-from roofwatch.collector.outbox.compressed import SUFFIX, compress
-from roofwatch.collector.outbox.redaction import Kind, Redaction, RedactionError
-from roofwatch.collector.outbox.secret_patterns import is_secret_option
+from roofwatch.collector.outbox.files import SUFFIX, atomic_write, compress, reason_of
 from roofwatch.collector.profiling import ncu_report_file, nsys, nsys_csv, redacted_export
 from roofwatch.collector.profiling.chrome_events import find_fields
 from roofwatch.collector.profiling.ncu_csv import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
 from roofwatch.collector.profiling.source import ProfileError, head_of, read_bytes
+from roofwatch.collector.redaction import Kind, Redaction, RedactionError
+from roofwatch.collector.redaction_patterns import is_secret_option
 
 _HARMLESS_FIELDS = frozenset(
     {
@@ -100,7 +99,9 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
     if fields is None:
         return None
     between = [text[field.start : field.end] for field in fields if field.name != "traceEvents"]
-    rewrite = _Texts(redaction.knowing("\n".join((*between, *_NAMED.findall(text), *set(_TEXT.findall(text))))))
+    rewrite = _Texts(
+        redaction.with_known_names("\n".join((*between, *_NAMED.findall(text), *set(_TEXT.findall(text)))))
+    )
     if not fields:  # the array of events by itself
         return _encoded(rewrite.all_in(text)), Redacted("kineto-chrome-trace", rewrite.changed, ())
     parts: list[str] = []
@@ -179,7 +180,7 @@ def _redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] 
     start = find_header(lines)
     if start is None:
         return None
-    redaction = redaction.knowing(text)
+    redaction = redaction.with_known_names(text)
     header = next(csv.reader([lines[start]]))
     before = [
         redaction.text(line) if line.startswith(TOOL_LINE) or redaction.keeps(Kind.METADATA) else ""
@@ -204,7 +205,7 @@ def _redact_statistics(content: bytes, redaction: Redaction) -> tuple[bytes, Red
     reports = dict(nsys_csv.find_headers(lines))
     if not reports:
         return None
-    redaction = redaction.knowing(text)
+    redaction = redaction.with_known_names(text)
     told: list[str] = []
     header: list[str] | None = None
     for at, line in enumerate(lines):
@@ -254,6 +255,6 @@ def _encoded(text: str) -> bytes:
 def _write(path: Path, document: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, document)
+        atomic_write(path, document)
     except OSError as error:
         raise RedactionError(f"{path}: cannot be written: {reason_of(error)}") from None

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from roofwatch.collector.outbox.atomic_write import reason_of
-from roofwatch.collector.outbox.redaction import Kind, Redaction, RedactionError
+from roofwatch.collector.outbox.files import reason_of
 from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.redaction import Kind, Redaction, RedactionError
 
 _KEPT_TABLES = re.compile(
     r"ENUM_.*|StringIds|CUPTI_ACTIVITY_KIND_.*|CUDA_.*|CUDNN_EVENTS|CUBLAS_EVENTS|NVTX_EVENTS|OSRT_API|GPU_METRICS"
@@ -71,7 +71,7 @@ def _redact(copy: sqlite3.Connection, redaction: Redaction) -> tuple[int, tuple[
     tables = {row[0] for row in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "StringIds" not in tables:
         raise RedactionError("an sqlite database, and no export of Nsight Systems: nothing in it is known")
-    redaction = redaction.knowing("\n".join(_all_texts(copy, tables)))
+    redaction = redaction.with_known_names("\n".join(_all_texts(copy, tables)))
     copy.execute("BEGIN")
     emptied = tuple(sorted(table for table in tables if not _is_kept(table, redaction)))
     for table in emptied:

@@ -1,4 +1,4 @@
-"""Times: the samples of one case and implementation, and what was seen while they were taken."""
+"""Cases, and their times: the samples of one case and implementation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,25 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from roofwatch.collector.record.case_record import CaseRecord
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.metrics import METRICS
 from roofwatch.collector.record.part import Count, Integer, Message, Name, Outcome, Part, PositiveNs
+
+
+class CaseRecord(Part):
+    case_id: Name
+    kernel: Name
+    family: Name = "other"
+    shape: dict[str, Count | Annotated[str, Field(min_length=1, max_length=100)]]
+    """Lengths by dimension; a word where cases differ in kind, for example `routing: zipf`."""
+    dtype: Name
+    direction: Literal["fwd", "bwd"]
+    flop_count: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    memory_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    bus_bytes: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Of a collective: bytes that each link must carry, the size times the field's factor; None for other kernels."""
+    tags: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] = ()
+    """Words to select it by, such as `quick` or `70b`."""
 
 
 class Timer(StrEnum):

@@ -1,4 +1,4 @@
-"""What every part of a record is made of: its kinds of values, and how it keeps what it does not know."""
+"""The base of every part of a record, and its kinds of values."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Outcome(StrEnum):
 
 
 class Part(BaseModel):
-    # unknown fields of a newer minor version are kept, never dropped
-    model_config = ConfigDict(frozen=True, extra="allow")
+    # fields that a newer minor version added are ignored
+    model_config = ConfigDict(frozen=True, extra="ignore")

@@ -1,8 +1,6 @@
-"""The RunRecord: everything that one run measured, in one versioned document. It is the contract between the runner
-that measures and everything that keeps, judges and shows.
+"""The RunRecord: everything that one run measured, in one versioned document.
 
-A newer minor version is read and what this version does not know is kept; an unknown major version is refused by
-name. A file is written whole or not at all.
+The collector writes it; storing, comparing and reporting read it. An unknown major version is refused.
 """
 
 from __future__ import annotations
@@ -16,28 +14,99 @@ from typing import Annotated, Any, Self
 from uuid import UUID
 
 import orjson
-from pydantic import AwareDatetime, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.atomic_write import make_folder, reason_of, write_whole
-from roofwatch.collector.outbox.compressed import SUFFIX, TooLargeError, compress, read_document
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.case_profile import CaseProfile
-from roofwatch.collector.record.case_record import CaseRecord
-from roofwatch.collector.record.device_state import Telemetry
-from roofwatch.collector.record.machine import Ceiling, Environment
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.outbox.files import (
+    SUFFIX,
+    TooLargeError,
+    atomic_write,
+    compress,
+    make_folder,
+    read_document,
+    reason_of,
+)
+from roofwatch.collector.record.machine import Ceiling, Environment, Telemetry
+from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.part import Count, Name, Part, Sha
-from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts
-from roofwatch.collector.record.skipped_kernel import SkippedKernel
-from roofwatch.collector.record.source_line import SourceLine
-from roofwatch.collector.unread_fields import find_unread, unread_depth
+from roofwatch.collector.record.results import Accuracy, CaseProfile, Counters, StaticFacts
+
+MAX_ARTEFACT_BYTES = 256 * 2**20
+"""Of one file: the store and the server take no larger one."""
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+@=,-]{0,199}$"
+"""A name is that of a file in any folder, of any system: no path, no blank, nothing that a shell or a page reads."""
+
+
+class ArtefactKind(StrEnum):
+    """What this version makes. A record of a newer one may name others."""
+
+    TRACE = "trace"
+    """Of torch.profiler, as JSON that may be packed with gzip."""
+    NCU_REPORT = "ncu_report"
+    """Of Nsight Compute: its own format, or its raw page as CSV."""
+    NSYS_EXPORT = "nsys_export"
+    """Of Nsight Systems: an sqlite export."""
+    DISASSEMBLY = "disassembly"
+    HTML = "html"
+    OTHER = "other"
+
+
+class Artefact(Part):
+    """One file; beside the record it lies in the folder `artefacts`, under its sha256."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    kind: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size_bytes: Count
+
+
+MAX_LINE = 10_000_000
+
+
+def _inside(path: str) -> str:
+    """A path that can only lead to a file of the repository, whoever wrote it."""
+    parts = path.split("/")
+    if not path.isprintable() or "\\" in path or ":" in path or {"", ".", "..", ".git"} & set(parts):
+        raise ValueError("a source file is named by its path from the root of its repository, with / between names")
+    return path
+
+
+SourceFile = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_inside)]
+
+
+class SourceLine(Part):
+    """The first line of a function that computes a kernel."""
+
+    kernel: Name
+    implementation: Name
+    function: Name
+    """As its `def` names it."""
+    file: SourceFile
+    """From the root of the repository, with `/` between names."""
+    line: Annotated[int, Field(ge=1, le=MAX_LINE)]
+    is_jitted: bool = False
+    """Triton compiles it; else it is what is called."""
+
+
+class SkipReason(StrEnum):
+    """What this version finds. A record of a newer one may name others."""
+
+    SAME_SOURCES = "same_sources"
+    """No module that it is made from changed."""
+    SAME_MACHINE_CODE = "same_machine_code"
+    """What its host side is made from says the same, and every function compiles to the same machine code."""
+
+
+class SkippedKernel(Part):
+    kernel: Name
+    reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,49}$")]
+    """A `SkipReason`, or what a newer version knows."""
+
 
 SCHEMA_MAJOR = 1
-SCHEMA_VERSION = "1.5"
+SCHEMA_VERSION = "1.0"
 MAX_RECORD_BYTES = 512 * 2**20
-MAX_DEPTH = 32
-"""Arrays and objects in each other: a record has seven, the rest is for what newer versions say."""
 
 
 class Side(StrEnum):
@@ -147,10 +216,6 @@ class RunRecord(Part):
     def to_json(self) -> bytes:
         return orjson.dumps(self.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
 
-    def unread_fields(self) -> dict[str, Any]:
-        """Fields that a newer minor version wrote and this one only keeps, by their path."""
-        return find_unread(self)
-
     @classmethod
     def from_json(cls, document: bytes, *, name: str) -> Self:
         """Validate a document.
@@ -184,20 +249,13 @@ class RunRecord(Part):
                 "read it with a roofwatch of that version"
             )
         try:
-            record = cls.model_validate(parsed)
+            return cls.model_validate(parsed)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"]) or "the record"
             raise RecordError(
                 f"{name}: {where[:200]}: {first['msg'][:300]} ({error.error_count()} problem(s) in all)"
             ) from None
-        # the fields that are known are never as deep
-        if (depth := unread_depth(record)) > MAX_DEPTH:
-            raise RecordError(
-                f"{name}: {depth} arrays and objects in each other, at most {MAX_DEPTH} may be; "
-                "it is no record that any roofwatch wrote"
-            )
-        return record
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -228,7 +286,7 @@ class RunRecord(Part):
         document = compress(self.to_json()) if path.suffix == SUFFIX else self.to_json()
         try:
             make_folder(path.parent)
-            write_whole(path, document)
+            atomic_write(path, document)
         except OSError as error:
             raise RecordError(
                 f"{path}: cannot be written: {reason_of(error)}; {self._rescue(path, document)}"
@@ -238,7 +296,7 @@ class RunRecord(Part):
         ending = f".json{SUFFIX}" if path.suffix == SUFFIX else ".json"
         rescue = Path(tempfile.gettempdir()) / f"roofwatch-{self.run_id}{ending}"
         try:
-            write_whole(rescue, document)
+            atomic_write(rescue, document)
         except OSError as error:
             return f"it could not be saved as {rescue} either ({reason_of(error)}): free some space and run again"
         return f"the run is saved as {rescue}: free some space and move it there"

@@ -1,22 +1,33 @@
-"""What is known so far of the times of one case and implementation, and the measurement that becomes of it."""
+"""The times of one case and implementation so far, and the measurement made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
 
 from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, position
-from roofwatch.collector.outbox.journal_lines import TimedStep
-from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.outbox.journal_entries import TimedStep
 from roofwatch.collector.record.machine import Ceiling, Environment
-from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, Measurement, MemoryUse, Timer
+from roofwatch.collector.record.measurement import (
+    Autotuning,
+    Block,
+    CacheState,
+    CaseRecord,
+    Measurement,
+    MemoryUse,
+    Timer,
+)
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.results import Accuracy
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
-from roofwatch.collector.workers.protocol import Failure, TimedBlock
+from roofwatch.collector.timing.method import ChosenMethod
+from roofwatch.collector.workers.protocol import ChooseTiming, Failure, TimedBlock, machine_error
+from roofwatch.collector.workers.worker_pool import WorkerPool
 
 
 @dataclass
@@ -111,3 +122,30 @@ def under_the_roof(
     if case.bus_bytes is not None:
         return measured  # what binds it is the links, of which no ceiling is measured
     return measured.model_copy(update={"bound": place.bound, "utilisation": place.utilisation})
+
+
+def choose_timing(
+    workers: WorkerPool, plan: RunPlan, device: str, *, earlier: CaseTiming | None, touched_bytes: Collection[float]
+) -> ChosenMethod:
+    """The method that the plan asks for, or that an earlier process of the same run took.
+
+    Args:
+        workers: One of them tries it out.
+        plan: What is asked for.
+        device: `cpu` or `cuda`.
+        earlier: A measurement of the run that has blocks; None if there is none.
+        touched_bytes: Of a launch of each case that is to be timed. None of a share of a run, all of whose shares are
+            timed alike, whatever cases one of them holds.
+
+    Raises:
+        TimerError: it is not to be had here.
+        CollectorError: the worker cannot say.
+    """
+    timer, cache = (plan.timer, plan.cache) if earlier is None else (earlier.timer, earlier.cache)
+    job = ChooseTiming(timer=timer, cache=cache, touched_bytes=tuple(sorted(set(touched_bytes))))
+    reply = workers.request(job, timeout_s=plan.environment_timeout_s)
+    if reply.timing is None:
+        raise machine_error("no timer can be chosen", reply.failure, device)
+    if reply.timing.chosen is None:
+        raise TimerError(reply.timing.error)
+    return reply.timing.chosen

@@ -1,18 +1,181 @@
-"""Device time from CUPTI's activity records."""
+"""Device time from CUPTI's activity records, through NVIDIA's binding `cupti-python`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import ctypes
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from time import perf_counter_ns
+from types import ModuleType
+from typing import Any
 
 import torch
 
+from roofwatch.collector.errors import TimerError
+from roofwatch.collector.profiling.intervals import length_ns, union
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.activity import Window, samples_of
-from roofwatch.collector.timing.cupti_records import recorder
 from roofwatch.collector.timing.method import TimingMethod
 from roofwatch.collector.timing.stopwatch import Launch, Ranks, Sample
+from roofwatch.spec import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A kernel, a copy or a fill, by the profiler's clock."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """One launch: the device was idle when it began, and idle again when it ended."""
+
+    begin_ns: int
+    """By the profiler's clock, right before the call."""
+    end_ns: int
+    """By the same clock, after the device had done what the call asked for."""
+    host_ns: float
+    """How long the call took to return."""
+
+
+def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> list[Sample]:
+    """What each launch did on the device: all that started within its window.
+
+    What started in no window, such as overwriting the cache, is left out.
+
+    Raises:
+        UnsupportedError: in some window nothing started, or when is not known.
+
+    Source: the last design of TileOPs (tile-ai/TileOPs#1891). Matching launches by their calls takes tracing of the
+    runtime or the driver, which stretched a call of three kernels twentyfold there.
+    """
+    ordered = sorted(activities, key=lambda activity: activity.start_ns)
+    starts = [activity.start_ns for activity in ordered]
+    own = [ordered[bisect_left(starts, each.begin_ns) : bisect_right(starts, each.end_ns)] for each in windows]
+    empty = sum(not activities for activities in own)
+    if empty:
+        raise UnsupportedError(
+            f"CUPTI saw nothing run on the device in {empty} of {len(windows)} launches; does this call use the GPU? "
+            "--timer cuda_event times the stream instead"
+        )
+    return [_sample(activities, window) for activities, window in zip(own, windows, strict=True)]
+
+
+def _sample(activities: Sequence[Activity], window: Window) -> Sample:
+    first_ns = activities[0].start_ns
+    busy_ns = length_ns(union((activity.start_ns, activity.end_ns) for activity in activities))
+    return Sample(
+        busy_ns=max(1.0, float(busy_ns)),
+        span_ns=max(1.0, float(max(activity.end_ns for activity in activities) - first_ns)),
+        host_ns=window.host_ns,
+        launch_delay_ns=float(first_ns - window.begin_ns),
+        kernels=tuple(sorted(activity.name for activity in activities)),
+    )
+
+
+_BUFFER_BYTES = 8 * 2**20
+_NO_RECORD_LIMIT = 0
+_ALL_BUFFERS = 1
+"""CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: those too that are not full."""
+
+
+class Recorder:
+    """CUPTI as this process has it: there is one set of callbacks for all."""
+
+    def __init__(self, cupti: ModuleType) -> None:
+        self._activities: list[Activity] = []
+        self._untimed = 0
+        self._cupti: Any = cupti
+        kinds = cupti.ActivityKind
+        self._kinds = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)
+        self._call(partial(cupti.activity_register_callbacks, self._give_buffer, self._take_records))
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record from an idle device on; what was recorded before is forgotten."""
+        for kind in self._kinds:
+            self._call(partial(self._cupti.activity_enable, kind))
+        self._dropped()  # what was lost before is nobody's
+        self._activities.clear()
+        self._untimed = 0
+        try:
+            yield
+        finally:
+            for kind in self._kinds:
+                self._call(partial(self._cupti.activity_disable, kind))
+
+    def now_ns(self) -> int:
+        return int(self._cupti.get_timestamp())
+
+    def activities(self) -> list[Activity]:
+        """What was recorded since recording began, all of it, once the device is idle.
+
+        Raises:
+            UnsupportedError: CUPTI lost records, so that a launch would look shorter than it was.
+        """
+        # forced: the last kernels of a launch may lie in a buffer that is not full, though its first were handed over
+        self._call(partial(self._cupti.activity_flush_all, _ALL_BUFFERS))
+        lost = self._dropped() + self._untimed
+        if lost:
+            raise UnsupportedError(
+                f"CUPTI lost {lost} records of kernels: launches would look shorter than they were; measure fewer "
+                "kernels in one call, end other profilers, or take --timer cuda_event"
+            )
+        return list(self._activities)
+
+    def _dropped(self) -> int:
+        """Records that CUPTI had no room for since it was asked last.
+
+        Source: cuptiActivityGetNumDroppedRecords. Buffers are global since CUDA 6: it is asked of no context or stream.
+        """
+        dropped = ctypes.c_size_t()
+        self._call(partial(self._cupti.activity_get_num_dropped_records, 0, 0, ctypes.addressof(dropped)))
+        return dropped.value
+
+    def _give_buffer(self) -> tuple[int, int]:
+        return _BUFFER_BYTES, _NO_RECORD_LIMIT
+
+    def _take_records(self, records: list[Any]) -> None:
+        for record in records:
+            if record.kind not in self._kinds:
+                continue
+            if record.end == 0:  # as the start is where CUPTI could not tell: something ran, and for how long is lost
+                self._untimed += 1
+            else:
+                name = getattr(record, "name", None) or self._cupti.ActivityKind(record.kind).name.lower()
+                self._activities.append(Activity(str(name), int(record.start), int(record.end)))
+
+    def _call(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except self._cupti.cuptiError as error:
+            raise TimerError(
+                f"CUPTI refuses: {error}; another profiler in this process, or a driver older than CUPTI, does that"
+            ) from None
+
+
+@cache
+def recorder() -> Recorder:
+    """The process's own; torch has to have started CUDA.
+
+    Raises:
+        TimerError: CUPTI cannot be had.
+    """
+    if torch.version.hip:
+        raise TimerError("cupti: it knows NVIDIA's GPUs alone")
+    try:
+        from cupti import cupti
+    except ImportError as error:
+        raise TimerError(f"cupti: cupti-python is not installed ({error}): pip install 'roofwatch[gpu]'") from None
+    try:
+        return Recorder(cupti)
+    except RuntimeError as error:  # its NotSupportedError: no driver, or no CUPTI of this version
+        raise TimerError(f"cupti: {error}") from None
 
 
 class CuptiStopwatch:

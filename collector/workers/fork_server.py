@@ -41,7 +41,7 @@ main(int(sys.argv[2]))
 """
 
 
-class Nursery:
+class ForkServer:
     """Forks workers; used as a context, at whose end it and all its workers are gone.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the collector and its worker processes say to each other: one JSON document a line, over pipes of their own."""
+"""Messages between the collector and its worker processes: one JSON document per line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pydantic import BaseModel, ConfigDict
 
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.compile.sources import Sources
-from roofwatch.collector.record.case_profile import CaseProfile
-from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Ceiling, Environment
-from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, MemoryUse, Timer
+from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.results import Accuracy, StaticFacts
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import SourceLine
+from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, TimingMethod
 from roofwatch.collector.timing.sampling import SamplingPlan
@@ -228,7 +227,7 @@ class Failure(_Message):
 
     outcome: Outcome
     message: str
-    spoils_process: bool = False
+    must_restart: bool = False
     """Whatever the outcome: what the process has of the device serves no other job any more."""
 
 
@@ -285,3 +284,43 @@ class Reply(_Message):
     block: TimedBlock | None = None
     profile: CaseProfile | None = None
     failure: Failure | None = None
+
+
+def explained(failure: Failure | None, limit: str) -> Failure | None:
+    """Why a job failed; where it was not done in time, with the limit that it met, in words."""
+    if failure is None or failure.outcome is not Outcome.TIMED_OUT:
+        return failure
+    return failure.model_copy(update={"message": f"{failure.message}: {limit}"})
+
+
+def check_limit(timeout_s: float) -> str:
+    """What a check of results has, and who may change it."""
+    return (
+        f"a check has {timeout_s:g} s to compile, to tune and to evaluate its reference; one that is slower and does "
+        "not hang takes a larger --check-timeout"
+    )
+
+
+def compile_limit(timeout_s: float) -> str:
+    """What compiling one case and implementation for all targets has, and who may change it."""
+    return (
+        f"one case has {timeout_s:g} s to compile for all targets, in every configuration of its autotuner; one that "
+        "takes longer takes a larger --compile-timeout"
+    )
+
+
+def machine_error(what: str, failure: Failure | None, device: str) -> CollectorError:
+    """One line: what cannot be done, why, and the way out.
+
+    Args:
+        what: That cannot be done.
+        failure: What the worker said.
+        device: That was to be measured.
+    """
+    why = "the worker did not say why" if failure is None else next(iter(failure.message.splitlines()), failure.outcome)
+    way_out = (
+        "see to the memory and the limits of this machine"
+        if device == "cpu"
+        else "see whether the GPU works and who uses it (nvidia-smi or rocm-smi), or measure without it: --device cpu"
+    )
+    return CollectorError(f"{what}: {why}; {way_out}")

@@ -13,11 +13,10 @@ from types import TracebackType
 from typing import IO, Self
 
 from roofwatch.collector.errors import CollectorError, SuiteError
-from roofwatch.collector.outbox.redacted_reply import redact_reply
-from roofwatch.collector.outbox.redaction import Redaction
 from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery, read_tail
+from roofwatch.collector.workers.fork_server import ForkServer, read_tail
 from roofwatch.collector.workers.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
 
 _START_TIMEOUT_S = 180.0
@@ -28,17 +27,17 @@ _POISONING = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMOR
 """After these a process may be in any state, a GPU context for good."""
 
 
-def has_spoilt(reply: Reply) -> bool:
+def must_restart(reply: Reply) -> bool:
     """Whether the process that replied is not to be given another job."""
     failure = reply.failure
-    return failure is not None and (failure.outcome in _POISONING or failure.spoils_process)
+    return failure is not None and (failure.outcome in _POISONING or failure.must_restart)
 
 
 class Worker:
     """One suite in a process of its own.
 
     Args:
-        nursery: Forks the process.
+        fork_server: Forks the process.
         source: The suite.
         mode: On the device, or in Triton's interpreter.
         device: `cpu` or `cuda`; None lets the worker see which there is.
@@ -51,7 +50,7 @@ class Worker:
 
     def __init__(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         source: SuiteSource,
         mode: Mode = Mode.DEVICE,
         *,
@@ -62,7 +61,7 @@ class Worker:
         is_watched: bool = False,
         cache_folder: Path | None = None,
     ) -> None:
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._redaction = Redaction.of_this_machine()
         self._settings = WorkerSettings(
             mode=mode,
@@ -127,7 +126,7 @@ class Worker:
         """
         self.submit(job)
         reply = self.collect(timeout_s=timeout_s)
-        if has_spoilt(reply):
+        if must_restart(reply):
             self.stop()
         return reply
 
@@ -147,7 +146,7 @@ class Worker:
         """
         line = self._read_line(timeout_s)
         reply = Reply(failure=self._died(timeout_s)) if line is None else Reply.model_validate_json(line)
-        return redact_reply(reply, self._redaction)
+        return redact(reply, self._redaction)
 
     def kill(self) -> None:
         """Have its present job end at once, from any thread; whoever waits for the reply then cleans up."""
@@ -162,7 +161,7 @@ class Worker:
         if pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-            self._nursery.exit_status(self._settings.mode, pid, timeout_s=_KILL_TIMEOUT_S)
+            self._fork_server.exit_status(self._settings.mode, pid, timeout_s=_KILL_TIMEOUT_S)
         self._resources.close()
         self._pending = b""
 
@@ -182,7 +181,7 @@ class Worker:
         self._log = self._resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  closed by the stack
         own_ends = (lifeline_read, jobs_read, replies_write)
         try:
-            self._pid = self._nursery.fork_worker(self._settings.mode, own_ends, self._log)
+            self._pid = self._fork_server.fork_worker(self._settings.mode, own_ends, self._log)
         except CollectorError:
             self._resources.close()
             raise
@@ -212,7 +211,7 @@ class Worker:
         """Say how the process ended, having made sure that it has."""
         assert self._pid is not None
         # the pipe closes a moment before the process is gone
-        status = self._nursery.exit_status(self._settings.mode, self._pid, timeout_s=0.5)
+        status = self._fork_server.exit_status(self._settings.mode, self._pid, timeout_s=0.5)
         if status is None:
             self.stop()
             return Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s")

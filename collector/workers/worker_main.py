@@ -29,21 +29,18 @@ from roofwatch.collector.compile.dependency_tracking import WatchedSuite
 from roofwatch.collector.compile.kernel_info import checkable_cases, describe_kernel
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
-from roofwatch.collector.device.device_choice import choose_device
 from roofwatch.collector.device.host_memory import keep_freed_memory, limit_memory
-from roofwatch.collector.environment import collect_environment, device_uuid
+from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
 from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
 from roofwatch.collector.profiling.profile_capture import profile_calls
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.source_lines import repository_of
 from roofwatch.collector.suite import load_suite
-from roofwatch.collector.timing.choice import choose_method
+from roofwatch.collector.timing.caches import Copies
 from roofwatch.collector.timing.memory import measure_memory, memory_floor
-from roofwatch.collector.timing.rotation import Copies
-from roofwatch.collector.timing.timing import sample_launches, timing_stream
-from roofwatch.collector.workers.case_call import another_call, compiled, prepare_call
-from roofwatch.collector.workers.failures import failure_of
+from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
+from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
     ChooseTiming,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from roofwatch.collector.record.case_record import CaseRecord
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.metrics import metric
 
 

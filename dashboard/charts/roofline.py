@@ -10,9 +10,8 @@ from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.record.case_record import CaseRecord
 from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.charts.measured_hover import measured_hover
 from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, room_for, style_of

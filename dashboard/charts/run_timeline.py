@@ -12,7 +12,7 @@ from itertools import islice
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.record.machine import Telemetry
 from roofwatch.collector.record.measurement import Block, Measurement
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord

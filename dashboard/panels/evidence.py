@@ -14,10 +14,9 @@ from roofwatch.ci.ab.launched import LaunchMove
 from roofwatch.ci.ab.side_by_side import Conditions, SideBySide, code_diff, side_by_side
 from roofwatch.ci.message import Remark
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.collector.record.artefact import ArtefactKind
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import Layer, format_ns
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.figure import show_figure

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from roofwatch.collector.record.case_profile import CaseProfile
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard.frame import View
 from roofwatch.dashboard.tables.markup import Column
 from roofwatch.dashboard.tables.profile import profile_table

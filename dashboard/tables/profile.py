@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from roofwatch.collector.record.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.record.results import CaseProfile, ProfiledActivity
 
 _EXTENTS = ("grid", "block")
 

@@ -12,8 +12,7 @@ from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.record.metrics import metric
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import RunRecord, SourceLine
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.autotune import MAX_ROWS, autotune_figure
 from roofwatch.dashboard.charts.autotune_landscape import landscape_html

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 from sqlalchemy import Connection, text
 
-from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import IngestError
 from roofwatch.db.ingest.copy import stage_rows

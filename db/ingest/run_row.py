@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, insert
 
-from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.record.machine import Telemetry
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import artefact_rows
 from roofwatch.db.ingest.shared_rows import in_utc
@@ -58,7 +58,7 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         "pair_side": record.pairing and record.pairing.side.value,
         "started_at": in_utc(record.started_at),
         "finished_at": in_utc(record.finished_at),
-        "unread_fields": _without_columns(record) | record.unread_fields(),
+        "unread_fields": _without_columns(record),
         "telemetry": None if record.telemetry is None else _document(record.telemetry),
         "spent_ns": record.spent_ns,
         "as_sent": _describe_as_sent(record),

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from sqlalchemy import and_, select, tuple_
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.case_profile import CaseProfile, ProfiledActivity
+from roofwatch.collector.record.results import CaseProfile, ProfiledActivity
 from roofwatch.db.queries.profiled_values import ProfiledRun
 from roofwatch.db.queries.series_runs import of_series
 from roofwatch.db.schema.results import ProfileActivityRow, ProfileRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofwatch.collector.record.case_profile import CaseProfile
+from roofwatch.collector.record.results import CaseProfile
 from roofwatch.db.values import CommitRef
 
 

@@ -13,13 +13,18 @@ from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.case_profile import CaseProfile, ProfiledActivity
 from roofwatch.collector.record.machine import Ceiling, Environment
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
+from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.collector.record.results import (
+    Accuracy,
+    CaseProfile,
+    Counters,
+    ProfiledActivity,
+    StaticFacts,
+    TensorError,
+)
 from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.projects import record_name

@@ -18,7 +18,7 @@ from roofwatch.backfill.measuring import (
 )
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
 from roofwatch.measuring.this_machine import describe_machine, own_target
 from roofwatch.settings import load_settings
@@ -38,7 +38,7 @@ class BackfillJob:
         plan: What to measure, and how.
         output: Folder of the records.
         records: Folder that says what was measured; None asks what is stored.
-        nursery: Forks the workers.
+        fork_server: Forks the workers.
         url: Of the server to ask that through; left out as `open_source` says.
     """
 
@@ -48,7 +48,7 @@ class BackfillJob:
     plan: RunPlan
     output: Path
     records: Path | None
-    nursery: Nursery
+    fork_server: ForkServer
     url: str | None = None
 
     def plan_it(self, *, skips_same: bool) -> Backfill:
@@ -68,13 +68,13 @@ class BackfillJob:
         if not shas:
             raise SuiteError(f"range {self.commits!r}: no commits lie there; A has to be the older of the two")
         refs = commit_refs(self.path, before, shas)
-        environment = describe_machine(self.path, self.plan.device, self.plan.thread_count, self.nursery)
+        environment = describe_machine(self.path, self.plan.device, self.plan.thread_count, self.fork_server)
         known = self._known(environment.runner_class)
         useless: dict[str, str] = {}
         if skips_same:
             with progress("what commits are made from") as on_progress:
                 target = own_target(environment)
-                useless = find_useless(self.path, before, refs, self.plan, target, self.nursery, on_progress)
+                useless = find_useless(self.path, before, refs, self.plan, target, self.fork_server, on_progress)
         return plan_backfill(refs, known, useless)
 
     def run(self, backfill: Backfill, *, max_runs: int | None, max_minutes: float | None) -> list[Filled]:
@@ -89,7 +89,7 @@ class BackfillJob:
                     self.output,
                     max_runs=max_runs,
                     max_seconds=max_seconds,
-                    nursery=self.nursery,
+                    fork_server=self.fork_server,
                     on_progress=on_progress,
                 )
             )

@@ -11,11 +11,11 @@ from pathlib import Path
 from roofwatch.ci.bisect.backfill import Choice, KnownChange, choose_order
 from roofwatch.ci.bisect.weights import SAME_CODE, SAME_SOURCES
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import OnProgress, collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef
 from roofwatch.measuring.suite_history import suite_then
 from roofwatch.measuring.surveying import Surveyed, machine_code_digest, survey
@@ -140,7 +140,7 @@ def find_useless(
     refs: Sequence[CommitRef],
     plan: RunPlan,
     target: str | None,
-    nursery: Nursery,
+    fork_server: ForkServer,
     on_progress: OnProgress,
 ) -> dict[str, str]:
     """By sha, why measuring a commit would tell nothing: it cannot be loaded, or is made from what the commit before is
@@ -152,11 +152,11 @@ def find_useless(
         refs: The range.
         plan: What would be measured.
         target: This machine's, to compare machine code; None where sources are all to go by.
-        nursery: Forks the workers that load the suite.
+        fork_server: Forks the workers that load the suite.
         on_progress: Called after every commit.
     """
     shas = [good, *(ref.sha for ref in refs)]
-    surveyed = survey(path, shas, nursery, on_progress)
+    surveyed = survey(path, shas, fork_server, on_progress)
     useless: dict[str, str] = {}
     last: tuple[str, Surveyed] | None = None
     codes: dict[str, str | None] = {}
@@ -187,7 +187,7 @@ def fill(
     *,
     max_runs: int | None,
     max_seconds: float | None,
-    nursery: Nursery,
+    fork_server: ForkServer,
     on_progress: OnProgress,
 ) -> Iterator[Filled]:
     """Measure commits in their order, until the budget is spent. Each record is on the disk before it is yielded.
@@ -199,7 +199,7 @@ def fill(
         output: Folder of the records.
         max_runs: No more runs than these.
         max_seconds: No run is begun after so many.
-        nursery: Forks the workers.
+        fork_server: Forks the workers.
         on_progress: Called after every step.
     """
     began = time.monotonic()
@@ -207,11 +207,11 @@ def fill(
         is_late = max_seconds is not None and time.monotonic() - began > max_seconds
         if is_late or (max_runs is not None and number >= max_runs):
             return
-        yield _measured(path, one.commit, plan, output, nursery, on_progress)
+        yield _measured(path, one.commit, plan, output, fork_server, on_progress)
 
 
 def _measured(
-    path: Path | None, commit: CommitRef, plan: RunPlan, output: Path, nursery: Nursery, on_progress: OnProgress
+    path: Path | None, commit: CommitRef, plan: RunPlan, output: Path, fork_server: ForkServer, on_progress: OnProgress
 ) -> Filled:
     with tempfile.TemporaryDirectory(prefix="roofwatch-backfill-") as folder:
         try:
@@ -219,7 +219,7 @@ def _measured(
                 destination = output / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
                 header = header_of({ALONE: suite}, plan)
                 with kept(destination, header, is_resumed=True, is_discarded=False) as journal:
-                    record = collect_run(suite, plan, on_progress, nursery=nursery, journal=journal)
+                    record = collect_run(suite, plan, on_progress, fork_server=fork_server, journal=journal)
                     record.write(destination)
                     journal.remove()
         except SuiteError as error:

@@ -15,7 +15,7 @@ from roofwatch.bisection.state import BisectState
 from roofwatch.bisection.stored import StoredBisection, read_stored
 from roofwatch.ci.bisect.request import range_of, series_to_bisect
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections.store import Claim, claim_bisection
 from roofwatch.db.bisections.values import BisectionRange
 from roofwatch.db.engine.session import open_store
@@ -35,7 +35,7 @@ class BisectJob:
     Args:
         plan: What to bisect, and how.
         project: That it belongs to.
-        nursery: Forks the workers.
+        fork_server: Forks the workers.
         url: Of the database; None for none.
         claim: On a bisection there that was asked for.
         regression_id: That it is to explain.
@@ -43,7 +43,7 @@ class BisectJob:
 
     plan: BisectPlan
     project: str
-    nursery: Nursery
+    fork_server: ForkServer
     url: str | None = None
     claim: Claim | None = None
     regression_id: UUID | None = None
@@ -72,7 +72,7 @@ class BisectJob:
         if self.url is None:
             raise StoreError("--next needs a database that others ask in: set ROOFWATCH_DATABASE_URL")
         plan = self.plan
-        environment = describe_machine(plan.path, plan.plan.device, plan.plan.thread_count, self.nursery)
+        environment = describe_machine(plan.path, plan.plan.device, plan.plan.thread_count, self.fork_server)
         with open_store(self.url) as engine:
             claim = claim_bisection(engine, self.project, environment.runner_class)
         if claim is None:
@@ -122,7 +122,7 @@ class BisectJob:
                 if stored is not None:
                     stored.note(progress_of(state, refs))
 
-            ended = end_of(bisect(plan, self.nursery, on_progress, watch), refs)
+            ended = end_of(bisect(plan, self.fork_server, on_progress, watch), refs)
         if stored is not None:
             stored.finish(ended)
         return ended

@@ -23,13 +23,13 @@ from roofwatch.ci.bisect.search import Measure, Move, Named, Stuck, next_move
 from roofwatch.ci.bisect.weights import MadeFrom
 from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.journal import discard, journal_path
-from roofwatch.collector.outbox.journal_header import header_of
+from roofwatch.collector.outbox.journal_entries import header_of
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import Verdict
 from roofwatch.measuring.suite_history import commits_between, sha_of, suite_then
@@ -62,7 +62,9 @@ Watcher = Callable[[BisectState], None]
 """Told of every state that was reached."""
 
 
-def bisect(asked: BisectPlan, nursery: Nursery, on_progress: OnProgress, watcher: Watcher = lambda _: None) -> Bisected:
+def bisect(
+    asked: BisectPlan, fork_server: ForkServer, on_progress: OnProgress, watcher: Watcher = lambda _: None
+) -> Bisected:
     """Find the commit. What was measured is on the disk before the next is begun, and gone on with if resumed.
 
     Raises:
@@ -74,7 +76,7 @@ def bisect(asked: BisectPlan, nursery: Nursery, on_progress: OnProgress, watcher
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-bisect-")))
         good = stack.enter_context(suite_then(asked.path, sha_of(asked.path, asked.good), scratch / "good"))
-        search = _Search(asked, good, nursery, scratch, on_progress, watcher)
+        search = _Search(asked, good, fork_server, scratch, on_progress, watcher)
         return search.run()
 
 
@@ -83,14 +85,14 @@ class _Search:
         self,
         asked: BisectPlan,
         good: SuiteAt,
-        nursery: Nursery,
+        fork_server: ForkServer,
         scratch: Path,
         on_progress: OnProgress,
         watcher: Watcher,
     ) -> None:
         self._asked = asked
         self._good = good
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._scratch = scratch
         self._on_progress = on_progress
         self._watcher = watcher
@@ -165,7 +167,7 @@ class _Search:
                 f"no commits between {self._asked.good} and {self._asked.bad}: the good end has to be the older of the "
                 "two, on one line of first parents"
             )
-        with Worker(self._nursery, self._good.source, device=self._asked.plan.device) as worker:
+        with Worker(self._fork_server, self._good.source, device=self._asked.plan.device) as worker:
             info = worker.start()
         implementation = choose_implementation(info, self._asked.case_id, self._asked.implementation)
         return BisectState(asked=asked, commits=tuple(commits), implementation=implementation)
@@ -254,7 +256,7 @@ class _Search:
                 self._good,
                 commit,
                 plan,
-                nursery=self._nursery,
+                fork_server=self._fork_server,
                 more=more,
                 on_progress=self._on_progress,
                 journal=journal,
@@ -266,7 +268,7 @@ class _Search:
         """What the series is made from at the good end and at each commit."""
         path, kernel = self._asked.path, self._plan.kernels[0]
         shas = (self._good.commit.sha, *self._state.commits)
-        surveyed = survey(path, shas, self._nursery, self._on_progress)
+        surveyed = survey(path, shas, self._fork_server, self._on_progress)
         made: list[MadeFrom] = []
         for number, (sha, found) in enumerate(zip(shas, surveyed, strict=True)):
             trouble = found.trouble or missing_from(found.info, self._asked.case_id, self._state.implementation)

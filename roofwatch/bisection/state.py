@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 from roofwatch.ci.bisect.search import Evidence
 from roofwatch.ci.bisect.weights import MadeFrom, weigh
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.atomic_write import reason_of, write_whole
+from roofwatch.collector.outbox.files import atomic_write, reason_of
 
 
 class _Document(BaseModel):
@@ -89,7 +89,7 @@ class BisectState(_Document):
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, self.model_dump_json(indent=1).encode())
+            atomic_write(path, self.model_dump_json(indent=1).encode())
         except OSError as error:
             raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None
 

@@ -15,8 +15,8 @@ from uuid import UUID
 import orjson
 
 from roofwatch.bisection.report import Ended
-from roofwatch.collector.outbox.atomic_write import write_whole
-from roofwatch.collector.outbox.redaction import Redaction
+from roofwatch.collector.outbox.files import atomic_write
+from roofwatch.collector.redaction import Redaction
 from roofwatch.db.bisections.store import (
     Claim,
     ClaimLostError,
@@ -62,7 +62,7 @@ class StoredBisection:
         """Put the claim beside what is measured, for a process that goes on."""
         folder.mkdir(parents=True, exist_ok=True)
         document = {"bisection_id": str(self.claim.bisection_id), "claim_id": str(self.claim.claim_id)}
-        write_whole(folder / _CLAIM_FILE, orjson.dumps(document))
+        atomic_write(folder / _CLAIM_FILE, orjson.dumps(document))
         return self
 
     def note(self, progress: BisectionProgress) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from roofwatch.collector.record.skipped_kernel import SkippedKernel
+    from roofwatch.collector.record.record import SkippedKernel
     from roofwatch.collector.run_plan import RunPlan
 
 

@@ -40,9 +40,8 @@ def add(
     They go with the record wherever it is pushed or ingested.
     """
     from roofwatch.collector.errors import RecordError
-    from roofwatch.collector.outbox.redaction import Redaction, parse_kept
-    from roofwatch.collector.record.artefact import ArtefactKind
-    from roofwatch.collector.record.record import RunRecord
+    from roofwatch.collector.record.record import ArtefactKind, RunRecord
+    from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.store.artefacts import name_artefacts
     from roofwatch.terminal import print_json, print_note
 

@@ -56,10 +56,10 @@ def diagnose(
     """
     from roofwatch.arguments import run_plan, suite_at
     from roofwatch.collector.errors import CollectorError
-    from roofwatch.collector.outbox.atomic_write import check_writable
+    from roofwatch.collector.outbox.files import check_writable
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import collect_run
-    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, told
     from roofwatch.terminal import print_json, print_note, progress
 
@@ -84,8 +84,8 @@ def diagnose(
             check_timeout_s=check_timeout,
             compile_timeout_s=compile_timeout,
         )
-        with progress(case) as on_progress, Nursery() as nursery:
-            measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, nursery=nursery)
+        with progress(case) as on_progress, ForkServer() as fork_server:
+            measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, fork_server=fork_server)
         name = "this run" if output is None else str(output)
         if output is not None:
             measured.write(output)

@@ -92,7 +92,7 @@ def bisect(
     from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
     from roofwatch.bisection.series_name import parse_series
     from roofwatch.ci.bisect.search import SearchPlan
-    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.settings import load_settings
     from roofwatch.terminal import fail, print_json, print_note, print_table
 
@@ -127,8 +127,8 @@ def bisect(
         is_resumed=resume or next_one,
         is_discarded=discard,
     )
-    with Nursery() as nursery:
-        job = BisectJob(plan, project or suite_at(path, None).project, nursery, configured_url())
+    with ForkServer() as fork_server:
+        job = BisectJob(plan, project or suite_at(path, None).project, fork_server, configured_url())
         if regression is not None:
             job = job.of_regression(regression, folder=load_settings().data_dir)
         waiting = job.of_next() if next_one else job
@@ -196,7 +196,7 @@ def backfill(
     from roofwatch.arguments import run_plan, suite_at
     from roofwatch.backfill.job import BackfillJob
     from roofwatch.backfill.report import as_json_document, order_table, sentences
-    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.terminal import print_json, print_note, print_table
 
     plan = run_plan(
@@ -217,8 +217,8 @@ def backfill(
         compile_timeout_s=compile_timeout,
     )
     name = project or suite_at(path, None).project
-    with Nursery() as nursery:
-        job = BackfillJob(path, name, commits, plan, output, records, nursery, url)
+    with ForkServer() as fork_server:
+        job = BackfillJob(path, name, commits, plan, output, records, fork_server, url)
         backfilled = job.plan_it(skips_same=not everything)
         if not as_json:
             print_table(order_table(backfilled))

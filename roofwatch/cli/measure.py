@@ -45,12 +45,12 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     """List the kernels of a suite with their cases and implementations."""
     from roofwatch import tables
     from roofwatch.arguments import suite_source
-    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.worker import Worker
     from roofwatch.measuring.listing import summary
     from roofwatch.terminal import print_json, print_table
 
-    with Nursery() as nursery, Worker(nursery, suite_source(path)) as worker:
+    with ForkServer() as fork_server, Worker(fork_server, suite_source(path)) as worker:
         info = worker.start()
     if as_json:
         print_json({"kernels": [summary(kernel) for kernel in info.kernels]})
@@ -97,7 +97,7 @@ def check(
     """
     from roofwatch import tables
     from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
-    from roofwatch.collector.workers.fork_server import Nursery
+    from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
     from roofwatch.terminal import print_json, print_note, print_table, progress
 
@@ -109,8 +109,8 @@ def check(
         device=device,
         timeout_s=check_timeout,
     )
-    with progress(target) as on_progress, Nursery() as nursery:
-        reports = check_suite(asked.source, plan, on_progress, nursery=nursery)
+    with progress(target) as on_progress, ForkServer() as fork_server:
+        reports = check_suite(asked.source, plan, on_progress, fork_server=fork_server)
     if as_json:
         print_json(to_json(asked, reports, device))
     else:

@@ -53,9 +53,9 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Run any PyTorch program, without a change to it, and say where its time goes; its exit status is passed on."""
-    from roofwatch.collector.outbox.redaction import Redaction, parse_kept
     from roofwatch.collector.profiling.profile_run import Window, profile_program
     from roofwatch.collector.record.record import RunRecord
+    from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.profiles.profiling import folder_for, report_of
     from roofwatch.profiles.tables import print_report
     from roofwatch.store.artefacts import name_artefacts
@@ -110,8 +110,8 @@ def redact(
     as_json: AsJson = False,
 ) -> None:
     """Copy a file without names of hosts and people, paths, secrets and the environment, so that it can be shared."""
-    from roofwatch.collector.outbox.redacted_file import redact_file
-    from roofwatch.collector.outbox.redaction import Redaction, RedactionError, parse_kept
+    from roofwatch.collector.outbox.artefact_folder import redact_file
+    from roofwatch.collector.redaction import Redaction, RedactionError, parse_kept
     from roofwatch.terminal import print_json, print_note
 
     if output is None:

@@ -69,7 +69,7 @@ def ingest(
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
-    from roofwatch.collector.record.artefact import Artefact
+    from roofwatch.collector.record.record import Artefact
     from roofwatch.cycles import look_for_cycles_seldom
     from roofwatch.db.ingest.ingest import ingest_record
     from roofwatch.db.ingest.result import IngestResult, OnConflict

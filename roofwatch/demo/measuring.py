@@ -19,7 +19,7 @@ from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.values import Regression
 from roofwatch.demo.folder import DemoFolder
@@ -40,12 +40,12 @@ _PULL_REQUEST = replace(_ALONE, block_count=8)
 class Measuring:
     folder: DemoFolder
     engine: Engine
-    nursery: Nursery
+    fork_server: ForkServer
 
     def measure_commit(self, commit: MadeCommit, name: str) -> None:
         """Collect one commit, keep its record on disk and in the store."""
         with self._suite_at(commit.sha) as suite:
-            self._keep(collect_run(suite, _ALONE, nursery=self.nursery), name)
+            self._keep(collect_run(suite, _ALONE, fork_server=self.fork_server), name)
 
     def judge_until_sure(self) -> list[Regression]:
         """Judge the history; measure every suspicion again, base against head, largest first, until none is left or
@@ -74,7 +74,7 @@ class Measuring:
         self, base_sha: str, head_sha: str, plan: RunPlan, only: frozenset[Subject] | None
     ) -> tuple[RunRecord, RunRecord]:
         with self._suite_at(base_sha) as base, self._suite_at(head_sha) as head:
-            return measure_pair(base, head, plan, nursery=self.nursery, only=only)
+            return measure_pair(base, head, plan, fork_server=self.fork_server, only=only)
 
     def _suite_at(self, sha: str) -> AbstractContextManager[SuiteAt]:
         benchmark = self.folder.repository / BENCHMARK_FILE

@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from sqlalchemy import Engine
 
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.projects import delete_project
 from roofwatch.demo.folder import DemoFolder, claimed
@@ -47,9 +47,9 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
 def _measure_and_judge(folder: DemoFolder, engine: Engine, bar: Progress) -> list[CommitOutcome]:
     commits = make_repository(folder.repository)
     task = bar.add_task("loading torch and Triton", total=len(commits) + 2)
-    with Nursery(folder.worker_environment) as nursery:
-        nursery.warm_up()
-        measuring = Measuring(folder, engine, nursery)
+    with ForkServer(folder.worker_environment) as fork_server:
+        fork_server.warm_up()
+        measuring = Measuring(folder, engine, fork_server)
         for number, commit in enumerate(commits, start=1):
             bar.update(task, description=f"commit {number} of {len(commits)}: {commit.step.subject}")
             measuring.measure_commit(commit, f"{number:02}-{commit.sha[:12]}")

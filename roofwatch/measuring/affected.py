@@ -23,11 +23,11 @@ from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import CollectorError, GitError, SuiteError, ToolchainError
 from roofwatch.collector.git import find_repository, run_git
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.skipped_kernel import SkippedKernel, SkipReason
+from roofwatch.collector.record.record import SkippedKernel, SkipReason
 from roofwatch.collector.revision import own_suite_at_revision, suite_at_revision
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, SuiteSources
 from roofwatch.collector.workers.worker import Worker
 
@@ -105,9 +105,9 @@ def find_affected(path: Path | None, base: str, head: str | None, plan: RunPlan)
     read_by_all = tuple(sorted(file for file in _changed_files(path, base, head) if may_be_read_by_all(file)))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-affected-")))
-        nursery = stack.enter_context(Nursery())
+        fork_server = stack.enter_context(ForkServer())
         there, here = (
-            _side(nursery, _source(stack, path, revision, folder / name), plan)
+            _side(fork_server, _source(stack, path, revision, folder / name), plan)
             for name, revision in (("base", base), ("head", head))
         )
         before, after = there.made_from, here.made_from
@@ -141,8 +141,8 @@ def _source(stack: ExitStack, path: Path | None, revision: str | None, folder: P
     return stack.enter_context(checked_out).source
 
 
-def _side(nursery: Nursery, source: SuiteSource, plan: RunPlan) -> _Side:
-    with Worker(nursery, source, device=plan.device, is_watched=True) as worker:
+def _side(fork_server: ForkServer, source: SuiteSource, plan: RunPlan) -> _Side:
+    with Worker(fork_server, source, device=plan.device, is_watched=True) as worker:
         info = worker.start()
         found = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
         environment = None

@@ -6,8 +6,8 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator
 
-from roofwatch.collector.device.clock_events import SW_POWER_CAP
-from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.device.nvml import SW_POWER_CAP
+from roofwatch.collector.record.machine import DeviceState, Telemetry
 from roofwatch.collector.record.record import RunRecord
 
 

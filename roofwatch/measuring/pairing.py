@@ -12,15 +12,14 @@ from pathlib import Path
 from roofwatch.arguments import suite_at
 from roofwatch.ci.report.pull_request import CaseJudgement
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.outbox.atomic_write import check_writable
-from roofwatch.collector.outbox.journal_header import header_of
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.skipped_kernel import SkippedKernel
+from roofwatch.collector.outbox.files import check_writable
+from roofwatch.collector.outbox.journal_entries import header_of
+from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.revision import SuiteAt, suite_at_revision
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.sampling import EFFORTS, Preset
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measuring.undecided import Judge, MoreWhileItHelps
 from roofwatch.measuring.unfinished import kept
 from roofwatch.records import RECORD_SUFFIX
@@ -91,12 +90,12 @@ def measure_revisions(asked: PairPlan, judge: Judge, *, title: str) -> MeasuredP
             kept(asked.output / "-".join(names), header, is_resumed=asked.is_resumed, is_discarded=asked.is_discarded)
         )
         on_progress = stack.enter_context(progress(title))
-        nursery = stack.enter_context(Nursery())
+        fork_server = stack.enter_context(ForkServer())
         base_record, head_record = measure_pair(
             base,
             head,
             asked.plan,
-            nursery=nursery,
+            fork_server=fork_server,
             more=MoreWhileItHelps(judge, asked.helps, budget_s=asked.budget_s, say=_noting(on_progress)),
             on_progress=on_progress,
             journal=journal,

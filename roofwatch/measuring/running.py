@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roofwatch.collector.cluster.spread import spread_run
-from roofwatch.collector.outbox.atomic_write import check_writable
-from roofwatch.collector.outbox.journal_header import ALONE, header_of
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.skipped_kernel import SkippedKernel
+from roofwatch.collector.outbox.files import check_writable
+from roofwatch.collector.outbox.journal_entries import ALONE, header_of
+from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measuring.unfinished import finished_record, kept
 from roofwatch.terminal import progress
 
@@ -63,8 +62,10 @@ def measure(asked: RunRequest) -> Written:
             if asked.address is not None:
                 records = spread_run(asked.suite, asked.plan, asked.address, on_progress, journal=journal)
             else:
-                with Nursery() as nursery:
-                    records = (collect_run(asked.suite, asked.plan, on_progress, nursery=nursery, journal=journal),)
+                with ForkServer() as fork_server:
+                    records = (
+                        collect_run(asked.suite, asked.plan, on_progress, fork_server=fork_server, journal=journal),
+                    )
         records = tuple(record.model_copy(update={"skipped": asked.skipped}) for record in records)
         written = list(zip(_places(asked.destination, records), records, strict=True))
         # the first one last: where it is, all are

@@ -16,7 +16,7 @@ from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeSources, SuiteInfo
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.measuring.affected import may_be_read_by_all
@@ -37,13 +37,13 @@ class Surveyed:
     """Why it cannot be loaded."""
 
 
-def survey(path: Path | None, shas: Sequence[str], nursery: Nursery, on_progress: OnProgress) -> list[Surveyed]:
+def survey(path: Path | None, shas: Sequence[str], fork_server: ForkServer, on_progress: OnProgress) -> list[Surveyed]:
     """Load a suite as it was at each of some commits; not again where a commit changes comments and documents alone.
 
     Args:
         path: Of the suite in the user's work tree; None for the suite that comes with roofwatch.
         shas: Of the commits, each after its parent.
-        nursery: Forks the workers that load it.
+        fork_server: Forks the workers that load it.
         on_progress: Called after every commit.
     """
     found: list[Surveyed] = []
@@ -51,16 +51,16 @@ def survey(path: Path | None, shas: Sequence[str], nursery: Nursery, on_progress
         if number and not _changes_code(path, shas[number - 1], sha):
             found.append(found[-1])
         else:
-            found.append(_surveyed(path, sha, nursery))
+            found.append(_surveyed(path, sha, fork_server))
         on_progress(Progress(number + 1, len(shas), f"looked at {sha[:12]}"))
     return found
 
 
-def _surveyed(path: Path | None, sha: str, nursery: Nursery) -> Surveyed:
+def _surveyed(path: Path | None, sha: str, fork_server: ForkServer) -> Surveyed:
     with tempfile.TemporaryDirectory(prefix="roofwatch-survey-") as folder:
         try:
             with suite_then(path, sha, Path(folder) / "suite") as suite:
-                return _loaded(path, sha, suite.source, nursery)
+                return _loaded(path, sha, suite.source, fork_server)
         except SuiteError as error:
             return Surveyed(None, {}, str(error).replace(f"{folder}/suite/", ""))
 
@@ -88,8 +88,8 @@ def machine_code_digest(path: Path | None, sha: str, plan: RunPlan) -> str | Non
     )
 
 
-def _loaded(path: Path | None, sha: str, source: SuiteSource, nursery: Nursery) -> Surveyed:
-    with Worker(nursery, source, device="cpu", is_watched=True) as worker:
+def _loaded(path: Path | None, sha: str, source: SuiteSource, fork_server: ForkServer) -> Surveyed:
+    with Worker(fork_server, source, device="cpu", is_watched=True) as worker:
         info = worker.start()
         found = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
     if found is None:

@@ -6,22 +6,23 @@ from pathlib import Path
 
 from roofwatch.arguments import suite_source
 from roofwatch.collector.compile.targets import TargetError, parse_target
-from roofwatch.collector.machine_error import machine_error
 from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.workers.fork_server import Nursery
-from roofwatch.collector.workers.protocol import DescribeEnvironment
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import DescribeEnvironment, machine_error
 from roofwatch.collector.workers.worker import Worker
 
 _TIMEOUT_S = 120.0
 
 
-def describe_machine(path: Path | None, device: str | None, thread_count: int | None, nursery: Nursery) -> Environment:
+def describe_machine(
+    path: Path | None, device: str | None, thread_count: int | None, fork_server: ForkServer
+) -> Environment:
     """The environment that a run of a suite would have: threads of a CPU are part of a runner class.
 
     Raises:
         CollectorError: the suite cannot be loaded, or the machine not described.
     """
-    with Worker(nursery, suite_source(path), device=device, thread_count=thread_count) as worker:
+    with Worker(fork_server, suite_source(path), device=device, thread_count=thread_count) as worker:
         worker.start()
         reply = worker.request(DescribeEnvironment(), timeout_s=_TIMEOUT_S)
     if reply.environment is None:

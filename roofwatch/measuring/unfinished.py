@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.journal import Journal, discard, journal_path, read_header
-from roofwatch.collector.outbox.journal_lines import Header
+from roofwatch.collector.outbox.journal_entries import Header
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.terminal import print_error
 

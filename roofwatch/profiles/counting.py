@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.errors import RecordError, SuiteError
-from roofwatch.collector.outbox.redaction import EVERYTHING, Redaction
 from roofwatch.collector.profiling.ncu.counting import CountedCall
-from roofwatch.collector.record.artefact import ArtefactKind
-from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.collector.record.record import ArtefactKind, Commit, RunRecord
+from roofwatch.collector.redaction import EVERYTHING, Redaction
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 from roofwatch.store.artefacts import name_artefacts
 

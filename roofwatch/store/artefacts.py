@@ -11,10 +11,9 @@ from uuid import UUID
 
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.atomic_write import reason_of
-from roofwatch.collector.outbox.redaction import Redaction
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.outbox.files import reason_of
+from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.collector.redaction import Redaction
 from roofwatch.store.downloading import OfferedArtefact, download, list_offered
 from roofwatch.store.server import Server, server_to_read
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import TypeAdapter
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.record.artefact import Artefact
+from roofwatch.collector.record.record import Artefact
 from roofwatch.store.server import Server
 
 _FILES_AT_ONCE = 1_000

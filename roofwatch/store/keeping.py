@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 from sqlalchemy import Engine
 
-from roofwatch.collector.outbox.atomic_write import reason_of, whole_path
+from roofwatch.collector.outbox.files import atomic_path, reason_of
 from roofwatch.collector.record.metrics import format_bytes
 from roofwatch.collector.run import Progress
 from roofwatch.db.errors import StoreError
@@ -99,7 +99,7 @@ def back_up(engine: Engine, path: Path) -> int:
         StoreError: it cannot be made or written; nothing half-written is left.
     """
     try:
-        with whole_path(path, mode=0o600) as temporary:
+        with atomic_path(path, mode=0o600) as temporary:
             write_backup(engine, temporary)
         return path.stat().st_size
     except OSError as error:

@@ -8,8 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.collector.outbox.atomic_write import whole_file
-from roofwatch.collector.outbox.compressed import read_document
+from roofwatch.collector.outbox.files import atomic_file, read_document
 
 _LEVEL = 1
 _MOST_BYTES = 2**28
@@ -50,7 +49,7 @@ class KnownAnswers:
         file = self._file(url, asked)
         with contextlib.suppress(OSError):  # on a full disk, or one that cannot be written, nothing is remembered
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with whole_file(file, mode=0o600) as kept:
+            with atomic_file(file, mode=0o600) as kept:
                 kept.write(gzip.compress(tag.encode() + b"\n" + body, _LEVEL))
             self._make_room()
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from roofwatch import __version__
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, Answered, BrokenLineError, HttpLine
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient, Response
 from roofwatch.settings import load_settings
 from roofwatch.store.known_answers import KnownAnswers
 
@@ -82,7 +82,7 @@ def server_at(url: str) -> Server:
     Raises:
         SpoolError: the URL would carry the token unprotected, or is none.
     """
-    line = HttpLine(url, os.environ.get(TOKEN_VARIABLE) or None)
+    line = HttpClient(url, os.environ.get(TOKEN_VARIABLE) or None)
     return Server(line, KnownAnswers(load_settings().data_dir / "answers"))
 
 
@@ -90,7 +90,7 @@ def server_at(url: str) -> Server:
 class Server:
     """Every method raises SpoolError where the server cannot be asked, refuses, or answers something else."""
 
-    line: HttpLine
+    line: HttpClient
     known: KnownAnswers | None = None
     """What need not be sent again."""
 
@@ -105,12 +105,12 @@ class Server:
         asked = f"{path}?{urlencode(query)}" if query else path
         known = None if self.known is None else self.known.find(self.line.url, asked)
         more = {} if known is None else {"If-None-Match": known.tag}
-        with self._asked(asked, more) as answered:
-            if known is not None and answered.status == _NOT_MODIFIED:
+        with self._asked(asked, more) as response:
+            if known is not None and response.status == _NOT_MODIFIED:
                 return known.body
-            self._check(answered, path)
-            body = self._whole(answered, most_bytes)
-            tag = answered.headers.get("ETag")
+            self._check(response, path)
+            body = self._whole(response, most_bytes)
+            tag = response.headers.get("ETag")
         if self.known is not None and tag is not None:
             self.known.keep(self.line.url, asked, tag, body)
         return body
@@ -130,10 +130,10 @@ class Server:
         # between two processes of one machine packing takes longer than sending
         encoding = "gzip" if self.line.leaves_this_machine else "identity"
         headers = {"Content-Type": "application/json", "Accept-Encoding": encoding}
-        with self._asked(path, headers, document) as answered:
-            self._check(answered, path)
-            body = self._whole(answered, _MAX_ANSWER_BYTES)
-            if answered.headers.get("Content-Encoding") == "gzip":
+        with self._asked(path, headers, document) as response:
+            self._check(response, path)
+            body = self._whole(response, _MAX_ANSWER_BYTES)
+            if response.headers.get("Content-Encoding") == "gzip":
                 body = self._unpacked(body, _MAX_ANSWER_BYTES)
         try:
             return kind.validate_json(body)
@@ -163,44 +163,44 @@ class Server:
     @contextmanager
     def chunks(self, path: str) -> Iterator[Iterator[bytes]]:
         """The answer in pieces, for what may be too large to be held."""
-        with self._asked(path, {}) as answered:
-            self._check(answered, path)
-            yield self._chunks(answered)
+        with self._asked(path, {}) as response:
+            self._check(response, path)
+            yield self._chunks(response)
 
     @contextmanager
-    def _asked(self, path: str, headers: Mapping[str, str], document: bytes | None = None) -> Iterator[Answered]:
+    def _asked(self, path: str, headers: Mapping[str, str], document: bytes | None = None) -> Iterator[Response]:
         method = "GET" if document is None else "POST"
         try:
-            with self.line.ask(method, path, {**_HEADERS, **headers}, document) as answered:
-                yield answered
-        except BrokenLineError as error:
-            raise BrokenLineError(
+            with self.line.ask(method, path, {**_HEADERS, **headers}, document) as response:
+                yield response
+        except ConnectionFailedError as error:
+            raise ConnectionFailedError(
                 f"{self.line.url}: {error}; see whether roofwatch api runs there, then ask again"
             ) from None
 
-    def _check(self, answered: Answered, path: str) -> None:
-        if answered.status == _OK:
+    def _check(self, response: Response, path: str) -> None:
+        if response.status == _OK:
             return
-        body = answered.read(_MAX_REASON_BYTES)
+        body = response.read(_MAX_REASON_BYTES)
         reason = _detail_of(body)
-        said = f"HTTP {answered.status}: {reason or 'no reason given'}"
-        if 300 <= answered.status < 400:
-            said = f"sends on to {answered.headers.get('Location')}, where no token goes unasked: name that with --url"
-        elif answered.status == 401:
+        said = f"HTTP {response.status}: {reason or 'no reason given'}"
+        if 300 <= response.status < 400:
+            said = f"sends on to {response.headers.get('Location')}, where no token goes unasked: name that with --url"
+        elif response.status == 401:
             said += f"; the token is read from {TOKEN_VARIABLE}"
-        elif answered.status == 404 and (reason is None or reason.startswith(_NO_ROUTE)):
+        elif response.status == 404 and (reason is None or reason.startswith(_NO_ROUTE)):
             said = f"knows no {path}: it is another server, or older than roofwatch {__version__}; update it"
-        elif (wait_s := answered.headers.get("Retry-After")) is not None:
+        elif (wait_s := response.headers.get("Retry-After")) is not None:
             said += f"; after {wait_s} s"
         kind = SpoolError
-        if answered.status == _GONE:
+        if response.status == _GONE:
             kind = GoneError
-        elif answered.status == _UNPROCESSABLE and _type_of(body) == _TOO_LARGE:
+        elif response.status == _UNPROCESSABLE and _type_of(body) == _TOO_LARGE:
             kind = TooMuchError
         raise kind(self.line.said(f"{self.line.url}: {said}"))
 
-    def _whole(self, answered: Answered, most_bytes: int) -> bytes:
-        return self._bounded(b"".join(self._chunks(answered, most_bytes)), most_bytes)
+    def _whole(self, response: Response, most_bytes: int) -> bytes:
+        return self._bounded(b"".join(self._chunks(response, most_bytes)), most_bytes)
 
     def _unpacked(self, body: bytes, most_bytes: int) -> bytes:
         unpacking = zlib.decompressobj(_GZIP)
@@ -217,20 +217,20 @@ class Server:
             raise SpoolError(f"{self.line.url}: an answer of more than {most_bytes} bytes; ask for less")
         return body
 
-    def _chunks(self, answered: Answered, most_bytes: int | None = None) -> Iterator[bytes]:
+    def _chunks(self, response: Response, most_bytes: int | None = None) -> Iterator[bytes]:
         """To the end, or to the first piece beyond what may be."""
-        length = answered.headers.get("Content-Length")
+        length = response.headers.get("Content-Length")
         size_bytes = 0
         try:
-            while chunk := answered.body.read(_CHUNK_BYTES):
+            while chunk := response.body.read(_CHUNK_BYTES):
                 yield chunk
                 size_bytes += len(chunk)
                 if most_bytes is not None and size_bytes > most_bytes:
                     return
         except (OSError, http.client.HTTPException) as error:
-            raise BrokenLineError(self.line.said(f"the connection broke: {error}")) from None
+            raise ConnectionFailedError(self.line.said(f"the connection broke: {error}")) from None
         if length is not None and length.isdecimal() and size_bytes < int(length):
-            raise BrokenLineError("the connection broke within the answer")
+            raise ConnectionFailedError("the connection broke within the answer")
 
     def _parse(self, body: bytes, kind: TypeAdapter[_Value]) -> _Value:
         try:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.alerts.looking import AlertPlan, look
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.report.codeowners import parse_codeowners
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.alerts.values import Firing
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name

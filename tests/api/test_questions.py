@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from roofwatch.api.limits import Limits
 from roofwatch.api.packing import takes_gzip
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.http_client import HttpLine
+from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
@@ -186,7 +186,7 @@ def test_every_question_has_the_same_answer_through_the_door(filled: Filled) -> 
     database = DatabaseSource(filled.engine)
     assert asked.keys() == QUESTIONS.keys()
     with served(filled.engine) as (host, port):
-        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", token_of_today(filled.engine, Scope.READ))))
+        server = ServerSource(Server(HttpClient(f"http://{host}:{port}", token_of_today(filled.engine, Scope.READ))))
         for name, arguments in asked.items():
             answer = database.ask(QUESTIONS[name], **arguments)
             assert answer, name
@@ -223,7 +223,7 @@ def test_samples_that_are_no_longer_kept_are_told_as_that(store: Engine) -> None
     later = record.started_at + timedelta(days=60)
     prune(store, {Part.SAMPLES: 30}, now=later, is_dry_run=False, actor="test")
     with served(store) as (host, port):
-        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", token_of_today(store, Scope.READ))))
+        server = ServerSource(Server(HttpClient(f"http://{host}:{port}", token_of_today(store, Scope.READ))))
         for source in (server, DatabaseSource(store)):
             with pytest.raises(AgedError, match="its samples are no longer kept"):
                 source.ask(questions.load_record, str(record.run_id))

@@ -8,8 +8,7 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.collector.record.device_state import DeviceState
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment
 from roofwatch.collector.record.measurement import (
     AutotuneTiming,
     Autotuning,

@@ -8,9 +8,8 @@ from typing import Any
 
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.record.skipped_kernel import SkippedKernel
 from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
 from tests.ci.values import (
     LOUD,

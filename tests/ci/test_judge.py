@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.history import analyse
 from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.history import judge_history
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.part import Outcome
 from roofwatch.db.errors import StoreError

@@ -11,7 +11,7 @@ from roofwatch.ci.ab.side_by_side import side_by_side
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.record.case_profile import ProfiledActivity
+from roofwatch.collector.record.results import ProfiledActivity
 from roofwatch.db.values import Verdict
 from tests.builders import (
     CASE_ID,

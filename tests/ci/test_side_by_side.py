@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.measurement import Autotuning, Block
 from roofwatch.collector.record.results import Counters
 from tests.builders import (

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import numpy as np
 
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Pairing, RunRecord, Side

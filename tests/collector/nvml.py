@@ -14,10 +14,8 @@ import pytest
 
 from roofwatch.collector.device.nvml import REPLAY_VARIABLE, NvmlBinding, NvmlDevice
 from roofwatch.collector.device.nvml_replay import ReplayedNvml
-from roofwatch.collector.device.processes import OwnProcesses
-from roofwatch.collector.device.telemetry import Reading, Sampler
-from roofwatch.collector.device.telemetry_parts import TelemetryPart, joined
-from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.device.telemetry import OwnProcesses, Reading, Sampler, TelemetryPart, joined
+from roofwatch.collector.record.machine import Telemetry
 
 FOLDER = Path(__file__).parents[1] / "data" / "nvml"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"

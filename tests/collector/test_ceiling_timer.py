@@ -13,7 +13,7 @@ from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, TimingMethod
 from roofwatch.collector.workers.protocol import Job, MeasureCeilings, Reply, TimingChoice
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 
 
@@ -50,7 +50,7 @@ def test_every_ceiling_of_a_device_is_timed_that_way(monkeypatch: pytest.MonkeyP
     assert set(taken) == {asked}
 
 
-class Answering(Workers):
+class Answering(WorkerPool):
     """Workers that choose a timer, and keep what they are asked after."""
 
     def __init__(self, timer: Timer) -> None:

@@ -9,7 +9,7 @@ from roofwatch.collector.device.datasheets import (
     datasheet_ceilings,
     datasheet_of,
 )
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import DeviceState
 from tests.builders import make_ceiling
 
 H200 = "NVIDIA H200"

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from roofwatch.collector.device.device_choice import choose_device
+from roofwatch.collector.environment import choose_device
 from roofwatch.collector.errors import CollectorError, SuiteError
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, default_method
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice
 from roofwatch.collector.workers.worker import Worker
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 
 GOOD = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_good.py")
@@ -65,15 +65,15 @@ def test_without_a_gpu_it_is_said_why_there_is_none_and_how_to_measure_without(
         choose_device("cuda")
 
 
-@pytest.mark.usefixtures("forked_nurseries")
+@pytest.mark.usefixtures("forked_servers")
 def test_a_worker_is_not_asked_for_anything_on_a_device_that_is_not_there() -> None:
-    with Nursery() as nursery, Worker(nursery, GOOD, device="foo") as worker:
+    with ForkServer() as fork_server, Worker(fork_server, GOOD, device="foo") as worker:
         with pytest.raises(SuiteError, match=r"^--device foo: kernels run on cpu or cuda") as refused:
             worker.start()
         assert "\n" not in str(refused.value)
 
 
-class Failing(Workers):
+class Failing(WorkerPool):
     """Workers that do jobs in turn and fail at the last one, as torch does: with several lines."""
 
     def __init__(self, *replies: Reply) -> None:

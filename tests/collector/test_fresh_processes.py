@@ -7,7 +7,7 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.sampling import EFFORTS, Preset
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 
 FIRST, SECOND = Subject("a/n=1/float32/fwd", "eager"), Subject("b/n=1/float32/fwd", "eager")
 
@@ -39,7 +39,7 @@ class StandIn:
 def happened(*, fresh: bool, first: int = 0, second: int = 0) -> list[str]:
     """Of two subjects of which so many blocks were there before, and three are wanted."""
     run = StandIn(RunPlan(block_count=3, has_fresh_processes=fresh), {FIRST: first, SECOND: second})
-    _take_blocks(cast("SuiteRun", run), cast("Workers", run), _Steps(lambda _: None))
+    _take_blocks(cast("SuiteRun", run), cast("WorkerPool", run), _Steps(lambda _: None))
     return run.happened
 
 

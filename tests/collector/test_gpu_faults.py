@@ -12,7 +12,7 @@ from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 from tests.roofwatch.command import SUITES
 
@@ -29,8 +29,10 @@ PLAN = RunPlan(
 
 
 def measured(suite: str, plan: RunPlan) -> RunRecord:
-    with Nursery() as nursery:
-        return collect_run(SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example"), plan, nursery=nursery)
+    with ForkServer() as fork_server:
+        return collect_run(
+            SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example"), plan, fork_server=fork_server
+        )
 
 
 @pytest.fixture(scope="module")

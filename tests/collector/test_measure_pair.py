@@ -13,10 +13,10 @@ from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 SUITE = Path(__file__).parents[1] / "suites" / "bench_good.py"
 QUICK = RunPlan(
@@ -30,9 +30,9 @@ SCALE = Subject("scale/n=1000/float32/fwd", "eager")
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 def suite_at(path: Path, number: int) -> SuiteAt:
@@ -43,7 +43,7 @@ def block_counts(record: RunRecord) -> dict[str, int]:
     return {measured.case_id: len(measured.blocks) for measured in record.measurements}
 
 
-def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(nursery: Nursery) -> None:
+def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(fork_server: ForkServer) -> None:
     looks: list[dict[str, int]] = []
 
     def more(base: RunRecord, head: RunRecord) -> Mapping[Subject, int]:
@@ -52,7 +52,7 @@ def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(nursery: Nursery
         return [{SCALE: 4}, {SCALE: 5}, {}][len(looks) - 1]
 
     plan = replace(QUICK, has_profiles=True)
-    base, head = measure_pair(suite_at(SUITE, 1), suite_at(SUITE, 2), plan, nursery=nursery, more=more)
+    base, head = measure_pair(suite_at(SUITE, 1), suite_at(SUITE, 2), plan, fork_server=fork_server, more=more)
 
     assert [look[SCALE.case_id] for look in looks] == [2, 4, 5]
     for record in (base, head):
@@ -63,17 +63,19 @@ def test_blocks_are_added_to_what_is_asked_for_until_nothing_is(nursery: Nursery
         assert all(row.kind == "operator" for profile in record.profiles for row in profile.rows)
 
 
-def test_what_cannot_be_timed_is_not_waited_for(nursery: Nursery) -> None:
+def test_what_cannot_be_timed_is_not_waited_for(fork_server: ForkServer) -> None:
     unknown = Subject("scale/n=7/float32/fwd", "eager")
 
     base, _ = measure_pair(
-        suite_at(SUITE, 1), suite_at(SUITE, 2), QUICK, nursery=nursery, more=lambda _base, _head: {unknown: 9}
+        suite_at(SUITE, 1), suite_at(SUITE, 2), QUICK, fork_server=fork_server, more=lambda _base, _head: {unknown: 9}
     )
 
     assert set(block_counts(base).values()) == {2}
 
 
-def test_each_side_compiles_into_a_cache_of_its_own_that_is_gone_afterwards(tmp_path: Path, nursery: Nursery) -> None:
+def test_each_side_compiles_into_a_cache_of_its_own_that_is_gone_afterwards(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     suites = []
     for number, side in enumerate(("base", "head")):
         note = tmp_path / f"{side}.txt"
@@ -88,7 +90,7 @@ def test_each_side_compiles_into_a_cache_of_its_own_that_is_gone_afterwards(tmp_
         )
         suites.append(suite_at(suite, number))
 
-    measure_pair(suites[0], suites[1], replace(QUICK, kernels=("total",)), nursery=nursery)
+    measure_pair(suites[0], suites[1], replace(QUICK, kernels=("total",)), fork_server=fork_server)
 
     base, head = (set((tmp_path / f"{side}.txt").read_text().splitlines()) for side in ("base", "head"))
     assert len(base) == len(head) == 1

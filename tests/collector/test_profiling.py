@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.outbox.redaction import EVERYTHING, Redaction
 from roofwatch.collector.profiling.profile_run import Capture, ProfilingError, Window, profile_program
 from roofwatch.collector.profiling.source import read_bytes
+from roofwatch.collector.redaction import EVERYTHING, Redaction
 
 MULTIPLY = """
 import torch

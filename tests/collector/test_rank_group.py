@@ -19,23 +19,22 @@ from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
-from roofwatch.collector.workers.process_group import combined
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
 from roofwatch.collector.workers.rank import Rank
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool, combined
 from tests.builders import make_commit
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 SUITE = SuiteSource(Path(__file__).parent.parent / "suites" / "bench_ranks.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 def by_kernel(record: RunRecord) -> dict[str, Measurement]:
@@ -46,9 +45,9 @@ def case_id(kernel: str) -> str:
     return f"{kernel}/ranks=2,n=64/float32/fwd"
 
 
-def test_a_rank_that_fails_costs_its_own_case_and_the_group_after_it_works(nursery: Nursery) -> None:
+def test_a_rank_that_fails_costs_its_own_case_and_the_group_after_it_works(fork_server: ForkServer) -> None:
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, check_timeout_s=4)
-    record = collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, nursery=nursery)
+    record = collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, fork_server=fork_server)
 
     measured = by_kernel(record)
     assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {
@@ -72,31 +71,31 @@ def test_a_rank_that_fails_costs_its_own_case_and_the_group_after_it_works(nurse
     assert messages["unsupported"] == "UnsupportedError: needs something else"
 
 
-def test_a_sample_is_the_time_of_the_slowest_rank(nursery: Nursery) -> None:
+def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> None:
     job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="eager", plan=QUICK)
-    with Workers(nursery, SUITE, device="cpu", thread_count=1) as workers:
+    with WorkerPool(fork_server, SUITE, device="cpu", thread_count=1) as workers:
         block = workers.request(job, timeout_s=60, rank_count=2).block
     assert block is not None
     assert min(block.block.samples_ns) >= 5e6  # which rank 1 sleeps
 
 
-def test_a_collective_has_no_share_of_a_roof_that_does_not_bind_it(nursery: Nursery) -> None:
+def test_a_collective_has_no_share_of_a_roof_that_does_not_bind_it(fork_server: ForkServer) -> None:
     plan = RunPlan(kernels=("works", "alone"), device="cpu", targets=(), block_count=1, sampling=QUICK)
-    measured = by_kernel(collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, nursery=nursery))
+    measured = by_kernel(collect_run(SuiteAt(SUITE, make_commit(), "ranks"), plan, fork_server=fork_server))
     assert measured["alone"].utilisation is not None
     assert (measured["works"].outcome, measured["works"].utilisation) == (Outcome.OK, None)
 
 
-def test_two_commits_are_compared_in_kernels_of_one_rank_and_of_two(nursery: Nursery) -> None:
+def test_two_commits_are_compared_in_kernels_of_one_rank_and_of_two(fork_server: ForkServer) -> None:
     plan = RunPlan(kernels=("works", "alone"), device="cpu", targets=(), block_count=2, sampling=QUICK)
     before, after = (SuiteAt(SUITE, make_commit(number), "ranks") for number in (1, 2))
-    base, head = map(by_kernel, measure_pair(before, after, plan, nursery=nursery))
+    base, head = map(by_kernel, measure_pair(before, after, plan, fork_server=fork_server))
     for kernel in ("works", "alone"):
         assert len(base[kernel].blocks) == len(head[kernel].blocks) == 2
         assert base[kernel].launches_per_sample == head[kernel].launches_per_sample
 
 
-class NotingNursery(Nursery):
+class NotingNursery(ForkServer):
     """Notes the processes that it forks."""
 
     def __init__(self) -> None:
@@ -110,10 +109,10 @@ class NotingNursery(Nursery):
 
 def test_a_rank_that_dies_between_two_jobs_costs_the_second_alone() -> None:
     job = CheckAccuracy(case_id=case_id("works"), implementation="eager")
-    with NotingNursery() as nursery, Workers(nursery, SUITE, device="cpu") as workers:
+    with NotingNursery() as fork_server, WorkerPool(fork_server, SUITE, device="cpu") as workers:
         replies = [workers.request(job, timeout_s=60, rank_count=2)]
-        os.kill(nursery.pids[-1], signal.SIGKILL)
-        while psutil.Process(nursery.pids[-1]).status() != psutil.STATUS_ZOMBIE:
+        os.kill(fork_server.pids[-1], signal.SIGKILL)
+        while psutil.Process(fork_server.pids[-1]).status() != psutil.STATUS_ZOMBIE:
             pass
         replies += [workers.request(job, timeout_s=60, rank_count=2) for _ in range(2)]
     assert [reply.accuracy is not None for reply in replies] == [True, False, True]
@@ -121,8 +120,8 @@ def test_a_rank_that_dies_between_two_jobs_costs_the_second_alone() -> None:
     assert "killed by SIGKILL" in replies[1].failure.message
 
 
-def test_a_worker_alone_refuses_what_needs_two_ranks(nursery: Nursery) -> None:
-    with Workers(nursery, SUITE, device="cpu") as workers:
+def test_a_worker_alone_refuses_what_needs_two_ranks(fork_server: ForkServer) -> None:
+    with WorkerPool(fork_server, SUITE, device="cpu") as workers:
         reply = workers.request(CheckAccuracy(case_id=case_id("works"), implementation="eager"), timeout_s=60)
     assert reply.failure is not None
     assert reply.failure.outcome is Outcome.UNSUPPORTED

@@ -15,7 +15,7 @@ import pytest
 from roofwatch.collector import suite_run
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import Journal, journal_path
-from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
@@ -26,13 +26,13 @@ from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 PLAN = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK, has_profiles=True)
@@ -42,9 +42,9 @@ Uncut = tuple[RunRecord, list[bytes]]
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 def suite_in(folder: Path, name: str) -> SuiteAt:
@@ -59,10 +59,10 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> SuiteAt:
 
 
 @pytest.fixture(scope="module")
-def uncut(nursery: Nursery, good: SuiteAt, tmp_path_factory: pytest.TempPathFactory) -> Uncut:
+def uncut(fork_server: ForkServer, good: SuiteAt, tmp_path_factory: pytest.TempPathFactory) -> Uncut:
     path = tmp_path_factory.mktemp("uncut") / "record.json.journal"
     with Journal.begin(path, header_of({ALONE: good}, PLAN)) as journal:
-        record = collect_run(good, PLAN, nursery=nursery, journal=journal)
+        record = collect_run(good, PLAN, fork_server=fork_server, journal=journal)
         return record, path.read_bytes().splitlines(keepends=True)
 
 
@@ -80,7 +80,7 @@ def blocks_of(record: RunRecord) -> dict[tuple[str, str], tuple[Block, ...]]:
 
 @pytest.mark.parametrize("line_count", [2, 4, 8, 10, None])
 def test_a_run_that_was_killed_at_any_point_measures_what_is_missing_and_nothing_else(
-    nursery: Nursery,
+    fork_server: ForkServer,
     good: SuiteAt,
     uncut: Uncut,
     tmp_path: Path,
@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_at_any_point_measures_what_is_missing_and_nothing
     with Journal.resume(path, header_of({ALONE: good}, PLAN)) as journal:
         assert journal.result_count == len(lines[:line_count]) - 2, "the header and the machine are no results"
         before = {(step.case_id, step.implementation, step.blocks_before): step.block for step in _steps(journal)}
-        resumed = collect_run(good, PLAN, nursery=nursery, journal=journal)
+        resumed = collect_run(good, PLAN, fork_server=fork_server, journal=journal)
         assert journal.result_count == len(lines) - 2
 
     assert without_times(resumed) == without_times(record)
@@ -113,7 +113,7 @@ def _steps(journal: Journal, side: str = ALONE) -> list[Any]:
 
 
 def test_a_run_is_not_gone_on_with_on_another_machine(
-    nursery: Nursery, good: SuiteAt, uncut: Uncut, tmp_path: Path
+    fork_server: ForkServer, good: SuiteAt, uncut: Uncut, tmp_path: Path
 ) -> None:
     path = tmp_path / "record.json.journal"
     path.write_bytes(b"".join(uncut[1]))
@@ -123,7 +123,7 @@ def test_a_run_is_not_gone_on_with_on_another_machine(
         Journal.resume(path, header) as journal,
         pytest.raises(JournalError, match=r"another machine: thread_count was 1 and is 2"),
     ):
-        collect_run(good, two_threads, nursery=nursery, journal=journal)
+        collect_run(good, two_threads, fork_server=fork_server, journal=journal)
 
 
 def test_the_time_of_all_processes_of_a_run_is_counted_together(uncut: Uncut) -> None:
@@ -137,12 +137,12 @@ def test_the_time_of_all_processes_of_a_run_is_counted_together(uncut: Uncut) ->
 
 
 def test_a_clock_that_is_set_back_does_not_end_a_run_before_it_began(
-    nursery: Nursery, good: SuiteAt, monkeypatch: pytest.MonkeyPatch
+    fork_server: ForkServer, good: SuiteAt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = SuiteRun(good.source, RunPlan(kernels=("total",), device="cpu", targets=(), block_count=1, sampling=QUICK))
     began_at = run._started_at
     monkeypatch.setattr(suite_run, "utc_now", lambda: began_at - timedelta(days=1))
-    with Workers(nursery, good.source, device="cpu") as workers:
+    with WorkerPool(fork_server, good.source, device="cpu") as workers:
         run.select(workers.start())
         run.describe_machine(workers)
     record = run.record(good.commit, good.project)
@@ -267,11 +267,11 @@ def test_a_run_that_ended_between_its_record_and_its_journal_is_finished(good: S
     assert not journal_path(destination).exists()
 
 
-def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(nursery: Nursery) -> None:
+def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(fork_server: ForkServer) -> None:
     suite = SuiteAt(SuiteSource(SUITES / "bench_faults.py"), make_commit(), "example")
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, preparation_timeout_s=3, launch_timeout_s=0)
 
-    record = collect_run(suite, plan, nursery=nursery)
+    record = collect_run(suite, plan, fork_server=fork_server)
 
     assert {m.case_id.split("/")[0]: m.outcome for m in record.measurements} == {
         "is_killed": Outcome.CRASHED,
@@ -294,13 +294,13 @@ def test_what_goes_wrong_while_it_is_timed_costs_its_own_case_alone(nursery: Nur
 
 
 def test_a_pair_that_was_cut_short_keeps_its_whole_blocks_and_takes_a_half_one_again(
-    nursery: Nursery, good: SuiteAt, tmp_path: Path
+    fork_server: ForkServer, good: SuiteAt, tmp_path: Path
 ) -> None:
     plan = RunPlan(kernels=("scale",), device="cpu", targets=(), block_count=3, sampling=QUICK)
     header = header_of({"base": good, "head": good}, plan, pair_id=uuid.uuid4())
     path = tmp_path / "pair.journal"
     with Journal.begin(path, header) as journal:
-        measure_pair(good, good, plan, nursery=nursery, journal=journal)
+        measure_pair(good, good, plan, fork_server=fork_server, journal=journal)
         lines = path.read_bytes().splitlines(keepends=True)
     timed = [index for index, line in enumerate(lines) if b'"timed"' in line]
     assert len(timed) == 6
@@ -308,7 +308,7 @@ def test_a_pair_that_was_cut_short_keeps_its_whole_blocks_and_takes_a_half_one_a
 
     with Journal.resume(path, header) as journal:
         before = {side: [step.block for step in _steps(journal, side)] for side in ("base", "head")}
-        records = measure_pair(good, good, plan, nursery=nursery, journal=journal)
+        records = measure_pair(good, good, plan, fork_server=fork_server, journal=journal)
 
     assert sorted(len(blocks) for blocks in before.values()) == [1, 2]
     taken = {str(record.pairing.side): record.measurements[0].blocks for record in records if record.pairing}

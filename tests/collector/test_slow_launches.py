@@ -6,8 +6,7 @@ from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.sampling import EFFORTS, Preset
 from roofwatch.collector.timing.timing import TimedLaunches, relative_width_of_median, sample_launches
-from roofwatch.collector.workers.protocol import Failure
-from roofwatch.collector.workers.timeout import check_limit, compile_limit, explained
+from roofwatch.collector.workers.protocol import Failure, check_limit, compile_limit, explained
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, launch_s: float, preset: Preset) -> tuple[TimedLaunches, float]:

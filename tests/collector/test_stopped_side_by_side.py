@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.terminal import stop_on_sigterm
 from tests.builders import make_commit
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 PLAN = RunPlan(device="cpu", targets=(), block_count=1)
 SUITE = """
@@ -76,9 +76,9 @@ class CancelledError(Exception):
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def suite(tmp_path: Path) -> Iterator[SuiteAt]:
 
 
 def check(
-    suite: SuiteAt, nursery: Nursery, journal: Journal, pids: set[int | None], *, is_cancelled: bool = False
+    suite: SuiteAt, fork_server: ForkServer, journal: Journal, pids: set[int | None], *, is_cancelled: bool = False
 ) -> int:
     """Have all cases checked by two workers, and note these; how many steps were said to be done."""
     steps: list[str] = []
@@ -102,7 +102,7 @@ def check(
             raise CancelledError
 
     run = SuiteRun(suite.source, PLAN, journal.log())
-    with Workers(nursery, suite.source, device="cpu", thread_count=1) as workers:
+    with WorkerPool(fork_server, suite.source, device="cpu", thread_count=1) as workers:
         run.select(workers.start())
         try:
             run.check(workers, on_step, worker_count=2)
@@ -121,7 +121,7 @@ def checked_in(folder: Path) -> Counter[str]:
     ids=["Ctrl-C", "SIGTERM", "the caller cancels"],
 )
 def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left(
-    suite: SuiteAt, nursery: Nursery, tmp_path: Path, number: int, error: type[BaseException]
+    suite: SuiteAt, fork_server: ForkServer, tmp_path: Path, number: int, error: type[BaseException]
 ) -> None:
     path = tmp_path / "journal"
     header = header_of({ALONE: suite}, PLAN)
@@ -129,7 +129,7 @@ def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left
     pids: set[int | None] = set()
 
     with Journal.begin(path, header) as journal, pytest.raises(error):
-        check(suite, nursery, journal, pids, is_cancelled=number == 0)
+        check(suite, fork_server, journal, pids, is_cancelled=number == 0)
 
     begun = checked_in(tmp_path)
     assert len(pids - {None}) == 2
@@ -140,7 +140,7 @@ def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left
     (tmp_path / "stop").unlink()
     with Journal.resume(path, header) as journal:
         kept = [entry.accuracy.case_id for entry in journal.log().past if entry.accuracy is not None]
-        step_count = check(suite, nursery, journal, set())
+        step_count = check(suite, fork_server, journal, set())
         known = [entry.accuracy for entry in journal.log().past if entry.accuracy is not None]
     assert kept == ["first/n=64/float32/fwd"]
     assert step_count == 3

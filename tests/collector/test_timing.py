@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.caches import CacheFlush
+from roofwatch.collector.timing.caches import CacheFlush, Copies
 from roofwatch.collector.timing.method import TimingMethod
-from roofwatch.collector.timing.rotation import Copies
 from roofwatch.collector.timing.sampling import SamplingPlan
 from roofwatch.collector.timing.stopwatch import Sample
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches

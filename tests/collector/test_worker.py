@@ -12,7 +12,7 @@ from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
 from roofwatch.collector.workers.worker import Worker
 from tests.builders import make_commit
@@ -23,14 +23,14 @@ QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
-def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measured(nursery: Nursery) -> None:
+def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measured(fork_server: ForkServer) -> None:
     plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=6, compile_timeout_s=60)
-    record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan, nursery=nursery)
+    record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan, fork_server=fork_server)
 
     outcomes = {m.case_id.split("/")[0]: m.outcome for m in record.measurements}
     assert outcomes == {
@@ -79,19 +79,19 @@ def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measur
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_one_clear_error(
-    nursery: Nursery, tmp_path: Path, text: str, expected: str
+    fork_server: ForkServer, tmp_path: Path, text: str, expected: str
 ) -> None:
     file = tmp_path / "bench_broken.py"
     file.write_text(text)
-    with Worker(nursery, SuiteSource(file)) as worker, pytest.raises(SuiteError) as caught:
+    with Worker(fork_server, SuiteSource(file)) as worker, pytest.raises(SuiteError) as caught:
         worker.start()
     assert str(file) in str(caught.value)
     assert expected in str(caught.value)
 
 
-def test_a_process_in_which_a_capture_failed_is_given_no_other_job(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_process_in_which_a_capture_failed_is_given_no_other_job(fork_server: ForkServer, tmp_path: Path) -> None:
     """torch's allocator believes ever after that the capture goes on, and fails whatever comes next."""
-    failed = "from roofwatch.collector.timing.cuda_graph import FailedCaptureError as Failed"
+    failed = "from roofwatch.collector.timing.cuda_timers import FailedCaptureError as Failed"
     raising = failed + "\n    import os; raise {}(os.getpid())"
     good = (SUITES / "bench_good.py").read_text()
     assert good.count("return x * 3") == 1
@@ -100,7 +100,7 @@ def test_a_process_in_which_a_capture_failed_is_given_no_other_job(nursery: Nurs
     for error in ("Failed", "NotImplementedError"):
         file = tmp_path / f"bench_{error}.py"
         file.write_text(good.replace("return x * 3", raising.format(error)))
-        with Worker(nursery, SuiteSource(file), device="cpu") as worker:
+        with Worker(fork_server, SuiteSource(file), device="cpu") as worker:
             failures = [worker.request(job, timeout_s=60).failure for _ in range(2)]
         assert [failure and failure.outcome for failure in failures] == [Outcome.UNSUPPORTED] * 2
         processes[error] = {failure.message.rpartition(" ")[2] for failure in failures if failure is not None}
@@ -108,7 +108,7 @@ def test_a_process_in_which_a_capture_failed_is_given_no_other_job(nursery: Nurs
     assert {error: len(found) for error, found in processes.items()} == {"Failed": 2, "NotImplementedError": 1}
 
 
-def test_a_repository_with_packages_named_like_ours_finds_its_own(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_repository_with_packages_named_like_ours_finds_its_own(fork_server: ForkServer, tmp_path: Path) -> None:
     for package in ("kernels", "db", "ci", "dashboard", "api", "tests"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(f"NAME = 'the user\\'s {package}'\n")
@@ -121,12 +121,12 @@ def test_a_repository_with_packages_named_like_ours_finds_its_own(nursery: Nurse
     record = collect_run(
         SuiteAt(SuiteSource(file, (tmp_path,)), make_commit(), "own"),
         RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK),
-        nursery=nursery,
+        fork_server=fork_server,
     )
     assert {m.outcome for m in record.measurements if m.implementation == "eager"} == {Outcome.OK}
 
 
-def test_a_file_inside_a_package_may_import_relatively(nursery: Nursery, tmp_path: Path) -> None:
+def test_a_file_inside_a_package_may_import_relatively(fork_server: ForkServer, tmp_path: Path) -> None:
     package = tmp_path / "model" / "benchmarks"
     package.mkdir(parents=True)
     (tmp_path / "model" / "__init__.py").touch()
@@ -134,18 +134,20 @@ def test_a_file_inside_a_package_may_import_relatively(nursery: Nursery, tmp_pat
     (tmp_path / "model" / "layers.py").write_text("FACTOR = 3\n")
     good = (SUITES / "bench_good.py").read_text()
     (package / "bench_model.py").write_text("from ..layers import FACTOR\n" + good)
-    with Worker(nursery, SuiteSource(package / "bench_model.py")) as worker:
+    with Worker(fork_server, SuiteSource(package / "bench_model.py")) as worker:
         assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
 
 
-def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu(nursery: Nursery) -> None:
+def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu(
+    fork_server: ForkServer,
+) -> None:
     source = SuiteSource(SUITES / "bench_good.py")
     case_id = "scale/n=1000/float32/fwd"
-    with Worker(nursery, source, Mode.INTERPRETER, device="cpu") as interpreter:
+    with Worker(fork_server, source, Mode.INTERPRETER, device="cpu") as interpreter:
         accuracy = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).accuracy
     assert accuracy is not None
     assert (accuracy.outcome, accuracy.executor) == (Outcome.OK, "interpreter")
-    with Worker(nursery, source, device="cpu") as worker:
+    with Worker(fork_server, source, device="cpu") as worker:
         compiled = worker.request(
             CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")), timeout_s=60
         )

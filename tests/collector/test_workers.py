@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.accuracy.case_check import CaseCheck
-from roofwatch.collector.selection import Subject
+from roofwatch.collector.selection import CaseCheck, Subject
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import TimeBlock
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 SUITE = """
 import os
@@ -63,7 +62,10 @@ def test_checks_side_by_side_are_timed_where_they_were_made_and_what_lacked_memo
 ) -> None:
     (tmp_path / "bench_noting.py").write_text(SUITE)
     kernels = ("large", "first", "second")
-    with Nursery() as nursery, Workers(nursery, SuiteSource(tmp_path / "bench_noting.py"), device="cpu") as workers:
+    with (
+        ForkServer() as fork_server,
+        WorkerPool(fork_server, SuiteSource(tmp_path / "bench_noting.py"), device="cpu") as workers,
+    ):
         checks = [CaseCheck(subject_of(kernel)) for kernel in kernels]
         replies = {check.subject: reply for check, reply in workers.each(checks, worker_count=2, timeout_s=60)}
         blocks = [

@@ -7,13 +7,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.device_state import DeviceState, Telemetry
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, Measurement, Timer
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.record.record import Pairing, RunRecord, Side
+from roofwatch.collector.record.record import Pairing, RunRecord, Side, SourceLine
 from roofwatch.collector.record.results import Counters, ProfilerFinding
-from roofwatch.collector.record.source_line import SourceLine
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (
     PROJECT,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.case_record import CaseRecord
-from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.artefact import Artefact, ArtefactKind
+from roofwatch.collector.record.record import Artefact, ArtefactKind
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions

@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.artefact import Artefact, ArtefactKind
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.bisections.store import request_bisection

@@ -6,18 +6,7 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from roofwatch.collector.record import (
-    artefact,
-    case_profile,
-    case_record,
-    device_state,
-    machine,
-    measurement,
-    record,
-    results,
-    skipped_kernel,
-    source_line,
-)
+from roofwatch.collector.record import machine, measurement, record, results
 from roofwatch.collector.record.metrics import METRICS
 from roofwatch.collector.record.part import Outcome, Part
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
@@ -26,10 +15,7 @@ from tests.roofwatch.command import roofwatch
 
 PAGE = ROOT / "docs" / "record.md"
 SCHEMA = ROOT / "docs" / "record.schema.json"
-MODULES = (
-    *(artefact, case_profile, case_record, device_state, machine),
-    *(measurement, record, results, skipped_kernel, source_line),
-)
+MODULES = (machine, measurement, record, results)
 PARTS = [
     part
     for module in MODULES

@@ -12,7 +12,7 @@ import pytest
 import torch
 import triton
 
-from roofwatch.collector.accuracy.poison import poisoned_buffers
+from roofwatch.collector.accuracy.accuracy import poisoned_buffers
 from tests.kernels.read_together import ReadTogether
 
 IS_INTERPRETED = triton.knobs.runtime.interpret

@@ -112,7 +112,7 @@ def run_command(arguments: Sequence[str], cwd: Path | None, environment: Mapping
 
 
 def forking(sockets: Path) -> SimpleNamespace:
-    """Takes the place of `subprocess` in `roofwatch.collector.workers.fork_server`, to have nurseries forked.
+    """Takes the place of `subprocess` in `roofwatch.collector.workers.fork_server`, to have fork servers forked.
 
     Args:
         sockets: The folder of the servers' sockets.

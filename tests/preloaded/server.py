@@ -47,10 +47,10 @@ def main() -> None:
     if kind == "command":
         _run_command(root, job)
     else:
-        from roofwatch.collector.workers.fork_server_main import main as serve_nursery
+        from roofwatch.collector.workers.fork_server_main import main as serve_forks
 
         sys.path.append(root)
-        serve_nursery(job["control_fd"])
+        serve_forks(job["control_fd"])
 
 
 def _load(kind: str, root: str) -> None:

@@ -28,7 +28,7 @@ class Done:
 
 def roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
     """The command line in a process that is forked from one which has loaded its packages, in a fraction of the time
-    that a start takes; its nurseries are forked too, and not its children.
+    that a start takes; its fork servers are forked too, and not its children.
     """
     return Done(*run_command([*map(str, arguments)], cwd, _variables(environment)))
 

@@ -11,8 +11,8 @@ DONE = Path(os.environ["ENDS_RUN_DONE"])
 
 
 def _end_run():
-    nursery = os.getppid()
-    run = int(Path(f"/proc/{nursery}/stat").read_text().rpartition(")")[2].split()[1])
+    fork_server = os.getppid()
+    run = int(Path(f"/proc/{fork_server}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(run, int(os.environ["ENDS_RUN_SIGNAL"]))
     time.sleep(60)  # the run ends this process
 

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from roofwatch.ci.github.annotations import MAX_ANNOTATIONS, Annotation, Level, annotations_of
 from roofwatch.ci.github.check_run import concluded
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import RunRecord, SourceLine
 from tests.builders import CASE_ID, make_static_facts
 from tests.ci.situations import HOSTILE, SITUATIONS, head_timed
 from tests.ci.values import SOFTMAX, make_records, make_timed

@@ -14,7 +14,7 @@ from roofwatch.ci.history.history import gather
 from roofwatch.ci.history.supporting_series import Witnesses
 from roofwatch.ci.history.trend_finding import TrendFinding
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.collector.record.case_profile import ProfiledActivity
+from roofwatch.collector.record.results import ProfiledActivity
 from roofwatch.db.queries.profiled_values import ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import CASE_ID, make_activity, make_commit_ref, make_profile

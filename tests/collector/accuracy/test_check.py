@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from roofwatch import KernelSpec, cases
-from roofwatch.collector.accuracy.check import Checker
+from roofwatch.collector.accuracy.check import Checker, in_layout, layouts_of, rearranged
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
 from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite, select_subjects
 from roofwatch.collector.accuracy.evaluation import prepare
-from roofwatch.collector.accuracy.layouts import in_layout, layouts_of, rearranged
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CaseKind,
     CheckableCase,
@@ -28,7 +27,7 @@ from roofwatch.collector.workers.protocol import (
     SuiteInfo,
 )
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 SUITES = Path(__file__).parents[2] / "suites"
 X_ROWS_APART = Layout(tensor="x", arrangement=Arrangement.ROW_STRIDED)
@@ -36,19 +35,19 @@ X_TRANSPOSED = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
-def check(nursery: Nursery, suite: str, **plan: Any) -> tuple[CheckReport, ...]:
-    return check_suite(SuiteSource(SUITES / suite), CheckPlan(device="cpu", **plan), nursery=nursery)
+def check(fork_server: ForkServer, suite: str, **plan: Any) -> tuple[CheckReport, ...]:
+    return check_suite(SuiteSource(SUITES / suite), CheckPlan(device="cpu", **plan), fork_server=fork_server)
 
 
 @pytest.fixture(scope="module")
-def broken(nursery: Nursery) -> dict[tuple[str, str, Layout | None], CheckReport]:
+def broken(fork_server: ForkServer) -> dict[tuple[str, str, Layout | None], CheckReport]:
     """Reports of the broken suite by kernel, implementation and layout; edges left out."""
-    reports = check(nursery, "bench_broken.py", cases=("*n_rows=[34]*",))
+    reports = check(fork_server, "bench_broken.py", cases=("*n_rows=[34]*",))
     return {(each.case_id.split("/")[0], each.implementation, each.layout): each for each in reports}
 
 
@@ -104,8 +103,8 @@ def test_a_broken_promise_of_determinism_is_incorrect(broken: Any) -> None:
     assert report.tensors[0].passed
 
 
-def test_every_way_to_fail_is_an_outcome_and_the_rest_is_still_checked(nursery: Nursery) -> None:
-    reports = check(nursery, "bench_failing.py", timeout_s=6)
+def test_every_way_to_fail_is_an_outcome_and_the_rest_is_still_checked(fork_server: ForkServer) -> None:
+    reports = check(fork_server, "bench_failing.py", timeout_s=6)
     assert {report.case_id.split("/")[0]: report.outcome for report in reports} == {
         "raises": Outcome.CRASHED,
         "segfault": Outcome.CRASHED,
@@ -126,8 +125,8 @@ def test_every_way_to_fail_is_an_outcome_and_the_rest_is_still_checked(nursery: 
     }
 
 
-def test_every_gradient_is_checked_too(nursery: Nursery) -> None:
-    reports = check(nursery, "bench_good.py", kernels=("total",))
+def test_every_gradient_is_checked_too(fork_server: ForkServer) -> None:
+    reports = check(fork_server, "bench_good.py", kernels=("total",))
     assert [[tensor.tensor for tensor in report.tensors] for report in reports] == [["out"], ["out", "grad_x"]]
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.cluster.cluster import Cluster
-from roofwatch.collector.cluster.joined_record import join
-from roofwatch.collector.cluster.share import Share, deal
+from roofwatch.collector.cluster.shares import Share, deal, join
 from roofwatch.collector.cluster.shipped_suite import ship
+from roofwatch.collector.cluster.spread import Cluster
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.case_record import CaseRecord
+from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Selected

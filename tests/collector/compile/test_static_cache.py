@@ -17,10 +17,10 @@ from roofwatch.collector.run import Progress
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from tests.collector.static_suite import COPY, HEADER
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 PLAN = RunPlan(targets=("sm_90",), device="cpu")
 SUITE = (
@@ -208,7 +208,7 @@ def test_beyond_its_size_the_oldest_entries_are_forgotten(tmp_path: Path) -> Non
 
 def test_a_run_believes_what_was_compiled_before_and_compiles_the_rest_once(known: Known) -> None:
     source = SuiteSource(known.suite)
-    with Nursery() as nursery, StaticCompiler(nursery, source, timeout_s=60) as compiler:
+    with ForkServer() as fork_server, StaticCompiler(fork_server, source, timeout_s=60) as compiler:
         run = SuiteRun(source, PLAN)
         run.select(compiler.listing().info)
         again = list(compiler.compile(run.to_compile, ["sm_90"]))

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.machine import DeviceState, Telemetry
 from roofwatch.collector.record.measurement import measured_values
 from tests.builders import NOON, make_blocks, make_case, make_measurement
 

@@ -7,27 +7,26 @@ import pytest
 
 from roofwatch.arguments import suite_at
 from roofwatch.collector.device.clock_lock import Clock
-from roofwatch.collector.device.device_session import DeviceWatch
-from roofwatch.collector.device.join import Window
+from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.device.nvml import NvmlBinding
-from roofwatch.collector.device.telemetry import Sampler
-from roofwatch.collector.device.telemetry_parts import joined
+from roofwatch.collector.device.readings import Window
+from roofwatch.collector.device.telemetry import Sampler, joined
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 PLAN = RunPlan(targets=(), device="cpu", sampling=SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20))
 GPU = make_environment(device_kind="cuda", device_name="Example GPU")
@@ -42,13 +41,13 @@ def suite() -> SuiteAt:
     return suite_at(Path(__file__).parents[2] / "suites" / "bench_good.py", "example")
 
 
-def watch_of(recording: str) -> DeviceWatch:
-    return DeviceWatch(nvml=replayed(recording), wait=without_waiting)
+def watch_of(recording: str) -> DeviceSession:
+    return DeviceSession(nvml=replayed(recording), wait=without_waiting)
 
 
-def begun(recording: str, lock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeviceWatch, Path]:
+def begun(recording: str, lock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeviceSession, Path]:
     calls = replay_everywhere(recording, tmp_path, monkeypatch)
-    return DeviceWatch(lock, wait=without_waiting), calls
+    return DeviceSession(lock, wait=without_waiting), calls
 
 
 def whole_run() -> Window:
@@ -146,7 +145,7 @@ def test_a_cpu_is_not_watched_and_has_no_clock_to_lock(tmp_path: Path, monkeypat
 def test_nothing_is_locked_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
 
-    with DeviceWatch(wait=without_waiting) as watch:
+    with DeviceSession(wait=without_waiting) as watch:
         environment = watch.begin(GPU, UUID)
 
     assert environment.clock_mode == "free"
@@ -204,13 +203,13 @@ def test_a_device_that_cannot_be_read_is_not_locked(tmp_path: Path, monkeypatch:
 
 
 def measured(
-    suite: SuiteAt, watch: DeviceWatch, subject_count: int | None = None, journal: Journal | None = None
+    suite: SuiteAt, watch: DeviceSession, subject_count: int | None = None, journal: Journal | None = None
 ) -> RunRecord:
     """A run of kernels on a CPU, beside a recording of a GPU; only so many subjects are timed."""
     with (
         watch,
-        Nursery() as nursery,
-        Workers(nursery, suite.source, Mode.DEVICE, device="cpu", thread_count=1) as workers,
+        ForkServer() as fork_server,
+        WorkerPool(fork_server, suite.source, Mode.DEVICE, device="cpu", thread_count=1) as workers,
     ):
         watch.begin(GPU, UUID)
         run = SuiteRun(suite.source, PLAN, None if journal is None else journal.log(), watch)
@@ -254,7 +253,7 @@ def test_a_run_that_was_cut_short_keeps_what_each_of_its_processes_saw(
         path.write_bytes(path.read_bytes()[:-20])
 
     with Journal.resume(path, header) as journal:
-        after = measured(suite, DeviceWatch(earlier=journal.seen, nvml=replayed("power_cap")), None, journal)
+        after = measured(suite, DeviceSession(earlier=journal.seen, nvml=replayed("power_cap")), None, journal)
         journalled = joined(journal.seen)
 
     assert before.telemetry is not None
@@ -299,7 +298,7 @@ def test_a_device_that_stays_hot_is_waited_for_once_and_measured_as_degraded() -
     nvml = replayed("thermal")
     for _ in range(4):  # cool enough at first
         nvml.nvmlDeviceGetCurrentClocksEventReasons(UUID)
-    with DeviceWatch(nvml=nvml, wait=without_waiting) as watch:
+    with DeviceSession(nvml=nvml, wait=without_waiting) as watch:
         watch.begin(GPU, UUID)
         for _ in range(3):
             watch.cool_down(told.append)
@@ -332,7 +331,7 @@ def with_a_neighbour() -> NvmlBinding:
 
 def test_nothing_is_confirmed_beside_others_or_on_a_device_that_is_not_kept_awake() -> None:
     asleep = GPU.model_copy(update={"is_persistence_on": False})
-    refusing = DeviceWatch(nvml=with_a_neighbour(), unfit="refuse")
+    refusing = DeviceSession(nvml=with_a_neighbour(), unfit="refuse")
     with refusing, pytest.raises(CollectorError) as refusal:
         refusing.begin(asleep, UUID)
 
@@ -344,7 +343,7 @@ def test_nothing_is_confirmed_beside_others_or_on_a_device_that_is_not_kept_awak
 
 
 def test_whoever_asks_is_only_warned_and_the_record_says_so() -> None:
-    with DeviceWatch(nvml=with_a_neighbour(), unfit="warn") as watch:
+    with DeviceSession(nvml=with_a_neighbour(), unfit="warn") as watch:
         watch.begin(GPU, UUID)
 
     assert watch.warning == (
@@ -356,9 +355,9 @@ def test_whoever_asks_is_only_warned_and_the_record_says_so() -> None:
 
 @pytest.mark.parametrize("recording", ["normal", "other_pid_namespace", "no_driver"])
 def test_a_device_that_is_fit_or_of_which_that_is_not_known_is_not_refused(recording: str) -> None:
-    with DeviceWatch(nvml=replayed(recording), unfit="refuse") as watch:
+    with DeviceSession(nvml=replayed(recording), unfit="refuse") as watch:
         watch.begin(GPU, UUID)
-    with DeviceWatch(nvml=with_a_neighbour()) as trusting:
+    with DeviceSession(nvml=with_a_neighbour()) as trusting:
         trusting.begin(GPU, UUID)
 
     assert watch.warning is None
@@ -369,9 +368,9 @@ def test_a_device_that_is_fit_or_of_which_that_is_not_known_is_not_refused(recor
 def test_a_run_on_a_gpu_joins_clocks_and_power_to_its_blocks() -> None:
     suite = suite_at(None, "example")
 
-    with Nursery() as nursery:
+    with ForkServer() as fork_server:
         plan = RunPlan(kernels=("rms_norm",), targets=(), device="cuda", block_count=2)
-        record = collect_run(suite, plan, nursery=nursery)
+        record = collect_run(suite, plan, fork_server=fork_server)
     states = [block.device_state for measured in record.measurements for block in measured.blocks]
 
     assert record.environment.is_persistence_on is not None

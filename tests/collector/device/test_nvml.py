@@ -5,16 +5,18 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from roofwatch.collector.device.clock_events import EVENT_REASONS, FAULTS, reason_names
 from roofwatch.collector.device.nvml import (
     CLOCK_LIMIT_TDP,
     CLOCK_MEMORY,
     CLOCK_SM,
+    EVENT_REASONS,
+    FAULTS,
     DeviceFacts,
     NvmlBinding,
     NvmlCode,
     NvmlDevice,
     NvmlError,
+    reason_names,
 )
 from roofwatch.collector.device.nvml_replay import ReplayedNvml
 from roofwatch.collector.errors import CollectorError

@@ -8,8 +8,7 @@ from itertools import count
 import pytest
 
 from roofwatch.collector.device.nvml import NvmlDevice
-from roofwatch.collector.device.processes import OwnProcesses, foreign_process_count, parent_pid
-from roofwatch.collector.device.telemetry import Sampler
+from roofwatch.collector.device.telemetry import OwnProcesses, Sampler, foreign_process_count, parent_pid
 from tests.collector.nvml import MS, OTHER_UUID, UUID, after, replayed, sampler_of
 
 

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.device.join import Window, device_state, energy_between
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.device.readings import Window, device_state, energy_between
+from roofwatch.collector.record.machine import DeviceState
 from tests.collector.nvml import MS, make_reading
 
 WINDOW = Window(100 * MS, 300 * MS)

@@ -3,15 +3,15 @@ from datetime import timedelta
 
 import pytest
 
-from roofwatch.collector.device.telemetry import Reading
-from roofwatch.collector.device.telemetry_parts import (
+from roofwatch.collector.device.telemetry import (
     MAX_STORED_READINGS,
     EnergyMeter,
+    Reading,
     TelemetryPart,
     joined,
     no_telemetry,
 )
-from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.record.machine import Telemetry
 from tests.builders import NOON
 from tests.collector.nvml import after, make_reading, telemetry_of
 

@@ -7,8 +7,8 @@ import pytest
 
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder, artefact_name, kind_of
-from roofwatch.collector.outbox.redaction import EVERYTHING, Redaction, RedactionError
-from roofwatch.collector.record.artefact import ArtefactKind
+from roofwatch.collector.record.record import ArtefactKind
+from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError
 from tests.builders import make_artefact
 
 REDACTION = Redaction(users=frozenset({"jdoe"}), secrets=frozenset({"hunter2"}))

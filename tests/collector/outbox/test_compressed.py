@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.compressed import TooLargeError, compress, read_document
+from roofwatch.collector.outbox.files import TooLargeError, compress, read_document
 from roofwatch.collector.record.record import MAX_RECORD_BYTES, RunRecord
 from roofwatch.records import read_records
 from tests.builders import make_record

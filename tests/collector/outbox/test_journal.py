@@ -12,7 +12,7 @@ import pytest
 
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import Journal, discard, journal_path, read_header
-from roofwatch.collector.outbox.journal_lines import Header, MeasuredSuite
+from roofwatch.collector.outbox.journal_entries import Header, MeasuredSuite
 from tests.builders import NOON, make_accuracy, make_ceiling, make_commit, make_environment
 
 ROOT = Path(__file__).parents[3]

@@ -9,17 +9,17 @@ import pytest
 
 from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
 from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_header import ALONE, header_of
+from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 TELLS = SuiteAt(SuiteSource(Path(__file__).parents[2] / "suites" / "bench_tells.py"), make_commit(), "example")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2)
@@ -28,16 +28,16 @@ TOLD = "<path>/weights.bin of <mail> with --token <secret>"
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
-def test_the_journal_of_a_run_tells_nothing(nursery: Nursery, tmp_path: Path) -> None:
+def test_the_journal_of_a_run_tells_nothing(fork_server: ForkServer, tmp_path: Path) -> None:
     path = tmp_path / "record.json.journal"
     said: list[Progress] = []
     with Journal.begin(path, header_of({ALONE: TELLS}, PLAN)) as journal:
-        record = collect_run(TELLS, PLAN, said.append, nursery=nursery, journal=journal)
+        record = collect_run(TELLS, PLAN, said.append, fork_server=fork_server, journal=journal)
         written = path.read_text()
 
     messages = {measured.implementation: measured.message or "" for measured in record.measurements}
@@ -53,16 +53,16 @@ def test_the_journal_of_a_run_tells_nothing(nursery: Nursery, tmp_path: Path) ->
     assert (kept.outcome, record.profiles) == (Outcome.OK, ()), "its times stay"
 
 
-def test_what_a_check_explains_tells_nothing(nursery: Nursery) -> None:
-    reports = check_suite(TELLS.source, CheckPlan(implementations=("raises", "dies")), nursery=nursery)
+def test_what_a_check_explains_tells_nothing(fork_server: ForkServer) -> None:
+    reports = check_suite(TELLS.source, CheckPlan(implementations=("raises", "dies")), fork_server=fork_server)
 
     assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
     assert all(TOLD in (report.message or "") for report in reports)
 
 
-def test_what_is_kept_by_name_stays(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_by_name_stays(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFWATCH_KEEP", "paths,user")
 
-    [report] = check_suite(TELLS.source, CheckPlan(implementations=("raises",)), nursery=nursery)
+    [report] = check_suite(TELLS.source, CheckPlan(implementations=("raises",)), fork_server=fork_server)
 
     assert "/home/alice/secret-project/weights.bin of alice@example.com with --token <secret>" in (report.message or "")

@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.outbox.redacted_record import redact_record, without_author
-from roofwatch.collector.outbox.redaction import EVERYTHING, Kind, Redaction, RedactionError, parse_kept
 from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.redaction import (
+    EVERYTHING,
+    Kind,
+    Redaction,
+    RedactionError,
+    parse_kept,
+    redact,
+    without_author,
+)
 from tests.builders import CASE_ID, make_activity, make_environment, make_measurement, make_profile, make_record
 
 HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))
@@ -128,8 +135,8 @@ def test_a_secret_of_the_environment_is_taken_out_wherever_it_stands(monkeypatch
 
 
 def test_a_document_gives_away_names_that_are_then_taken_out_everywhere() -> None:
-    knowing = Redaction().knowing('"path": "/home/carol/x" HOSTNAME=frontend-3')
-    assert knowing.text("carol was on frontend-3") == "<user> was on <host>"
+    redaction = Redaction().with_known_names('"path": "/home/carol/x" HOSTNAME=frontend-3')
+    assert redaction.text("carol was on frontend-3") == "<user> was on <host>"
 
 
 def test_what_is_kept_can_be_said_for_all_that_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +163,7 @@ def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() 
     profile = make_profile(CASE_ID, make_activity('ProfilerStep "/home/alice/k.py"'), make_activity("void gemm<128>()"))
     record = make_record(measurements=(failed,), environment=make_environment(compile_knobs=knobs), profiles=(profile,))
 
-    told = redact_record(record, HERE)
+    told = redact(record, HERE)
 
     assert told.measurements[0].message == 'File "<path>/k.py", line 3'
     assert told.environment.compile_knobs == {

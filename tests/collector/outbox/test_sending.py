@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.spool import Acknowledged, Backoff, Refused, Spool, Stays, Unavailable
+from roofwatch.collector.outbox.spool import Acknowledged, Backoff, Deferred, Refused, Spool, Unavailable
 from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import NOON, make_record
@@ -144,7 +144,7 @@ def test_a_token_without_the_scope_is_the_sender_s_fault_and_one_of_another_proj
         sender(record)
     found = sender(record)
 
-    assert isinstance(found, Stays)
+    assert isinstance(found, Deferred)
     # a proxy says nothing of the project
     assert not found.is_of_project
     assert f"project {record.project}: the token may not send its records" in found.reason

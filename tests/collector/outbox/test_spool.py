@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.errors import RecordError, SpoolError
-from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Refused, Spool, Stays, Unavailable
+from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Deferred, Refused, Spool, Unavailable
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import make_record
 
@@ -138,7 +138,7 @@ def test_what_the_sender_may_not_send_is_asked_once_and_holds_no_other(tmp_path:
 
     def server(record: RunRecord) -> Answer:
         asked.append(record.project)
-        return Stays("HTTP 403", is_of_project) if record.project == "their/project" else accept(record)
+        return Deferred("HTTP 403", is_of_project) if record.project == "their/project" else accept(record)
 
     delivery = spool.deliver(server, sleep=nothing_to_wait_for)
 

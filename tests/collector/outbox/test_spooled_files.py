@@ -4,8 +4,7 @@ from pathlib import Path
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import Artefact, RunRecord
 from tests.builders import make_record
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Refused, Spool
-from roofwatch.collector.record.artefact import Artefact
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import Artefact, RunRecord
 from tests.builders import make_record
 
 _CHANGES = ("open", "mkdir", "replace", "unlink", "rmdir", "fsync")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.spool import Acknowledged, Spool, Stays
+from roofwatch.collector.outbox.spool import Acknowledged, Deferred, Spool
 from roofwatch.collector.outbox.upload import HttpSender
 from tests.builders import make_record
 
@@ -28,4 +28,4 @@ def test_a_file_of_a_record_that_cannot_be_read_keeps_the_record_with_it(tmp_pat
 
     said = HttpSender("https://example.org").send_artefact(make_record(artefacts=[artefact]), artefact, shut)
 
-    assert said == Stays(f"{shut}: cannot be read: Is a directory")
+    assert said == Deferred(f"{shut}: cannot be read: Is a directory")

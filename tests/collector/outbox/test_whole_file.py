@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.outbox.atomic_write import check_writable, make_folder, whole_file
+from roofwatch.collector.outbox.files import atomic_file, check_writable, make_folder
 from roofwatch.collector.outbox.spool import Spool
 from tests.builders import make_record
 
 
 def test_two_that_write_one_file_at_once_each_put_a_whole_one_there(tmp_path: Path) -> None:
     path = tmp_path / "answers.json"
-    with whole_file(path) as first:
+    with atomic_file(path) as first:
         first.write(b"of the first, which is longer")
-        with whole_file(path) as second:
+        with atomic_file(path) as second:
             second.write(b"of the second")
         assert path.read_bytes() == b"of the second"
 

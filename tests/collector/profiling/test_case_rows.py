@@ -10,7 +10,7 @@ import pytest
 
 from roofwatch.collector.profiling.case_rows import profile_of_calls
 from roofwatch.collector.profiling.source import ProfileError
-from roofwatch.collector.record.case_profile import MOST_NAME, MOST_ROWS, CaseProfile
+from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile
 from tests.builders import CASE_ID
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.outbox.redaction import Redaction
 from roofwatch.collector.profiling.detect_format import read_profile
 from roofwatch.collector.profiling.redacted import redact_profile
 from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.redaction import Redaction
 
 SAID = "Processing [/home/alice/run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]..."
 KERNELS = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.outbox.redaction import Redaction
 from roofwatch.collector.profiling.detect_format import read_profile
 from roofwatch.collector.profiling.redacted import redact_profile
 from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.redaction import Redaction
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.outbox.redacted_file import redact_file
-from roofwatch.collector.outbox.redaction import EVERYTHING, Kind, Redaction, RedactionError
+from roofwatch.collector.outbox.artefact_folder import redact_file
 from roofwatch.collector.profiling.detect_format import read_profile
 from roofwatch.collector.profiling.redacted import redact_profile
 from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.redaction import EVERYTHING, Kind, Redaction, RedactionError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 

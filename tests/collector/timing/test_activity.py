@@ -2,7 +2,7 @@
 
 import pytest
 
-from roofwatch.collector.timing.activity import Activity, Window, samples_of
+from roofwatch.collector.timing.cupti import Activity, Window, samples_of
 from roofwatch.spec import UnsupportedError
 
 

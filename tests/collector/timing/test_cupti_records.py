@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from roofwatch.collector.errors import TimerError
-from roofwatch.collector.timing.activity import Activity
-from roofwatch.collector.timing.cupti_records import Recorder, recorder
+from roofwatch.collector.timing.cupti import Activity, Recorder, recorder
 from roofwatch.spec import UnsupportedError
 
 

@@ -10,8 +10,7 @@ from roofwatch.ci.ab.noise_floor import CaseNoise, NoiseFloor
 from roofwatch.cli.main import app
 from roofwatch.collector.compile.kernel_info import describe_kernel
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.case_record import CaseRecord
-from roofwatch.collector.record.measurement import Timer
+from roofwatch.collector.record.measurement import CaseRecord, Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.selection import Selection
 from roofwatch.collector.timing.sampling import Preset

@@ -8,13 +8,9 @@ import torch
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.timing import caches
-from roofwatch.collector.timing.busy_device import HeldDevice
-from roofwatch.collector.timing.caches import CacheFlush, release_persisting_lines
-from roofwatch.collector.timing.cuda_events import EventStopwatch
-from roofwatch.collector.timing.cuda_graph import GraphStopwatch
-from roofwatch.collector.timing.cupti import CuptiStopwatch
-from roofwatch.collector.timing.cupti_records import Recorder
-from roofwatch.collector.timing.rotation import Rotation
+from roofwatch.collector.timing.caches import CacheFlush, Rotation, release_persisting_lines
+from roofwatch.collector.timing.cuda_timers import BusyDevice, EventStopwatch, GraphStopwatch
+from roofwatch.collector.timing.cupti import CuptiStopwatch, Recorder
 from roofwatch.collector.timing.stopwatch import Alone, Sample
 from roofwatch.spec import UnsupportedError
 from tests.collector.timing.cuda import StandInGpu
@@ -105,7 +101,7 @@ class HastyCompanion:
 
 def test_all_ranks_take_again_what_ran_early_on_one(gpu: StandInGpu) -> None:
     companion = HastyCompanion()
-    device = HeldDevice(companion)
+    device = BusyDevice(companion)
 
     assert not device.queue(lambda: gpu.launch("mine", KERNEL_NS), 1)
     assert device.queue(lambda: gpu.launch("mine", KERNEL_NS), 1)

@@ -9,13 +9,12 @@ import torch
 
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.choice import choose_method
+from roofwatch.collector.timing.caches import Copies
 from roofwatch.collector.timing.memory import measure_memory, memory_floor
 from roofwatch.collector.timing.method import possible_methods
-from roofwatch.collector.timing.rotation import Copies
 from roofwatch.collector.timing.sampling import SamplingPlan
 from roofwatch.collector.timing.stopwatch import Launch
-from roofwatch.collector.timing.timing import TimedLaunches, sample_launches, timing_stream
+from roofwatch.collector.timing.timing import TimedLaunches, choose_method, sample_launches, timing_stream
 
 pytestmark = pytest.mark.gpu
 

@@ -2,7 +2,7 @@ import weakref
 
 import pytest
 
-from roofwatch.collector.timing.rotation import Rotation, copy_count
+from roofwatch.collector.timing.caches import Rotation, copy_count
 from roofwatch.spec import UnsupportedError
 
 MIB = 2**20

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from roofwatch.collector.record.artefact import Artefact, ArtefactKind
 from roofwatch.collector.record.measurement import MemoryUse
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
 from roofwatch.dashboard import data
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record

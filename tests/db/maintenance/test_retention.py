@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.device_state import Telemetry
+from roofwatch.collector.record.machine import Telemetry
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
 from roofwatch.db.auth.values import TriageState

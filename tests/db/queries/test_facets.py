@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.source_line import SourceLine
+from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
 from roofwatch.db.queries.filter_options import read_facets

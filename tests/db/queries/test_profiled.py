@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
-from roofwatch.collector.record.case_profile import CaseProfile
+from roofwatch.collector.record.results import CaseProfile
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.profiled import read_profiled_runs
 from tests.builders import CASE_ID, NOON, PROJECT, make_activity, make_measurement, make_profile, make_record

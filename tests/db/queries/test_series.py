@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import DeviceState
 from roofwatch.collector.record.measurement import Autotuning, measured_values
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord

@@ -12,9 +12,9 @@ from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock
-from roofwatch.collector.workers.worker_pool import Workers
+from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.kernels.collectives.all_gather import all_gather_spec
 from roofwatch.kernels.collectives.all_reduce import all_reduce, all_reduce_spec
 from roofwatch.kernels.collectives.all_to_all import all_to_all_spec
@@ -36,12 +36,12 @@ CHECKED = [pytest.param(spec, case, id=case.id) for spec in COLLECTIVES for case
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
-    with Nursery() as nursery, Workers(nursery, SUITE, device="cpu", thread_count=1) as workers:
+def workers() -> Iterator[WorkerPool]:
+    with ForkServer() as fork_server, WorkerPool(fork_server, SUITE, device="cpu", thread_count=1) as workers:
         yield workers
 
 
-def check(workers: Workers, spec: KernelSpec, case: Case, implementation: str) -> Accuracy:
+def check(workers: WorkerPool, spec: KernelSpec, case: Case, implementation: str) -> Accuracy:
     job = CheckAccuracy(case_id=case.id, implementation=implementation)
     reply = workers.request(job, timeout_s=60, rank_count=spec.rank_count(case))
     assert reply.accuracy is not None, reply.failure
@@ -49,7 +49,7 @@ def check(workers: Workers, spec: KernelSpec, case: Case, implementation: str) -
 
 
 @pytest.mark.parametrize(("spec", "case"), CHECKED)
-def test_every_rank_gets_over_gloo_what_the_reference_says(workers: Workers, spec: KernelSpec, case: Case):
+def test_every_rank_gets_over_gloo_what_the_reference_says(workers: WorkerPool, spec: KernelSpec, case: Case):
     accuracy = check(workers, spec, case, "gloo")
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
@@ -58,7 +58,7 @@ def test_every_rank_gets_over_gloo_what_the_reference_says(workers: Workers, spe
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs that torch can use")
 @pytest.mark.parametrize("spec", COLLECTIVES, ids=lambda spec: spec.name)
 def test_every_rank_gets_over_nccl_what_the_reference_says(spec: KernelSpec):
-    with Nursery() as nursery, Workers(nursery, SUITE, device="cuda") as on_gpus:
+    with ForkServer() as fork_server, WorkerPool(fork_server, SUITE, device="cuda") as on_gpus:
         for case in (*small(spec), *(edge for edge in spec.edges if edge["ranks"] == 2)):
             accuracy = check(on_gpus, spec, case, "nccl")
             assert accuracy.outcome is Outcome.OK, f"{case.id}: {accuracy.message}"
@@ -70,18 +70,18 @@ def test_every_rank_gets_over_nccl_what_the_reference_says(spec: KernelSpec):
     "way", ["zeroed", "without_the_other_ranks", "for_the_next_rank", "with_its_last_tile_one_late"]
 )
 @pytest.mark.parametrize("spec", COLLECTIVES, ids=lambda spec: spec.name)
-def test_a_broken_collective_is_found_incorrect(workers: Workers, spec: KernelSpec, way: str):
+def test_a_broken_collective_is_found_incorrect(workers: WorkerPool, spec: KernelSpec, way: str):
     accuracy = check(workers, spec, small(spec)[0], way)
     is_right = way == "for_the_next_rank" and spec.name in FOR_ALL_RANKS_THE_SAME
     assert accuracy.outcome is (Outcome.OK if is_right else Outcome.INCORRECT)
 
 
 @pytest.mark.parametrize("spec", COLLECTIVES, ids=lambda spec: spec.name)
-def test_a_sound_collective_passes_where_the_broken_ones_fail(workers: Workers, spec: KernelSpec):
+def test_a_sound_collective_passes_where_the_broken_ones_fail(workers: WorkerPool, spec: KernelSpec):
     assert check(workers, spec, small(spec)[0], "sound").outcome is Outcome.OK
 
 
-def test_nccl_carries_no_cpu_tensors(workers: Workers):
+def test_nccl_carries_no_cpu_tensors(workers: WorkerPool):
     job = CheckAccuracy(case_id=all_reduce_spec.cases[0].id, implementation="nccl")
     failure = workers.request(job, timeout_s=60, rank_count=2).failure
     assert failure is not None

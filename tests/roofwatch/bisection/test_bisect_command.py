@@ -18,7 +18,7 @@ from roofwatch.bisection.plan import BisectPlan, folder_of
 from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.errors import GitError, JournalError
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections.store import claim_bisection, read_bisection, request_bisection
 from roofwatch.db.bisections.values import BisectionRange, BisectionState, Standing
 from roofwatch.db.errors import StoreError
@@ -134,8 +134,8 @@ def test_what_is_there_already_is_neither_lost_nor_mixed_up(
     file.parent.mkdir()
     file.write_text(there)
 
-    with Nursery() as nursery, pytest.raises(JournalError, match=message):
-        BisectJob(plan, "slowed", nursery).run()
+    with ForkServer() as fork_server, pytest.raises(JournalError, match=message):
+        BisectJob(plan, "slowed", fork_server).run()
 
     assert file.read_text() == there
 
@@ -147,8 +147,8 @@ def test_where_it_cannot_be_done_who_asked_is_told(slowed: SlowedRepository, tmp
     claim = claim_bisection(store, "slowed", "any")
     plan = BisectPlan(slowed.benchmark, SERIES, None, sha_of(1), "HEAD", RunPlan(), tmp_path, SearchPlan(), 0.01)
 
-    with Nursery() as nursery, pytest.raises(GitError):
-        BisectJob(plan, "slowed", nursery, store.url.render_as_string(hide_password=False), claim).run()
+    with ForkServer() as fork_server, pytest.raises(GitError):
+        BisectJob(plan, "slowed", fork_server, store.url.render_as_string(hide_password=False), claim).run()
 
     with Session(store) as session:
         detail = read_bisection(session, bisection_id)

@@ -9,11 +9,11 @@ from roofwatch.backfill.job import BackfillJob
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SlowedRepository, make_slowed_repository
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_commits_are_measured_in_their_order_and_the_same_command_goes_on(
 
 @pytest.mark.parametrize("commits", ["HEAD", "HEAD...HEAD^", "HEAD..HEAD^"])
 def test_a_range_that_is_none_is_said(slowed: SlowedRepository, tmp_path: Path, commits: str) -> None:
-    with Nursery() as nursery:
-        job = BackfillJob(slowed.benchmark, "slowed", commits, RunPlan(), tmp_path, tmp_path, nursery)
+    with ForkServer() as fork_server:
+        job = BackfillJob(slowed.benchmark, "slowed", commits, RunPlan(), tmp_path, tmp_path, fork_server)
 
         with pytest.raises(SuiteError, match=re.escape(f"range '{commits}'")):
             job.plan_it(skips_same=True)

@@ -1,7 +1,7 @@
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.record.device_state import DeviceState, Telemetry
+from roofwatch.collector.record.machine import DeviceState, Telemetry
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.measuring.device_summary import device_summary
 from tests.builders import NOON, make_blocks, make_measurement, make_record

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.workers.fork_server import Nursery
+from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
 from roofwatch.measuring.surveying import machine_code_digest, survey
 from tests.roofwatch.command import SUITES
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark = pytest.mark.usefixtures("forked_servers")
 
 BENCHMARK = (SUITES / "bench_good.py").read_text()
 Commit = Callable[[str, str], str]
@@ -65,8 +65,8 @@ def test_commits_that_change_comments_documents_or_another_module_leave_the_sour
         commit("table.csv", "1"),
     ]
 
-    with Nursery() as nursery:
-        found = survey(benchmark, shas, nursery, lambda _: None)
+    with ForkServer() as fork_server:
+        found = survey(benchmark, shas, fork_server, lambda _: None)
 
     sources = [one.sources.get("scale") for one in found]
     assert sources[0] is not None

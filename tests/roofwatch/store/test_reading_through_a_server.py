@@ -16,7 +16,7 @@ from roofwatch.backfill.measuring import known_to_source
 from roofwatch.cli import show
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
-from roofwatch.collector.outbox.http_client import HttpLine
+from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import Scope, TriageState
@@ -112,7 +112,7 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
     monkeypatch.setattr(server_source, "_MOST_AT_ONCE", 2)
     database = DatabaseSource(filled.engine)
     with served(filled.engine) as (host, port):
-        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", filled.token)))
+        server = ServerSource(Server(HttpClient(f"http://{host}:{port}", filled.token)))
         for name, ask in QUESTIONS.items():
             answered = ask(database)
             assert answered or name == "no series", name
@@ -140,7 +140,7 @@ def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_ti
     database = DatabaseSource(filled.engine)
     for most, names in {1: ["series", "no series"], 3: ["series of pairs", "series of one case"]}.items():
         with served(filled.engine, limits=Limits(points=most)) as (host, port):
-            server = ServerSource(Server(HttpLine(f"http://{host}:{port}", filled.token)))
+            server = ServerSource(Server(HttpClient(f"http://{host}:{port}", filled.token)))
             for name in names:
                 assert QUESTIONS[name](server) == QUESTIONS[name](database), (name, most)
 
@@ -148,7 +148,7 @@ def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_ti
 def test_times_that_cannot_be_told_apart_are_refused_with_the_reason(filled: Filled) -> None:
     ingest_record(filled.engine, make_record(2))
     with served(filled.engine, limits=Limits(points=1)) as (host, port):
-        server = ServerSource(Server(HttpLine(f"http://{host}:{port}", filled.token)))
+        server = ServerSource(Server(HttpClient(f"http://{host}:{port}", filled.token)))
         with pytest.raises(TooMuchError, match="a page has at most 1: narrow the time"):
             server.read_series(SeriesQuestion(PROJECT))
 

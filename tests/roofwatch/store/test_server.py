@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox import http_client
-from roofwatch.collector.outbox.http_client import BrokenLineError, HttpLine
+from roofwatch.collector.outbox.http_client import ConnectionFailedError, HttpClient
 from roofwatch.store.known_answers import KnownAnswers
 from roofwatch.store.server import Server, server_to_read
 from tests.door import TOKEN, Door, Say, answer, hang_up, hang_up_within, open_door
@@ -26,7 +26,7 @@ def door() -> Iterator[Door]:
 
 
 def server_of(door: Door, folder: Path | None = None) -> Server:
-    return Server(HttpLine(door.url, TOKEN), None if folder is None else KnownAnswers(folder))
+    return Server(HttpClient(door.url, TOKEN), None if folder is None else KnownAnswers(folder))
 
 
 def page(*items: str, following: str | None = None) -> Say:
@@ -140,7 +140,7 @@ def test_a_list_that_never_ends_is_given_up(door: Door) -> None:
 def test_half_an_answer_is_none(door: Door, said: Say, tmp_path: Path) -> None:
     door.answers = [said]
 
-    with pytest.raises(BrokenLineError, match="see whether roofwatch api runs there, then ask again"):
+    with pytest.raises(ConnectionFailedError, match="see whether roofwatch api runs there, then ask again"):
         server_of(door, tmp_path / "answers").get("/v1/runs")
 
     assert not (tmp_path / "answers").exists()

@@ -1,15 +1,17 @@
-"""Files that are there whole or not at all."""
+"""Files that are replaced as a whole, and documents with or without gzip."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import os
 import secrets
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from roofwatch.collector.errors import RecordError
 
@@ -20,7 +22,7 @@ def reason_of(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def whole_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
+def atomic_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
     """Have a file written such that a reader sees the old or the new, even after a power cut.
 
     Args:
@@ -50,23 +52,23 @@ def whole_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """The same as an open file.
 
     Raises:
-        OSError: as `whole_path`.
+        OSError: as `atomic_path`.
     """
-    with whole_path(path, mode=mode) as temporary, temporary.open("wb") as file:
+    with atomic_path(path, mode=mode) as temporary, temporary.open("wb") as file:
         yield file
 
 
-def write_whole(path: Path, document: bytes) -> None:
-    """Replace a file's content by a document, as `whole_file` does.
+def atomic_write(path: Path, document: bytes) -> None:
+    """Replace a file's content by a document, as `atomic_file` does.
 
     Raises:
         OSError: it cannot be written; what was there before is unharmed and nothing half-written is left.
     """
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(document)
 
 
@@ -111,3 +113,53 @@ def check_writable(path: Path) -> None:
             probe.flush()
     except OSError as error:
         raise RecordError(f"{path}: cannot be written: {reason_of(error)}; nothing was measured") from None
+
+
+SUFFIX = ".gz"
+
+_MAGIC = b"\x1f\x8b"
+_LEVEL = 6
+_CHUNK_BYTES = 2**20
+
+
+class TooLargeError(ValueError):
+    """More comes out than may."""
+
+
+def compress(document: bytes) -> bytes:
+    """The same bytes for the same document, whenever they are made."""
+    return gzip.compress(document, _LEVEL, mtime=0)
+
+
+def read_document(file: IO[bytes], *, max_bytes: int) -> bytes:
+    """Read a document, decompressed if it is compressed.
+
+    Args:
+        file: That can be read from its beginning again.
+        max_bytes: How long the document may be. No more than that is ever held, whatever a small file unfolds to.
+
+    Raises:
+        TooLargeError: it is longer.
+        ValueError: it is compressed, and damaged or not whole.
+        OSError: it cannot be read.
+    """
+    is_compressed = file.read(len(_MAGIC)) == _MAGIC
+    file.seek(0)
+    if not is_compressed:
+        return _read_at_most(file, max_bytes)
+    try:
+        with gzip.GzipFile(fileobj=file, mode="rb") as inside:
+            return _read_at_most(inside, max_bytes)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"compressed, and damaged or not whole ({error})") from None
+
+
+def _read_at_most(file: IO[bytes] | gzip.GzipFile, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size_bytes = 0
+    while chunk := file.read(_CHUNK_BYTES):
+        size_bytes += len(chunk)
+        if size_bytes > max_bytes:
+            raise TooLargeError(f"more than {max_bytes} bytes")
+        parts.append(chunk)
+    return b"".join(parts)

@@ -1,19 +1,16 @@
-"""Readings of the device to the samples that were taken meanwhile, by time. Pure.
-
-What the sensors can tell: Yang, Adámek and Armour, Part-time Power Measurements: nvidia-smi's Lack of Attention (2024).
-Their readings trail, and move in steps of tens of milliseconds.
-"""
+"""What readings say: the device's state during a block, and whether it is fit to measure on."""
 
 from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from roofwatch.collector.device.clock_events import FAULTS
+from roofwatch.collector.device.nvml import FAULTS, THERMAL
 from roofwatch.collector.device.telemetry import PERIOD_S, Reading
-from roofwatch.collector.record.device_state import DeviceState
+from roofwatch.collector.record.machine import DeviceState, Environment
 
 FOREIGN_PROCESS = "foreign_process"
 UNSTEADY_CLOCK = "unsteady_sm_clock"
@@ -124,3 +121,36 @@ def _interpolated(points: Sequence[tuple[int, float]], at_ns: int) -> float:
 def _of(summarise: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(summarise(known)) if known else None
+
+
+UnfitDevice = Literal["refuse", "warn"]
+"""What to do where a device is not fit."""
+
+LONGEST_WAIT_S = 180.0
+"""For a device to cool. Source: NVIDIA/nsight-python, thermovision.py."""
+_COOLER_BY_C = 10.0
+"""Than when it was held back. At the moment that the device lets go it is as hot as the moment before: the next launch
+would have it held back again. nsight-python pauses at 10 degrees below the limit and goes on at 20.
+"""
+
+
+def is_held_by_heat(reading: Reading) -> bool:
+    return not THERMAL.isdisjoint(reading.clock_event_reasons or ())
+
+
+def has_recovered(now: Reading, from_what: Reading) -> bool:
+    """Whether a device that was held back by heat may be measured on again."""
+    if is_held_by_heat(now):
+        return False
+    if now.temperature_c is None or from_what.temperature_c is None:
+        return True
+    return now.temperature_c <= from_what.temperature_c - _COOLER_BY_C
+
+
+def unfit_because(environment: Environment, reading: Reading | None) -> Iterator[str]:
+    """Why nothing should be confirmed on the device, each with the way out; nothing where NVML does not say."""
+    if environment.is_persistence_on is False:
+        yield "its persistence mode is off (`nvidia-smi -pm 1`, as root, switches it on)"
+    if reading is not None and reading.foreign_process_count:
+        count = reading.foreign_process_count
+        yield f"{count} other process{' uses' if count == 1 else 'es use'} it (`nvidia-smi` lists them)"

@@ -1,7 +1,7 @@
-"""What must not leave a machine, and text without it: names of hosts and of people, paths, secrets, the environment.
+"""Take out of text, records and replies what must not leave the machine.
 
-What analysis needs stays: paths below the project, site-packages or Python's own library, names of kernels, shapes.
-What is taken out can be kept by name.
+Host and user names, paths, secrets and environment variables are removed unless they are kept by name. Paths below
+the project, site-packages or Python's library, kernel names and shapes stay.
 """
 
 from __future__ import annotations
@@ -10,15 +10,26 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel
 
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.outbox.network_names import without_network_names
-from roofwatch.collector.outbox.secret_patterns import is_secret_name, is_secret_option, takes_password, without_secrets
+from roofwatch.collector.record.machine import Environment
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import MOST_NAME, ProfiledActivity
+from roofwatch.collector.redaction_patterns import (
+    is_secret_name,
+    is_secret_option,
+    takes_password,
+    without_network_names,
+    without_secrets,
+)
 
 KEEP_VARIABLE = "ROOFWATCH_KEEP"
 """In the environment: what is kept, for everything that roofwatch writes."""
@@ -160,7 +171,7 @@ class Redaction:
             secrets=frozenset(value for name, value in os.environ.items() if is_secret_name(name) and len(value) >= 6),
         )
 
-    def knowing(self, text: str) -> Redaction:
+    def with_known_names(self, text: str) -> Redaction:
         """The same, and it also knows the names that a document gives away, which may stand in other places too."""
         users = {*_USER_IN_PATH.findall(text), *(name for _, name in _USER_FIELD.findall(text))}
         hosts = {*_HOST_FIELD.findall(text), *_NODE_FIELD.findall(text)}
@@ -298,3 +309,67 @@ def _any_of(names: frozenset[str], flags: int = 0) -> re.Pattern[str] | None:
 
 def _replaced(text: str, names: re.Pattern[str] | None, by: str) -> str:
     return text if names is None else names.sub(by, text)
+
+
+_MAX_TEXT = 4_000
+_TEXT_FIELDS = frozenset({"message", "baseline_missing"})
+"""Fields of records and replies that hold what a kernel, a compiler or a profiler printed."""
+_PRIVATE_SETTINGS = ("_HOST", "_URL", "_URI", "_KEY", "_TOKEN")
+"""Endings of settings whose values name a machine or open one."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def redact(model: Model, redaction: Redaction) -> Model:
+    """Redact every text field of a record, a reply, or a part of one; measured values and commits stay as they are."""
+    changed = {}
+    for name in _fields_with_text(type(model)):
+        value = getattr(model, name)
+        redacted = _redact_field(model, name, value, redaction)
+        if redacted is not value:
+            changed[name] = redacted
+    return model.model_copy(update=changed) if changed else model
+
+
+def without_author(record: RunRecord, redaction: Redaction) -> RunRecord:
+    """Remove the author of the commit, unless names of people are kept."""
+    if redaction.keeps(Kind.USER):
+        return record
+    return record.model_copy(update={"commit": record.commit.model_copy(update={"author": ""})})
+
+
+def _redact_field(model: BaseModel, name: str, value: Any, redaction: Redaction) -> Any:
+    if isinstance(value, str):
+        return redaction.text(value)[: MOST_NAME if name == "name" else _MAX_TEXT]
+    if isinstance(value, BaseModel):
+        return redact(value, redaction)
+    if isinstance(value, tuple):
+        return tuple(redact(part, redaction) for part in value)
+    if isinstance(model, Environment):
+        return {knob: _redact_setting(knob, text, redaction) for knob, text in value.items()}
+    return value
+
+
+def _redact_setting(name: str, value: str, redaction: Redaction) -> str:
+    if name.endswith(_PRIVATE_SETTINGS) and not redaction.keeps(Kind.ENVIRONMENT):
+        return "<removed>"
+    return redaction.text(value)
+
+
+@cache
+def _fields_with_text(kind: type[BaseModel]) -> tuple[str, ...]:
+    """Fields to redact, and fields of models that have some; samples and counters need not be looked through."""
+    return tuple(
+        name
+        for name, field_info in kind.model_fields.items()
+        if name in _TEXT_FIELDS
+        or (kind, name) in {(ProfiledActivity, "name"), (Environment, "compile_knobs")}
+        or any(_fields_with_text(inner) for inner in _models_in(field_info.annotation))
+    )
+
+
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)

@@ -1,19 +1,21 @@
-"""What the lines of a journal say: which run it belongs to, and what came back of it step by step."""
+"""The lines of a journal: the header that binds it to a run, and one entry for each result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter
 
-from roofwatch.collector.record.case_profile import CaseProfile
-from roofwatch.collector.record.device_state import DeviceState, Telemetry
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
 from roofwatch.collector.record.measurement import Block
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Accuracy, StaticFacts
+from roofwatch.collector.record.record import RunRecord, utc_now
+from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.collector.revision import SuiteAt
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
+from roofwatch.collector.suite_digest import digest_of_suite
 
 
 class _Line(BaseModel):
@@ -110,4 +112,41 @@ def changed_fields(then: BaseModel, now: BaseModel) -> str:
         f"{name} was {before.get(name)} and is {after.get(name)}"
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
+    )
+
+
+ALONE = "run"
+
+_PLAN = TypeAdapter(RunPlan)
+
+
+def header_of(
+    suites: Mapping[str, SuiteAt],
+    plan: RunPlan,
+    *,
+    pair_id: uuid.UUID | None = None,
+    asked: Mapping[str, Any] | None = None,
+) -> Header:
+    """The header of a run that begins now.
+
+    Args:
+        suites: What is measured, by side; one that has no other is called `run`.
+        plan: What of it, and how long.
+        pair_id: Of two sides.
+        asked: What else must be equal for the run to go on, as JSON has it.
+
+    Raises:
+        GitError: the repository of a suite cannot be read.
+    """
+    return Header(
+        harness_version=HARNESS_VERSION,
+        started_at=utc_now(),
+        asked=_PLAN.dump_python(plan, mode="json") | dict(asked or {}),
+        suites={
+            side: MeasuredSuite(
+                run_id=uuid.uuid4(), project=suite.project, sha=suite.commit.sha, sources=digest_of_suite(suite.source)
+            )
+            for side, suite in suites.items()
+        },
+        pair_id=pair_id,
     )
