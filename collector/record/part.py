@@ -32,5 +32,5 @@ class Outcome(StrEnum):
 
 
 class Part(BaseModel):
-    # fields that a newer minor version added are ignored
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    # fields that a newer minor version added stay in the file and count in its content hash
+    model_config = ConfigDict(frozen=True, extra="allow")
