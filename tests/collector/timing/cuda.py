@@ -58,7 +58,7 @@ class StandInGpu:
         monkeypatch.setattr(torch.cuda, "Event", lambda **options: StandInEvent(gpu, **options))
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: StandInGraph(gpu))
         monkeypatch.setattr(torch.cuda, "graph", capture)
-        for module in ("cuda_events", "cuda_graph", "cupti"):
+        for module in ("cuda_timers", "cupti"):
             monkeypatch.setattr(f"roofwatch.collector.timing.{module}.perf_counter_ns", lambda: gpu.host_ns)
 
 
