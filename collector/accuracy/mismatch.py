@@ -1,14 +1,14 @@
-"""Where a result is wrong and what came instead, in words: the shape of the wrong set points at the line at fault.
+"""Describe in words where a result is wrong and what came instead. Pure functions of tensors.
 
-Pure functions of tensors. The wrong elements are described by the smallest of a few regular sets that holds all of
-them and little else: a box, a triangle, a stretch of the flattened tensor. Elements that are right by chance, since the
-wrong number lay near, do not hide the pattern.
+The wrong elements are described by the smallest regular set that holds them all: a box, a triangle or a stretch of the
+flattened tensor. Elements that are right by chance do not hide the pattern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 
@@ -47,7 +47,7 @@ def describe_where(mask: torch.Tensor) -> str:
     if best is not None and count == best.size:
         return best.words
     if best is not None and count >= _FILLED * best.size:
-        return f"{count / best.size:.0%} of {best.words}"
+        return f"{min(0.99, count / best.size):.0%} of {best.words}"
     if count >= _FILLED * total:
         return f"all but {total - count} elements"
     return f"scattered over {count / total:.2%} of the elements, without a pattern"
@@ -66,16 +66,16 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
     got = actual.detach().reshape(-1)[marked]
     wanted = expected.reshape(-1)[marked].to(torch.float64)
     if bool(got.isnan().all()):
-        return "NaN, which fresh buffers are full of: never written, or made from what never was"
+        return "NaN: never written, or computed from a value that was never written"
     if actual.dtype in _FILLS and bool((got == _FILLS[actual.dtype]).all()):
-        return f"{_FILLS[actual.dtype]}, which fresh buffers are full of: never written"
+        return f"{_FILLS[actual.dtype]}, the value of fresh buffers: never written"
     got = got.to(torch.float64)
     if _is_mostly(got.isinf()):
         return "infinite: an overflow, or a division by zero"
     if _is_mostly(got == 0):
         return "zero"
     if got.numel() > 1 and _is_mostly(got == got[0]):
-        return f"the same number, {float(got[0]):.4g}"
+        return f"always {float(got[0]):.4g}"
     finite = got.isfinite() & wanted.isfinite()
     return (
         _describe_factor(got[finite], wanted[finite])
@@ -87,17 +87,31 @@ def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Te
 _FILLS = {dtype: torch.iinfo(dtype).max for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)}
 
 
-def _boxes(mask: torch.Tensor) -> Iterator[_Region]:
-    """All combinations of the indices, dim by dim, at which anything is marked."""
+def _boxes(mask: torch.Tensor, axes: Sequence[tuple[str, str]] | None = None) -> Iterator[_Region]:
+    """All combinations of the indices, dim by dim, at which anything is marked.
+
+    Args:
+        mask: What is marked.
+        axes: Singular and plural name of an index of each dim.
+    """
+    axes = axes or _axes(mask.ndim)
     size = 1
     words = []
     for dim in range(mask.ndim):
         hit = mask.movedim(dim, 0).reshape(mask.shape[dim], -1).any(dim=1).cpu()
         size *= int(hit.sum())
         if not bool(hit.all()):
-            words.append(f"dim {dim} at {_describe_indices(hit)}")
+            words.append(_describe_indices(hit, *axes[dim]))
     if words:
-        yield _Region(", and ".join(words), size)
+        yield _Region(", ".join(words), size)
+
+
+def _axes(dim_count: int) -> Sequence[tuple[str, str]]:
+    if dim_count == 1:
+        return [("element", "elements")]
+    if dim_count == 2:
+        return [("row", "rows"), ("column", "columns")]
+    return [(f"dim {dim} index", f"dim {dim} indices") for dim in range(dim_count)]
 
 
 def _triangles(mask: torch.Tensor) -> Iterator[_Region]:
@@ -109,64 +123,56 @@ def _triangles(mask: torch.Tensor) -> Iterator[_Region]:
     offsets = cols[None, :] - rows[:, None]
     marked = offsets[mask.reshape(-1, n_rows, n_cols).any(dim=0)]
     low, high = int(marked.min()), int(marked.max())
-    distance = f"(index of dim {mask.ndim - 1}) - (index of dim {mask.ndim - 2})"
+    distance = "column - row"
     if low == high:
-        words = f"the diagonal at which {distance} is {low}"
+        words = f"the diagonal where {distance} == {low}"
     elif low == 1 - n_rows and high == n_cols - 1:
         return
     elif high == n_cols - 1:
-        words = f"the triangle at which {distance} >= {low}, as a causal mask has it"
+        words = f"the triangle where {distance} >= {low} (a causal mask?)"
     elif low == 1 - n_rows:
-        words = f"the triangle at which {distance} <= {high}, as a causal mask has it"
+        words = f"the triangle where {distance} <= {high} (a causal mask?)"
     else:
-        words = f"the band at which {low} <= {distance} <= {high}, as a sliding window has it"
+        words = f"the band where {low} <= {distance} <= {high} (a sliding window?)"
     matrices = mask.flatten(-2).any(dim=-1)
-    among = next(iter(_boxes(matrices)), _Region("", matrices.numel()))
+    among = next(_boxes(matrices, _axes(mask.ndim)), _Region("", matrices.numel()))
     size = among.size * int(((offsets >= low) & (offsets <= high)).sum())
-    yield _Region(f"{words}, for {among.words}" if among.words else words, size)
+    yield _Region(f"{words}, at {among.words}" if among.words else words, size)
 
 
 def _stretches(mask: torch.Tensor) -> Iterator[_Region]:
-    """A stretch of the elements in row-major order, as a kernel has it that works on the flattened tensor."""
+    """Consecutive elements in row-major order, as a kernel has them that works on the flattened tensor."""
     first, end = _extent(mask.reshape(-1))
     if mask.ndim > 1 and end - first < mask.numel():
-        yield _Region(f"the flattened tensor at {_describe_stretch(first, end, mask.numel())}", end - first)
+        stretch = _describe_stretch(first, end, mask.numel(), "element", "elements")
+        yield _Region(f"the flattened tensor, {stretch}", end - first)
 
 
-def _describe_indices(hit: torch.Tensor) -> str:
+def _describe_indices(hit: torch.Tensor, one: str, many: str) -> str:
     """Say which indices of a dim are marked; some are, and some are not."""
     length, count = hit.numel(), int(hit.sum())
     first, end = _extent(hit)
     if end - first == count:
-        return _describe_stretch(first, end, length)
+        return _describe_stretch(first, end, length, one, many)
     period = _period(hit)
     if period is not None:
-        return _describe_period(hit[:period])
+        return f"{many} i with {_describe_period(hit[:period])}"
     if count <= _FEW:
-        return ", ".join(map(str, hit.nonzero().reshape(-1).tolist()))
-    start, tile = _tile_around(first, end)
-    size = min(tile, length - start)
-    if size < length and count >= _FILLED * size:
-        return f"nearly all of {_describe_stretch(start, start + size, length)}"
-    return f"{count} of {length} indices from {first} to {end - 1}"
+        return f"{many} {', '.join(map(str, hit.nonzero().reshape(-1).tolist()))}"
+    return f"{count} of {length} {many}, from {first} to {end - 1}"
 
 
-def _describe_stretch(start: int, end: int, length: int) -> str:
+def _describe_stretch(start: int, end: int, length: int, one: str, many: str) -> str:
     """Say what is special about the indices from `start` up to `end`."""
     size = end - start
     if size == 1:
-        return str(start)
-    meanings = []
-    if _is_tile(size) and start % size == 0:
-        meanings.append(f"one tile of {size}")
+        return f"{one} {start}"
+    words = f"from {one} {start} to the end" if end == length else f"{many} {start} to {end - 1}"
+    meanings = [f"one tile of {size}"] if _is_tile(size) and start % size == 0 else []
     if end == length:
         tails = (tile for tile in _tiles_up_to(start & -start) if start == length - length % tile)
-        whole = next(tails, None)
-        if whole is not None:
-            meanings.append(f"all beyond the last whole tile of {whole} (a tail without its mask?)")
-        elif not meanings:
-            meanings.append("all from there on")
-    return ", ".join([f"[{start}:{end})", " or ".join(meanings)]) if meanings else f"[{start}:{end})"
+        meanings += [f"after the last whole tile of {tile}: is a mask missing?" for tile in islice(tails, 1)]
+    return f"{words} ({' or '.join(meanings)})" if meanings else words
 
 
 def _describe_period(marked: torch.Tensor) -> str:
@@ -174,10 +180,10 @@ def _describe_period(marked: torch.Tensor) -> str:
     period = marked.numel()
     first, end = _extent(marked)
     if end - first == 1:
-        return f"every index i with i % {period} == {first}"
+        return f"i % {period} == {first}"
     if end - first == int(marked.sum()):
-        return f"every index i with {first} <= i % {period} < {end}"
-    return f"{int(marked.sum())} in every {period} indices"
+        return f"{first} <= i % {period} < {end}"
+    return f"{int(marked.sum())} in every {period}"
 
 
 def _describe_factor(got: torch.Tensor, wanted: torch.Tensor) -> str | None:
@@ -188,7 +194,11 @@ def _describe_factor(got: torch.Tensor, wanted: torch.Tensor) -> str | None:
     factor = float((got * wanted).sum()) / square_sum
     if abs(factor) < _NEAR or abs(factor - 1) < _NEAR or not _is_near(got, factor * wanted, _NEAR):
         return None
-    return "the expected with the other sign" if abs(factor + 1) < _NEAR else f"{factor:.4g} times the expected"
+    return (
+        "the expected value with the opposite sign"
+        if abs(factor + 1) < _NEAR
+        else f"{factor:.4g} times the expected value"
+    )
 
 
 def _describe_move(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
@@ -199,16 +209,16 @@ def _describe_move(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Ten
     for dim, length in enumerate(mask.shape):
         for step, side in ((1, "after"), (-1, "before")):
             if length > 2 and _is_near(got, expected.roll(-step, dim)[mask].to(torch.float64), _NEAR):
-                return f"what belongs one index {side} it along dim {dim}"
+                return f"the values that belong one index {side} along dim {dim}"
     is_square = mask.ndim >= 2 and mask.shape[-1] == mask.shape[-2] > 1
     if is_square and _is_near(got, expected.mT[mask].to(torch.float64), _NEAR):
-        return "what belongs at the transposed place"
+        return "the values that belong at the transposed index"
     return None
 
 
 def _describe_nearness(got: torch.Tensor, wanted: torch.Tensor) -> str | None:
     if got.numel() and _is_near(got, wanted, 0.1):
-        return "near the expected: rounded or added up in too low a precision, rather than misplaced"
+        return "close to the expected values: precision too low, not misplaced"
     return None
 
 
@@ -224,14 +234,6 @@ def _period(hit: torch.Tensor) -> int | None:
         if bool((hit[period:] == hit[:-period]).all()):
             return period
     return None
-
-
-def _tile_around(first: int, end: int) -> tuple[int, int]:
-    """Start and size of the smallest aligned tile that holds a stretch."""
-    tile = _LEAST_TILE
-    while first // tile != (end - 1) // tile:
-        tile *= 2
-    return first - first % tile, tile
 
 
 def _tiles_up_to(largest: int) -> Iterator[int]:

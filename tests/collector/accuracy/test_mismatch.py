@@ -22,39 +22,38 @@ ALL = slice(None)
     ("mask", "words"),
     [
         (marked(3, 5, at=...), "every element"),
-        (marked(256, at=slice(64, 128)), "dim 0 at [64:128), one tile of 64"),
-        (marked(256, at=slice(192, 256)), "dim 0 at [192:256), one tile of 64"),
-        (marked(8, 256, at=(ALL, slice(0, 32))), "dim 1 at [0:32), one tile of 32"),
+        (marked(256, at=slice(64, 128)), "elements 64 to 127 (one tile of 64)"),
+        (marked(256, at=slice(192, 256)), "from element 192 to the end (one tile of 64)"),
+        (marked(8, 256, at=(ALL, slice(0, 32))), "columns 0 to 31 (one tile of 32)"),
         (
             marked(64, 64, at=(slice(16, 32), slice(48, 64))),
-            "dim 0 at [16:32), one tile of 16, and dim 1 at [48:64), one tile of 16",
+            "rows 16 to 31 (one tile of 16), from column 48 to the end (one tile of 16)",
         ),
         (
             marked(3, 1000, at=(ALL, slice(960, 1000))),
-            "dim 1 at [960:1000), all beyond the last whole tile of 64 (a tail without its mask?)",
+            "from column 960 to the end (after the last whole tile of 64: is a mask missing?)",
         ),
         (
             marked(96, at=slice(64, 96)),
-            "dim 0 at [64:96), one tile of 32 or all beyond the last whole tile of 64 (a tail without its mask?)",
+            "from element 64 to the end (one tile of 32 or after the last whole tile of 64: is a mask missing?)",
         ),
-        (marked(100, at=slice(37, 100)), "dim 0 at [37:100), all from there on"),
-        (marked(100, at=slice(3, 40)), "dim 0 at [3:40)"),
-        (marked(16, 64, at=5), "dim 0 at 5"),
-        (marked(16, 64, at=(ALL, 63)), "dim 1 at 63"),
-        (marked(64, 8, at=[3, 17, 40]), "dim 0 at 3, 17, 40"),
-        (marked(8, 64, at=(ALL, slice(1, None, 4))), "dim 1 at every index i with i % 4 == 1"),
-        (torch.arange(128).remainder(16).ge(8).expand(4, 128), "dim 1 at every index i with 8 <= i % 16 < 16"),
-        (COLS > ROWS, "the triangle at which (index of dim 1) - (index of dim 0) >= 1, as a causal mask has it"),
-        (COLS <= ROWS, "the triangle at which (index of dim 1) - (index of dim 0) <= 0, as a causal mask has it"),
-        (COLS == ROWS + 2, "the diagonal at which (index of dim 1) - (index of dim 0) is 2"),
+        (marked(100, at=slice(37, 100)), "from element 37 to the end"),
+        (marked(100, at=slice(3, 40)), "elements 3 to 39"),
+        (marked(16, 64, at=5), "row 5"),
+        (marked(16, 64, at=(ALL, 63)), "column 63"),
+        (marked(64, 8, at=[3, 17, 40]), "rows 3, 17, 40"),
+        (marked(8, 64, at=(ALL, slice(1, None, 4))), "columns i with i % 4 == 1"),
+        (torch.arange(128).remainder(16).ge(8).expand(4, 128), "columns i with 8 <= i % 16 < 16"),
+        (COLS > ROWS, "the triangle where column - row >= 1 (a causal mask?)"),
+        (COLS <= ROWS, "the triangle where column - row <= 0 (a causal mask?)"),
+        (COLS == ROWS + 2, "the diagonal where column - row == 2"),
         (
             (COLS >= ROWS - 3) & (COLS <= ROWS + 1),
-            "the band at which -3 <= (index of dim 1) - (index of dim 0) <= 1, as a sliding window has it",
+            "the band where -3 <= column - row <= 1 (a sliding window?)",
         ),
         (
             torch.stack([COLS > ROWS, COLS < 0 * ROWS, COLS > ROWS]),
-            "the triangle at which (index of dim 2) - (index of dim 1) >= 1, as a causal mask has it, "
-            "for dim 0 at 0, 2",
+            "the triangle where column - row >= 1 (a causal mask?), at dim 0 indices 0, 2",
         ),
     ],
 )
@@ -66,21 +65,20 @@ def test_the_tail_of_a_flattened_kernel_is_seen_across_rows() -> None:
     mask = torch.zeros(7 * 100, dtype=torch.bool)
     mask[512:] = True
     assert describe_where(mask.reshape(7, 100)) == (
-        "the flattened tensor at [512:700), all beyond the last whole tile of 512 (a tail without its mask?)"
+        "the flattened tensor, from element 512 to the end (after the last whole tile of 512: is a mask missing?)"
     )
 
 
 def test_elements_that_are_right_by_chance_do_not_hide_a_tile() -> None:
     by_chance = torch.rand(64, 256, generator=torch.Generator().manual_seed(0)) < 0.05
     mask = marked(64, 256, at=(ALL, slice(64, 128))) & ~by_chance
-    assert describe_where(mask).endswith("% of dim 1 at [64:128), one tile of 64")
-    assert describe_where(mask[1]) == "dim 0 at nearly all of [64:128), one tile of 64"
+    assert describe_where(mask).endswith("% of columns 64 to 127 (one tile of 64)")
 
 
 def test_a_few_that_are_right_by_chance_do_not_make_a_tile_of_the_whole() -> None:
     mask = torch.ones(200, 8, dtype=torch.bool)
     mask[[0, 77, 199]] = False
-    assert describe_where(mask) == "dim 0 at 197 of 200 indices from 1 to 198"
+    assert describe_where(mask) == "197 of 200 rows, from 1 to 198"
     mask = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) < 0.95
     assert describe_where(mask) == f"all but {4096 - int(mask.sum())} elements"
 
@@ -108,7 +106,8 @@ def test_every_whole_tile_is_named_with_its_place(log_tile: int, position: int, 
     tile = 2**log_tile
     start = position % n_tiles * tile
     mask = marked(n_tiles * tile + tail, 3, at=slice(start, start + tile))
-    assert describe_where(mask).startswith(f"dim 0 at [{start}:{start + tile}), one tile of {tile}")
+    assert f"row{'s' if position % n_tiles < n_tiles - 1 or tail else ''} {start} to " in describe_where(mask)
+    assert f"(one tile of {tile}" in describe_where(mask)
 
 
 @settings(deadline=None)
@@ -118,8 +117,8 @@ def test_every_unhandled_tail_is_named(log_tile: int, n_tiles: int, tail: int) -
     rest = tail % tile
     mask = marked(2, n_tiles * tile + rest, at=(ALL, slice(n_tiles * tile, None)))
     if rest > 1:
-        assert f"dim 1 at [{n_tiles * tile}:{n_tiles * tile + rest}), " in describe_where(mask)
-        assert "all beyond the last whole tile of" in describe_where(mask)
+        assert describe_where(mask).startswith(f"from column {n_tiles * tile} to the end (")
+        assert "after the last whole tile of" in describe_where(mask)
 
 
 EXPECTED = torch.randn(32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -129,16 +128,16 @@ LAST_TILE = marked(32, 32, at=(ALL, slice(16, 32)))
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (torch.full_like(EXPECTED, torch.nan), "NaN, which fresh buffers are full of"),
+        (torch.full_like(EXPECTED, torch.nan), "NaN: never written"),
         (torch.full_like(EXPECTED, torch.inf), "infinite: an overflow"),
         (torch.zeros_like(EXPECTED), "zero"),
-        (torch.full_like(EXPECTED, 0.5), "the same number, 0.5"),
-        (EXPECTED * 1.4427, "1.443 times the expected"),
-        (-EXPECTED, "the expected with the other sign"),
-        (EXPECTED.roll(1, 1), "what belongs one index before it along dim 1"),
-        (EXPECTED.roll(-1, 0), "what belongs one index after it along dim 0"),
-        (EXPECTED.mT, "what belongs at the transposed place"),
-        (EXPECTED + 0.06 * EXPECTED.sign().roll(3, 1), "near the expected: rounded or added up"),
+        (torch.full_like(EXPECTED, 0.5), "always 0.5"),
+        (EXPECTED * 1.4427, "1.443 times the expected value"),
+        (-EXPECTED, "the expected value with the opposite sign"),
+        (EXPECTED.roll(1, 1), "the values that belong one index before along dim 1"),
+        (EXPECTED.roll(-1, 0), "the values that belong one index after along dim 0"),
+        (EXPECTED.mT, "the values that belong at the transposed index"),
+        (EXPECTED + 0.06 * EXPECTED.sign().roll(3, 1), "close to the expected values"),
     ],
 )
 def test_what_came_instead_is_recognised(wrong: torch.Tensor, words: str) -> None:

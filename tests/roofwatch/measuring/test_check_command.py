@@ -42,7 +42,7 @@ def make_tensor(**fields: object) -> TensorReport:
         "max_abs_error": 2.0,
         "unlike_count": 0,
         "wrong_count": 3,
-        "where": "dim 1 at 1",
+        "where": "column 1",
         "values": "zero",
         "worst": ({"index": (2, 1), "expected": 1.5, "got": 0.0},),
     }
@@ -53,7 +53,7 @@ def test_a_wrong_kernel_is_explained_and_the_command_that_repeats_it_does(tmp_pa
     done = roofwatch("check", BROKEN, "--case", "tail/*", cwd=tmp_path)
     assert done.status == 1
     assert "24 of 600 elements are wrong" in done.output
-    assert "all beyond the last whole tile of 64" in done.output
+    assert "after the last whole tile of 64" in done.output
     assert "checked: 3 ok, 1 incorrect; in other layouts: 2 ok" in done.output
     (repeat,) = [line.split("repeat: roofwatch ")[1] for line in done.output.splitlines() if "repeat:" in line]
 
@@ -140,7 +140,7 @@ def test_a_failure_is_explained_line_by_line() -> None:
     assert list(explanation(report)) == [
         "k/n=8/float32/fwd triton with x row-strided in memory: incorrect",
         "  grad_x (float32 [4, 2]): 3 of 8 elements are wrong",
-        "    where     dim 1 at 1",
+        "    where     column 1",
         "    what      zero",
         "    overall   5.0e-01, limit 1.0e-05, eager 1.0e-07",
         "    largest   2.5e-01, limit 1.0e-04",
