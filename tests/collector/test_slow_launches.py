@@ -18,7 +18,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, launch_s: float, preset: Preset) -> t
         count += 1
         now_ns += int(launch_s * 1e9 * (1.2 if count % 2 else 1.0))
 
-    for module in ("cpu", "timing"):
+    for module in ("stopwatch", "timing"):
         monkeypatch.setattr(f"roofwatch.collector.timing.{module}.perf_counter_ns", lambda: now_ns)
     return sample_launches(launch, EFFORTS[preset].sampling), now_ns / 1e9
 

@@ -13,7 +13,7 @@ from roofwatch.collector.timing.timing import relative_width_of_median, sample_l
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, now_ns: Callable[[], int]) -> None:
-    for module in ("cpu", "timing"):
+    for module in ("stopwatch", "timing"):
         monkeypatch.setattr(f"roofwatch.collector.timing.{module}.perf_counter_ns", now_ns)
 
 
