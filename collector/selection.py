@@ -10,7 +10,6 @@ from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.workers.protocol import (
-    CheckAccuracy,
     ImplementationInfo,
     KernelInfo,
     Reply,
@@ -110,24 +109,6 @@ class Selection:
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-@dataclass(frozen=True)
-class CaseCheck:
-    """A task for any worker of a suite."""
-
-    subject: Subject
-    rank_count: int = 1
-    """Processes that do it together."""
-
-    @property
-    def job(self) -> CheckAccuracy:
-        return CheckAccuracy(case_id=self.subject.case_id, implementation=self.subject.implementation)
-
-    @property
-    def group(self) -> str:
-        """A case's implementations have its inputs, its reference and its baseline in common."""
-        return self.subject.case_id
 
 
 def accuracy_of(subject: Subject, reply: Reply, *, timeout_s: float, runs_here: bool) -> Accuracy:

@@ -20,12 +20,13 @@ from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_no
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
-from roofwatch.collector.selection import CaseCheck, Selection, Subject, accuracy_of
+from roofwatch.collector.selection import Selection, Subject, accuracy_of
 from roofwatch.collector.spent_time import Activity, SpentTime
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.case_timing import CaseTiming, choose_timing, under_the_roof
 from roofwatch.collector.timing.method import ChosenMethod
 from roofwatch.collector.workers.protocol import (
+    CheckAccuracy,
     DescribeEnvironment,
     ImplementationInfo,
     MeasureCeilings,
@@ -178,8 +179,11 @@ class SuiteRun:
         """Check in Triton's interpreter; in another thread than the rest, until `stop()`."""
         for subject in self.to_interpret:
             if subject not in self._accuracies:
-                check = self._check_of(subject)
-                reply = workers.request(check.job, timeout_s=self.plan.check_timeout_s, rank_count=check.rank_count)
+                reply = workers.request(
+                    CheckAccuracy(**subject.named),
+                    timeout_s=self.plan.check_timeout_s,
+                    rank_count=self._rank_count(subject),
+                )
                 accuracy = self._accuracy_of(subject, reply)
                 if self._is_stopped.is_set():
                     return  # its process may have been ended: that says nothing about the kernel
@@ -202,18 +206,18 @@ class SuiteRun:
         for subject in self.to_check:
             if subject in self._accuracies:
                 on_step(f"checked {subject}")
-        missing = [self._check_of(subject) for subject in self.to_check if subject not in self._accuracies]
-        checked = workers.each(missing, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)
+        missing = {subject: self._rank_count(subject) for subject in self.to_check if subject not in self._accuracies}
+        checked = workers.check_all(missing, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)
         with closing(checked):
             while True:
                 with self.spent.on(Activity.CHECK):
                     found = next(checked, None)
                 if found is None:
                     return
-                check, reply = found
-                accuracy = self._accuracies[check.subject] = self._accuracy_of(check.subject, reply)
+                subject, reply = found
+                accuracy = self._accuracies[subject] = self._accuracy_of(subject, reply)
                 self._keep(accuracy=accuracy)
-                on_step(f"checked {check.subject}")
+                on_step(f"checked {subject}")
 
     def stop(self) -> None:
         """From now on nothing counts that still comes back."""
@@ -253,7 +257,7 @@ class SuiteRun:
                     launches_per_sample=timing.launches_per_sample or launches_per_sample,
                 ),
                 timeout_s=self.plan.block_timeout_s,
-                rank_count=self._rank_counts[subject.case_id],
+                rank_count=self._rank_count(subject),
             )
         if reply.block is not None:
             timing.add(self._device_monitor.watched(reply.block))
@@ -268,7 +272,7 @@ class SuiteRun:
     def to_profile(self) -> list[Subject]:
         """What was timed, alone, if profiles were asked for."""
         timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
-        return [subject for subject in timed if self._rank_counts[subject.case_id] == 1]
+        return [subject for subject in timed if self._rank_count(subject) == 1]
 
     def profile(self, workers: WorkerPool, on_step: OnStep, on_trouble: OnStep) -> None:
         """Profile some calls of what was timed; one that cannot be profiled keeps its times."""
@@ -348,8 +352,8 @@ class SuiteRun:
             return CaseTiming()
         return CaseTiming(timer=self.chosen.method.timer, cache=self.chosen.method.cache)
 
-    def _check_of(self, subject: Subject) -> CaseCheck:
-        return CaseCheck(subject, self._rank_counts[subject.case_id])
+    def _rank_count(self, subject: Subject) -> int:
+        return self._rank_counts[subject.case_id]
 
     def _accuracy_of(self, subject: Subject, reply: Reply) -> Accuracy:
         here = self._runs_on_device(subject)

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from roofwatch.collector.compile.compiling import failed_facts
 from roofwatch.collector.compile.sources import Sources
 from roofwatch.collector.compile.static_store import StaticStore, digest_of
 from roofwatch.collector.compile.toolchain import toolchain_digest
@@ -23,7 +22,7 @@ from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite import benchmark_files
 from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.workers.protocol import DescribeSources, Reply, SuiteInfo
+from roofwatch.collector.workers.protocol import DescribeSources, Failure, Reply, SuiteInfo
 from roofwatch.collector.workers.worker import Worker
 
 _DESCRIBE_TIMEOUT_S = 60.0
@@ -104,7 +103,7 @@ class KnownFacts:
         """By target what a worker replied, a failure too; what will be the same next time is kept."""
         if reply.static_facts is None:
             assert reply.failure is not None
-            return {target: (failed_facts(subject, target, reply.failure),) for target in targets}
+            return {target: (_failed_facts(subject, target, reply.failure),) for target in targets}
         found = {target: tuple(fact for fact in reply.static_facts if fact.target == target) for target in targets}
         if reply.case_sources is not None and reply.case_sources.sources is not None:
             for target, facts in found.items():
@@ -129,3 +128,15 @@ def _parsed(kind: type[Entry], value: object) -> Entry | None:
         return kind.model_validate(value)
     except ValidationError:
         return None
+
+
+def _failed_facts(subject: Subject, target: str, failure: Failure) -> StaticFacts:
+    """What stands for the facts of a case that could not be compiled at all."""
+    return StaticFacts(
+        case_id=subject.case_id,
+        implementation=subject.implementation,
+        function=subject.implementation,
+        target=target,
+        outcome=failure.outcome,
+        message=failure.message,
+    )

@@ -12,14 +12,13 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from roofwatch.collector.compile.compiling import Compilation
 from roofwatch.collector.compile.fact_cache import KnownFacts, Listing
 from roofwatch.collector.compile.static_store import StaticStore
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import compile_limit, explained
+from roofwatch.collector.workers.protocol import CompileStatic, compile_limit, explained
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.collector.workers.worker_pool import run_parallel
 
@@ -95,20 +94,24 @@ class StaticCompiler:
             SuiteError: the suite cannot be loaded.
         """
         known = self._known_facts(listing or self.listing(), subjects, targets)
-        missing = []
+        missing: list[CompileStatic] = []
         for subject in subjects:
             lacking = tuple(target for target in targets if target not in known[subject])
             if lacking:
-                missing.append(Compilation(subject, lacking))
+                missing.append(CompileStatic(**subject.named, targets=lacking))
             else:
                 yield CompiledSubject(subject, _in_order(known[subject], targets), was_known=True)
         if not missing:
             return
         crew = self._as_many_as(min(len(missing), self._worker_count))
-        for compilation, reply, _ in run_parallel(crew, missing, timeout_s=self._timeout_s):
-            subject = compilation.subject
+        # cases of a kernel share code, which is then compiled once
+        compiled = run_parallel(
+            crew, missing, group=lambda job: job.case_id.partition("/")[0], timeout_s=self._timeout_s
+        )
+        for job, reply, _ in compiled:
+            subject = Subject(job.case_id, job.implementation)
             told = reply.model_copy(update={"failure": explained(reply.failure, compile_limit(self._timeout_s))})
-            known[subject] |= self._known.learn_facts(subject, compilation.targets, told)
+            known[subject] |= self._known.learn_facts(subject, job.targets, told)
             yield CompiledSubject(subject, _in_order(known[subject], targets), was_known=False)
         self._store.shrink()
 

@@ -8,60 +8,60 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.results import Accuracy
-from roofwatch.collector.selection import CaseCheck, Subject
+from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, TimeBlock
+from roofwatch.collector.workers.protocol import (
+    CheckAccuracy,
+    CompileStatic,
+    Failure,
+    Job,
+    Mode,
+    RankPlace,
+    Reply,
+    SuiteInfo,
+    TimeBlock,
+)
 from roofwatch.collector.workers.worker import Worker, must_restart
 
-
-class Task(Protocol):
-    """One job of many that any worker may do."""
-
-    @property
-    def job(self) -> Job: ...
-
-    @property
-    def group(self) -> str:
-        """Tasks of one group have work in common, which a worker does once."""
-
-
-AnyTask = TypeVar("AnyTask", bound=Task)
+CaseJob = TypeVar("CaseJob", CheckAccuracy, CompileStatic)
 
 
 def run_parallel(
-    workers: Sequence[Worker], tasks: Sequence[AnyTask], *, timeout_s: float
-) -> Iterator[tuple[AnyTask, Reply, Worker]]:
-    """Have all of them done, and yield each reply as it comes, with the worker that gave it.
-
-    A worker that has begun with a group goes on with it; towards the end it helps another.
+    workers: Sequence[Worker], jobs: Sequence[CaseJob], *, group: Callable[[CaseJob], str], timeout_s: float
+) -> Iterator[tuple[CaseJob, Reply, Worker]]:
+    """Do all jobs, and yield each reply as it comes, with the worker that gave it.
 
     Args:
-        workers: Each is started if it has not been.
-        tasks: What to do.
-        timeout_s: For each of them.
+        workers: Each is started unless it runs.
+        jobs: What to do.
+        group: Jobs of one group share work, so one worker does them if it can; towards the end others help.
+        timeout_s: For each job.
 
     Raises:
         SuiteError: the suite cannot be loaded.
     """
-    waiting = list(tasks)
-    busy: dict[Worker, tuple[AnyTask, float]] = {}
+    waiting = list(jobs)
+    busy: dict[Worker, tuple[CaseJob, float]] = {}
     latest: dict[Worker, str] = {}
 
     def begin(worker: Worker) -> None:
-        others = {group for other, group in latest.items() if other is not worker}
-        task = _next(waiting, latest.get(worker), others)
-        waiting.remove(task)
-        latest[worker] = task.group
-        worker.submit(task.job)
-        busy[worker] = (task, time.monotonic() + timeout_s)
+        taken = set(latest.values())
+        of_own = (job for job in waiting if group(job) == latest.get(worker))
+        of_none = (job for job in waiting if group(job) not in taken)
+        job = next(chain(of_own, of_none), waiting[-1])
+        waiting.remove(job)
+        latest[worker] = group(job)
+        worker.submit(job)
+        busy[worker] = (job, time.monotonic() + timeout_s)
 
     with ThreadPoolExecutor(len(workers)) as pool:
         # each of them loads the suite
@@ -70,32 +70,19 @@ def run_parallel(
         begin(worker)
     while busy:
         for worker in _ready(busy):
-            task, deadline = busy.pop(worker)
+            job, deadline = busy.pop(worker)
             if time.monotonic() > deadline:
                 reply = Reply(failure=Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s"))
             else:
                 reply = worker.collect(timeout_s=timeout_s)
             if must_restart(reply):
                 worker.stop()
-            yield task, reply, worker
+            yield job, reply, worker
             if waiting:
                 begin(worker)
 
 
-def _next(waiting: Sequence[AnyTask], own: str | None, others: set[str]) -> AnyTask:
-    """Of the worker's own group, else of one that no other worker has begun with, else whichever is left."""
-    ranked = (
-        lambda task: task.group == own,
-        lambda task: task.group not in others,
-    )
-    for wanted in ranked:
-        for task in waiting:
-            if wanted(task):
-                return task
-    return waiting[-1]
-
-
-def _ready(busy: dict[Worker, tuple[AnyTask, float]]) -> list[Worker]:
+def _ready(busy: Mapping[Worker, tuple[Any, float]]) -> list[Worker]:
     """Workers that have replied or ended, or whose time is over; waits for the first."""
     with selectors.DefaultSelector() as selector:
         for worker in busy:
@@ -343,33 +330,40 @@ class WorkerPool:
             self._groups[rank_count] = ProcessGroup(rank_count, lambda place: self._worker_at(place, 1 / place.count))
         return self._groups[rank_count].request(job, timeout_s=timeout_s)
 
-    def each(
-        self, checks: Sequence[CaseCheck], *, worker_count: int, timeout_s: float
-    ) -> Generator[tuple[CaseCheck, Reply], None, None]:
-        """Have many checks done: side by side if more than one worker may, each with its share of the memory. Each
-        worker then does the other jobs of what it checked, one at a time as ever: what it compiled need not be made
-        again.
+    def check_all(
+        self, rank_counts: Mapping[Subject, int], *, worker_count: int, timeout_s: float
+    ) -> Generator[tuple[Subject, Reply], None, None]:
+        """Check many subjects: in parallel if more than one worker may, each with its share of the memory. Each worker
+        then also times what it checked and so has compiled, one at a time.
 
-        What fails for want of memory or crashes may do so because of its neighbours: it is checked once more, alone.
+        What runs out of memory or crashes may do so because of what runs beside it: it is checked once more, alone.
+
+        Args:
+            rank_counts: What to check, and the processes that each takes.
+            worker_count: The most processes that check in parallel.
+            timeout_s: For each check.
 
         Raises:
             SuiteError: the suite cannot be loaded.
         """
-        left = list(checks)
-        of_one = [check for check in checks if check.rank_count == 1]
+        jobs = {subject: CheckAccuracy(**subject.named) for subject in rank_counts}
+        of_one = [job for subject, job in jobs.items() if rank_counts[subject] == 1]
         count = min(worker_count, len(of_one))
         if count > 1:
             self._crew = [self._worker_at(None, 1 / count) for _ in range(count)]
-            for check, reply, worker in run_parallel(self._crew, of_one, timeout_s=timeout_s):
+            # a case's implementations share its inputs, its reference and its baseline
+            checked = run_parallel(self._crew, of_one, group=lambda job: job.case_id, timeout_s=timeout_s)
+            for job, reply, worker in checked:
                 if not _may_be_its_neighbours(reply):
-                    left.remove(check)
-                    self._checked_by[check.subject] = worker
-                    yield check, reply
-        for check in left:
-            yield check, self.request(check.job, timeout_s=timeout_s, rank_count=check.rank_count)
+                    subject = Subject(job.case_id, job.implementation)
+                    del jobs[subject]
+                    self._checked_by[subject] = worker
+                    yield subject, reply
+        for subject, job in jobs.items():
+            yield subject, self.request(job, timeout_s=timeout_s, rank_count=rank_counts[subject])
 
     def _request_of_one(self, job: Job, timeout_s: float) -> Reply:
-        """By the worker that checked the same, which has it compiled; where that fails as `each` says, alone."""
+        """By the worker that checked the same, which has it compiled; where that fails as `check_all` says, alone."""
         checker = self._checked_by.get(Subject(job.case_id, job.implementation)) if isinstance(job, TimeBlock) else None
         if checker is not None:
             reply = checker.request(job, timeout_s=timeout_s)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.selection import CaseCheck, Subject
+from roofwatch.collector.selection import Subject
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.sampling import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -66,8 +66,8 @@ def test_checks_side_by_side_are_timed_where_they_were_made_and_what_lacked_memo
         ForkServer() as fork_server,
         WorkerPool(fork_server, SuiteSource(tmp_path / "bench_noting.py"), device="cpu") as workers,
     ):
-        checks = [CaseCheck(subject_of(kernel)) for kernel in kernels]
-        replies = {check.subject: reply for check, reply in workers.each(checks, worker_count=2, timeout_s=60)}
+        rank_counts = {subject_of(kernel): 1 for kernel in kernels}
+        replies = dict(workers.check_all(rank_counts, worker_count=2, timeout_s=60))
         blocks = [
             workers.request(
                 TimeBlock(**subject_of(kernel).named, plan=SamplingPlan(warmup_ms=0, budget_ms=1)), timeout_s=60
