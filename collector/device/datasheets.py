@@ -65,117 +65,73 @@ _GEFORCE_PER_CLOCK = {"float32": 256, "tf32": 256, "float16": 512, "bfloat16": 5
 _CDNA_3_PER_CLOCK = {"float32": 256, "tf32": 1024, "float16": 2048, "bfloat16": 2048, _E4M3: 4096, "int8": 4096}
 _CDNA_4_PER_CLOCK = {"float32": 256, "float16": 4096, "bfloat16": 4096, _E4M3: 8192, "int8": 8192}
 
-_A100 = _peaks(19.5, 156, 312, None, 624)
-_H100_SXM = _peaks(67, 494.5, 989.5, 1979, 1979)
-_MI300 = _peaks(163.4, 653.7, 1307.4, 2614.9, 2614.9)
+_H100 = "NVIDIA H100 Tensor Core GPU datasheet"
+_ADA = "NVIDIA Ada GPU Architecture whitepaper, appendix A"
+_RTX_BLACKWELL = "NVIDIA RTX Blackwell GPU Architecture whitepaper, appendix A"
+_A100_PEAKS = _peaks(19.5, 156, 312, None, 624)
+_H100_PEAKS = _peaks(67, 494.5, 989.5, 1979, 1979)
+_MI300_PEAKS = _peaks(163.4, 653.7, 1307.4, 2614.9, 2614.9)
 
 
-def _a100(name: str, gigabytes_per_s: float) -> Datasheet:
+def _row(
+    name: str, source: str, multiprocessors: int, gb_per_s: float, peaks: dict[str, float], per_clock: dict[str, int]
+) -> Datasheet:
+    names = (name, f"{name} OAM", f"{name} VF") if per_clock is _CDNA_3_PER_CLOCK else (name,)
     return Datasheet(
-        names=(name,),
-        source="NVIDIA A100 Tensor Core GPU datasheet (1758950)",
-        multiprocessors=108,
-        bytes_per_s=gigabytes_per_s * 1e9,
-        flop_per_s=_A100,
-        flop_per_clock=_AMPERE_PER_CLOCK,
-    )
-
-
-def _cdna_3(name: str, terabytes_per_s: float) -> Datasheet:
-    return Datasheet(
-        names=(name, f"{name} OAM", f"{name} VF"),
-        source=f"{name} accelerator data sheet",
-        multiprocessors=304,
-        bytes_per_s=terabytes_per_s * 1e12,
-        flop_per_s=_MI300,
-        flop_per_clock=_CDNA_3_PER_CLOCK,
-    )
-
-
-def _cdna_4(name: str, peaks: dict[str, float]) -> Datasheet:
-    return Datasheet(
-        names=(name,),
-        source=f"{name} GPU data sheet",
-        multiprocessors=256,
-        bytes_per_s=8e12,
+        names=names,
+        source=source,
+        multiprocessors=multiprocessors,
+        bytes_per_s=gb_per_s * 1e9,
         flop_per_s=peaks,
-        flop_per_clock=_CDNA_4_PER_CLOCK,
+        flop_per_clock=per_clock,
     )
 
 
 DATASHEETS: tuple[Datasheet, ...] = (
-    _a100("NVIDIA A100-SXM4-40GB", 1_555),
-    _a100("NVIDIA A100-PCIE-40GB", 1_555),
-    _a100("NVIDIA A100-SXM4-80GB", 2_039),
-    _a100("NVIDIA A100 80GB PCIe", 1_935),
-    Datasheet(
-        names=("NVIDIA H100 80GB HBM3",),
-        source="NVIDIA H100 Tensor Core GPU datasheet, H100 SXM",
-        multiprocessors=132,
-        bytes_per_s=3.35e12,
-        flop_per_s=_H100_SXM,
-        flop_per_clock=_HOPPER_PER_CLOCK,
+    *(
+        _row(name, "NVIDIA A100 Tensor Core GPU datasheet (1758950)", 108, gb_per_s, _A100_PEAKS, _AMPERE_PER_CLOCK)
+        for name, gb_per_s in (
+            ("NVIDIA A100-SXM4-40GB", 1_555),
+            ("NVIDIA A100-PCIE-40GB", 1_555),
+            ("NVIDIA A100-SXM4-80GB", 2_039),
+            ("NVIDIA A100 80GB PCIe", 1_935),
+        )
     ),
-    Datasheet(
-        names=("NVIDIA H100 PCIe",),
-        source="NVIDIA H100 Tensor Core GPU datasheet, H100 PCIe",
-        multiprocessors=114,
-        bytes_per_s=2e12,
-        flop_per_s=_peaks(51, 378, 756.5, 1513, 1513),
-        flop_per_clock=_HOPPER_PER_CLOCK,
+    _row("NVIDIA H100 80GB HBM3", f"{_H100}, H100 SXM", 132, 3_350, _H100_PEAKS, _HOPPER_PER_CLOCK),
+    _row("NVIDIA H100 PCIe", f"{_H100}, H100 PCIe", 114, 2_000, _peaks(51, 378, 756.5, 1513, 1513), _HOPPER_PER_CLOCK),
+    _row("NVIDIA H200", "NVIDIA H200 Tensor Core GPU datasheet, H200 SXM", 132, 4_800, _H100_PEAKS, _HOPPER_PER_CLOCK),
+    _row(
+        "NVIDIA B200",
+        "NVIDIA Blackwell datasheet, HGX B200, per GPU",
+        148,
+        7_700,
+        _peaks(75, 1100, 2250, 4500, 4500),
+        _BLACKWELL_PER_CLOCK,
     ),
-    Datasheet(
-        names=("NVIDIA H200",),
-        source="NVIDIA H200 Tensor Core GPU datasheet, H200 SXM",
-        multiprocessors=132,
-        bytes_per_s=4.8e12,
-        flop_per_s=_H100_SXM,
-        flop_per_clock=_HOPPER_PER_CLOCK,
+    _row(
+        "NVIDIA L4",
+        "NVIDIA L4 Tensor Core GPU datasheet",
+        58,
+        300,
+        _peaks(30.3, 60, 121, 242.5, 242.5),
+        _ADA_PER_CLOCK,
     ),
-    Datasheet(
-        names=("NVIDIA B200",),
-        source="NVIDIA Blackwell datasheet, HGX B200, per GPU",
-        multiprocessors=148,
-        bytes_per_s=7.7e12,
-        flop_per_s=_peaks(75, 1100, 2250, 4500, 4500),
-        flop_per_clock=_BLACKWELL_PER_CLOCK,
+    _row("NVIDIA L40S", "NVIDIA L40S GPU datasheet", 142, 864, _peaks(91.6, 183, 362.05, 733, 733), _ADA_PER_CLOCK),
+    _row("NVIDIA GeForce RTX 4090", _ADA, 128, 1_008, _peaks(82.6, 82.6, 165.2, 330.3, 660.6), _GEFORCE_PER_CLOCK),
+    _row(
+        "NVIDIA GeForce RTX 5090", _RTX_BLACKWELL, 170, 1_792, _peaks(104.8, 104.8, 209.5, 419, 838), _GEFORCE_PER_CLOCK
     ),
-    Datasheet(
-        names=("NVIDIA L4",),
-        source="NVIDIA L4 Tensor Core GPU datasheet",
-        multiprocessors=58,
-        bytes_per_s=300e9,
-        flop_per_s=_peaks(30.3, 60, 121, 242.5, 242.5),
-        flop_per_clock=_ADA_PER_CLOCK,
+    *(
+        _row(name, f"{name} accelerator data sheet", 304, gb_per_s, _MI300_PEAKS, _CDNA_3_PER_CLOCK)
+        for name, gb_per_s in (("AMD Instinct MI300X", 5_300), ("AMD Instinct MI325X", 6_000))
     ),
-    Datasheet(
-        names=("NVIDIA L40S",),
-        source="NVIDIA L40S GPU datasheet",
-        multiprocessors=142,
-        bytes_per_s=864e9,
-        flop_per_s=_peaks(91.6, 183, 362.05, 733, 733),
-        flop_per_clock=_ADA_PER_CLOCK,
+    *(
+        _row(name, f"{name} GPU data sheet", 256, 8_000, peaks, _CDNA_4_PER_CLOCK)
+        for name, peaks in (
+            ("AMD Instinct MI350X", _peaks(144.2, 0, 2306.9, 4613.7, 4613.7)),
+            ("AMD Instinct MI355X", _peaks(157.3, 0, 2516.6, 5033.2, 5033.2)),
+        )
     ),
-    Datasheet(
-        names=("NVIDIA GeForce RTX 4090",),
-        source="NVIDIA Ada GPU Architecture whitepaper, appendix A",
-        multiprocessors=128,
-        bytes_per_s=1_008e9,
-        flop_per_s=_peaks(82.6, 82.6, 165.2, 330.3, 660.6),
-        flop_per_clock=_GEFORCE_PER_CLOCK,
-    ),
-    Datasheet(
-        names=("NVIDIA GeForce RTX 5090",),
-        source="NVIDIA RTX Blackwell GPU Architecture whitepaper, appendix A",
-        multiprocessors=170,
-        bytes_per_s=1_792e9,
-        flop_per_s=_peaks(104.8, 104.8, 209.5, 419, 838),
-        flop_per_clock=_GEFORCE_PER_CLOCK,
-    ),
-    _cdna_3("AMD Instinct MI300X", 5.3),
-    _cdna_3("AMD Instinct MI325X", 6.0),
-    _cdna_4("AMD Instinct MI350X", _peaks(144.2, 0, 2306.9, 4613.7, 4613.7)),
-    _cdna_4("AMD Instinct MI355X", _peaks(157.3, 0, 2516.6, 5033.2, 5033.2)),
 )
 
 
