@@ -94,11 +94,9 @@ def collect_run(
     steps = _Steps(on_progress)
     watch = _watch(plan, journal)
     run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), watch)
-    with watch, _device_workers(fork_server, run) as workers, _interpreter(fork_server, run) as interpreter:
+    with watch, _device_workers(fork_server, run) as workers:
         steps.say("loading the suite")
-        _begin(run, watch, workers, interpreter, steps)
-        steps.total = len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + plan.block_count)
-        _compile_and_check(fork_server, run, workers, interpreter, steps)
+        _prepare(fork_server, run, watch, workers, steps, plan.block_count)
         if plan.has_fresh_processes:
             _load_compilers(fork_server, run)
         _take_blocks(run, workers, steps)
@@ -182,18 +180,16 @@ def measure_pair(
     with watch, tempfile.TemporaryDirectory(prefix="roofwatch-caches-") as folder:
         caches = {side: Path(folder) / side for side in runs}
         for side, run in runs.items():
-            with (
-                _device_workers(fork_server, run, caches[side]) as workers,
-                _interpreter(fork_server, run) as interpreter,
-            ):
+            with _device_workers(fork_server, run, caches[side]) as workers:
                 steps.say(f"loading the suite of the {side}")
-                _begin(run, watch, workers, interpreter, steps)
-                steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
-                _compile_and_check(fork_server, run, workers, interpreter, steps)
+                _prepare(fork_server, run, watch, workers, steps)
                 _load_compilers(fork_server, run)
         _forget_half_pairs(runs)
         wanted: Mapping[Subject, int] = {
-            subject: plan.block_count for run in runs.values() for subject in _chosen(run, only)
+            subject: plan.block_count
+            for run in runs.values()
+            for subject in run.to_time
+            if only is None or subject in only
         }
         while _take_interleaved_blocks(fork_server, runs, caches, wanted, order, steps):
             wanted = more(*records())
@@ -280,6 +276,21 @@ def _watch(plan: RunPlan, journal: Journal | None) -> DeviceSession:
     return DeviceSession(plan.lock_clocks, earlier=earlier, unfit=plan.unfit_device)
 
 
+def _prepare(
+    fork_server: ForkServer,
+    run: SuiteRun,
+    watch: DeviceSession,
+    workers: WorkerPool,
+    steps: _Steps,
+    blocks_per_subject: int = 0,
+) -> None:
+    """Load the suite, measure the machine, compile and check: all that comes before the first block."""
+    with WorkerPool(fork_server, run.source, Mode.INTERPRETER, device="cpu") as interpreter:
+        _begin(run, watch, workers, interpreter, steps)
+        steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
+        _compile_and_check(fork_server, run, workers, interpreter, steps)
+
+
 def _begin(run: SuiteRun, watch: DeviceSession, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps) -> None:
     """Load the suite, then measure the machine while nothing else runs."""
     with ThreadPoolExecutor(1) as pool:
@@ -316,7 +327,6 @@ def _compile_and_check(
             run.stop()
             interpreter.kill()
             raise
-    interpreter.stop()
 
 
 def _load_compilers(fork_server: ForkServer, run: SuiteRun) -> None:
@@ -337,10 +347,6 @@ def _checks_at_once(run: SuiteRun) -> int:
     return max(1, most)
 
 
-def _chosen(run: SuiteRun, only: frozenset[Subject] | None) -> list[Subject]:
-    return [subject for subject in run.to_time if only is None or subject in only]
-
-
 def _device_workers(fork_server: ForkServer, run: SuiteRun, cache_folder: Path | None = None) -> WorkerPool:
     plan = run.plan
     return WorkerPool(
@@ -351,7 +357,3 @@ def _device_workers(fork_server: ForkServer, run: SuiteRun, cache_folder: Path |
         thread_count=plan.thread_count,
         cache_folder=cache_folder,
     )
-
-
-def _interpreter(fork_server: ForkServer, run: SuiteRun) -> WorkerPool:
-    return WorkerPool(fork_server, run.source, Mode.INTERPRETER, device="cpu")
