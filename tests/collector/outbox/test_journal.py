@@ -1,4 +1,6 @@
-"""What a journal keeps, and what it is gone on with from."""
+"""The journal of a run that is not finished."""
+
+from __future__ import annotations
 
 import os
 import resource
@@ -225,3 +227,84 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing_that_was_written(path:
     assert path.read_bytes().endswith(b"\n")
     with Journal.resume(path, make_header()) as journal:
         assert kept(journal) == [f"a{number}" for number in range(count)]
+
+
+def test_an_interrupt_after_the_first_result_was_written_does_not_lose_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    header = make_header()
+    with Journal.begin(path, header) as journal:
+        monkeypatch.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            keep(journal, "a")
+        monkeypatch.undo()
+        assert journal.result_count == 1
+
+    with Journal.resume(path, header) as journal:
+        assert kept(journal) == ["a"]
+
+
+def test_an_interrupt_within_a_line_costs_that_line_and_nothing_is_written_behind_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_half(fd: int, content: memoryview) -> int:
+        written(fd, content[: len(content) // 2])
+        raise KeyboardInterrupt
+
+    written = os.write
+    header = make_header()
+    with Journal.begin(path, header) as journal:
+        keep(journal, "a")
+        monkeypatch.setattr(os, "write", write_half)
+        with pytest.raises(KeyboardInterrupt):
+            keep(journal, "b")
+        monkeypatch.undo()
+        with pytest.raises(JournalError, match="could not be written a moment ago"):
+            keep(journal, "c")
+        assert journal.result_count == 1
+
+    with Journal.resume(path, header) as journal:
+        keep(journal, "b")
+    with Journal.resume(path, header) as journal:
+        assert kept(journal) == ["a", "b"]
+
+
+def leave(path: Path, journal: Journal) -> None:
+    """As a process that is killed leaves it, which closes nothing."""
+    content = path.read_bytes()
+    journal.close()
+    path.write_bytes(content)
+
+
+def test_a_run_that_ended_when_its_machine_was_described_leaves_nothing_behind(path: Path) -> None:
+    with Journal.begin(path, make_header(asked={"timer": "cupti"})) as journal:
+        journal.log().append({"start": 5}, environment=make_environment())
+        assert journal.result_count == 0
+
+    assert not path.exists()
+
+
+def test_one_that_was_killed_there_is_in_nobodys_way(path: Path) -> None:
+    wrong, right = make_header(asked={"timer": "cupti"}), make_header(asked={"timer": None})
+    for go_on in (Journal.begin, Journal.resume):
+        killed = Journal.begin(path, wrong)
+        killed.log().append({"start": 5}, environment=make_environment())
+        leave(path, killed)
+
+        with go_on(path, right) as journal:
+            assert journal.header == right
+            assert journal.log().past == ()
+
+
+def test_what_came_back_of_it_is_kept_beside_the_machine_and_counted_without_it(path: Path) -> None:
+    with Journal.begin(path, make_header()) as journal:
+        journal.log().append({}, environment=make_environment())
+        journal.log().append({}, ceilings=(make_ceiling(),))
+        keep(journal, "a")
+        assert journal.result_count == 2
+
+    with pytest.raises(JournalError, match="an unfinished run with 2 results is there"):
+        Journal.begin(path, make_header())

@@ -1,22 +1,73 @@
-"""Record files with gzip around them."""
+"""Files that are replaced as a whole, and records with gzip around them."""
+
+from __future__ import annotations
 
 import gzip
 import io
 import os
-import subprocess
-import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.files import TooLargeError, compress, read_document
+from roofwatch.collector.outbox.files import (
+    TooLargeError,
+    atomic_file,
+    check_writable,
+    compress,
+    make_folder,
+    read_document,
+)
+from roofwatch.collector.outbox.spool import Spool
 from roofwatch.collector.record.record import MAX_RECORD_BYTES, RunRecord
 from roofwatch.records import read_records
 from tests.builders import make_record
 
-ROOT = Path(__file__).parents[3]
+
+def test_two_that_write_one_file_at_once_each_put_a_whole_one_there(tmp_path: Path) -> None:
+    path = tmp_path / "answers.json"
+    with atomic_file(path) as first:
+        first.write(b"of the first, which is longer")
+        with atomic_file(path) as second:
+            second.write(b"of the second")
+        assert path.read_bytes() == b"of the second"
+
+    assert path.read_bytes() == b"of the first, which is longer"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def put_into_the_spool(folder: Path) -> None:
+    Spool(folder).submit(make_record())
+
+
+def write_a_record(folder: Path) -> None:
+    check_writable(folder / "record.json")
+    make_record().write(folder / "record.json")
+
+
+@pytest.mark.parametrize("put", [put_into_the_spool, write_a_record])
+def test_folders_that_are_made_for_a_record_survive_a_power_cut_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None]
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
+    folder = tmp_path / "new" / "deep"
+
+    put(folder)
+
+    # each has an entry that it had not before
+    assert {tmp_path, tmp_path / "new", folder} <= set(synced)
+
+
+def test_a_folder_that_is_there_is_taken_and_a_file_in_its_place_is_not(tmp_path: Path) -> None:
+    make_folder(tmp_path)
+    (tmp_path / "file").touch()
+
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises((FileExistsError, NotADirectoryError)):
+            make_folder(folder)
 
 
 def test_a_name_that_ends_in_gz_is_written_compressed_and_the_same_whenever_it_is(tmp_path: Path) -> None:
@@ -81,31 +132,3 @@ def test_a_bomb_in_a_record_file_is_one_clear_error(tmp_path: Path, monkeypatch:
     with pytest.raises(RecordError, match=r"record\.json\.gz: more than 1048576 bytes, which is the most"):
         RunRecord.read(file)
     assert MAX_RECORD_BYTES == 512 * 2**20
-
-
-def test_a_full_disk_leaves_the_old_compressed_file_as_it_was(tmp_path: Path) -> None:
-    target = tmp_path / "record.json.gz"
-    make_record().write(target)
-    before = target.read_bytes()
-    script = """
-import resource, sys
-from pathlib import Path
-from roofwatch.collector.errors import RecordError
-from tests.builders import make_record
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-try:
-    make_record(1).write(Path(sys.argv[1]))
-except RecordError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(target)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
-    assert "cannot be written: File too large" in done.stdout
-    assert target.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["record.json.gz"]
