@@ -92,11 +92,11 @@ def collect_run(
         JournalError: a result cannot be kept, or the run was begun on another machine.
     """
     steps = _Steps(on_progress)
-    watch = _watch(plan, journal)
-    run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), watch)
-    with watch, _device_workers(fork_server, run) as workers:
+    session = _device_session(plan, journal)
+    run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), session)
+    with session, _device_workers(fork_server, run) as workers:
         steps.say("loading the suite")
-        _prepare(fork_server, run, watch, workers, steps, plan.block_count)
+        _prepare(fork_server, run, session, workers, steps, plan.block_count)
         if plan.has_fresh_processes:
             _load_compilers(fork_server, run)
         _take_blocks(run, workers, steps)
@@ -165,9 +165,9 @@ def measure_pair(
     fork_server.warm_up()
     pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
     order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
-    watch = _watch(plan, journal)
+    session = _device_session(plan, journal)
     runs = {
-        side: SuiteRun(suite.source, plan, None if journal is None else journal.log(side), watch)
+        side: SuiteRun(suite.source, plan, None if journal is None else journal.log(side), session)
         for side, suite in ((Side.BASE, base), (Side.HEAD, head))
     }
 
@@ -177,12 +177,12 @@ def measure_pair(
             runs[Side.HEAD].record(head.commit, head.project, Pairing(pair_id=pair_id, side=Side.HEAD)),
         )
 
-    with watch, tempfile.TemporaryDirectory(prefix="roofwatch-caches-") as folder:
+    with session, tempfile.TemporaryDirectory(prefix="roofwatch-caches-") as folder:
         caches = {side: Path(folder) / side for side in runs}
         for side, run in runs.items():
             with _device_workers(fork_server, run, caches[side]) as workers:
                 steps.say(f"loading the suite of the {side}")
-                _prepare(fork_server, run, watch, workers, steps)
+                _prepare(fork_server, run, session, workers, steps)
                 _load_compilers(fork_server, run)
         _forget_half_pairs(runs)
         wanted: Mapping[Subject, int] = {
@@ -271,7 +271,7 @@ def _lacks(run: SuiteRun, subject: Subject, number: int) -> bool:
     return subject in run.to_time and run.block_count(subject) <= number
 
 
-def _watch(plan: RunPlan, journal: Journal | None) -> DeviceSession:
+def _device_session(plan: RunPlan, journal: Journal | None) -> DeviceSession:
     earlier = () if journal is None else journal.seen
     return DeviceSession(plan.lock_clocks, earlier=earlier, unfit=plan.unfit_device)
 
@@ -279,19 +279,19 @@ def _watch(plan: RunPlan, journal: Journal | None) -> DeviceSession:
 def _prepare(
     fork_server: ForkServer,
     run: SuiteRun,
-    watch: DeviceSession,
+    session: DeviceSession,
     workers: WorkerPool,
     steps: _Steps,
     blocks_per_subject: int = 0,
 ) -> None:
     """Load the suite, measure the machine, compile and check: all that comes before the first block."""
     with WorkerPool(fork_server, run.source, Mode.INTERPRETER, device="cpu") as interpreter:
-        _begin(run, watch, workers, interpreter, steps)
+        _begin(run, session, workers, interpreter, steps)
         steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
         _compile_and_check(fork_server, run, workers, interpreter, steps)
 
 
-def _begin(run: SuiteRun, watch: DeviceSession, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps) -> None:
+def _begin(run: SuiteRun, session: DeviceSession, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps) -> None:
     """Load the suite, then measure the machine while nothing else runs."""
     with ThreadPoolExecutor(1) as pool:
         # where no GPU will do its work the interpreter is needed: load it meanwhile
@@ -304,8 +304,8 @@ def _begin(run: SuiteRun, watch: DeviceSession, workers: WorkerPool, interpreter
     run.describe_machine(workers)
     if run.chosen is not None and run.chosen.was_a_choice:
         steps.note(str(run.chosen))
-    if watch.warning is not None:
-        steps.note(watch.warning)
+    if session.warning is not None:
+        steps.note(session.warning)
 
 
 def _compile_and_check(

@@ -9,11 +9,11 @@ from contextlib import closing
 from typing import Any
 
 from roofwatch.collector.compile.static_compiler import StaticCompiler
-from roofwatch.collector.device.device_session import DeviceMonitor, DeviceSession
+from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import SuiteLog
 from roofwatch.collector.outbox.journal_entries import CompiledCase, changed_fields
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment
 from roofwatch.collector.record.measurement import Block, CaseRecord, Measurement
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
@@ -50,15 +50,15 @@ class SuiteRun:
         source: The suite.
         plan: What of it, and how long.
         log: Takes what comes back, and has what came back before, which is not done again.
-        watch: Sees to the device; nobody does if left out.
+        session: Of the device, which two suites of one job share; one of its own if left out.
     """
 
     def __init__(
-        self, source: SuiteSource, plan: RunPlan, log: SuiteLog | None = None, watch: DeviceSession | None = None
+        self, source: SuiteSource, plan: RunPlan, log: SuiteLog | None = None, session: DeviceSession | None = None
     ) -> None:
         self.source = source
         self.plan = plan
-        self._device_monitor = DeviceMonitor(watch)
+        self._session = session or DeviceSession()
         self.spent = SpentTime()
         self._log = log
         self._is_stopped = threading.Event()
@@ -69,6 +69,8 @@ class SuiteRun:
         """How times are taken; None before the machine is described."""
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
+        self._at_ceilings: tuple[DeviceState, ...] = ()
+        """The device while they were measured."""
         self._cases: dict[str, CaseRecord] = {}
         self._rank_counts: dict[str, int] = {}
         self._infos: dict[Subject, ImplementationInfo] = {}
@@ -101,7 +103,7 @@ class SuiteRun:
             reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
         if reply.environment is None:
             raise machine_error("the machine cannot be described", reply.failure, self._device)
-        environment = self._device_monitor.begin(reply.environment, reply.device_uuid)
+        environment = self._session.begin(reply.environment, reply.device_uuid)
         if self._environment is None:
             self._environment = environment
             self._keep(environment=environment)
@@ -117,8 +119,8 @@ class SuiteRun:
         if reply.ceilings is None:
             raise machine_error("the ceilings cannot be measured", reply.failure, self._device)
         self._ceilings = tuple(measured.ceiling for measured in reply.ceilings)
-        self._device_monitor.note_ceilings(reply.ceilings)
-        self._keep(ceilings=self._ceilings, at_ceilings=self._device_monitor.at_ceilings)
+        self._at_ceilings = self._session.states_at(reply.ceilings)
+        self._keep(ceilings=self._ceilings, at_ceilings=self._at_ceilings)
 
     def _choose_timing(self, workers: WorkerPool) -> ChosenMethod:
         """Choose how times are taken, once for all: as an earlier process of the same run did, if there was one.
@@ -240,9 +242,9 @@ class SuiteRun:
 
     def cool_down(self, on_wait: OnStep) -> None:
         """Wait for a device that heat holds back; `on_wait` is told."""
-        if self._device_monitor.is_too_hot:
+        if self._session.is_too_hot:
             with self.spent.on(Activity.COOL_DOWN):
-                self._device_monitor.cool_down(on_wait)
+                self._session.cool_down(on_wait)
 
     def take_block(self, workers: WorkerPool, subject: Subject, launches_per_sample: int | None = None) -> None:
         """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
@@ -260,7 +262,7 @@ class SuiteRun:
                 rank_count=self._rank_count(subject),
             )
         if reply.block is not None:
-            timing.add(self._device_monitor.watched(reply.block))
+            timing.add(self._session.with_state(reply.block))
             block = timing.blocks[-1]
             self.spent.was_in_truth(Activity.WARM_UP, reply.block.warm_up_ns, counted_as=Activity.OVERHEAD)
             self.spent.was_in_truth(Activity.TIMING, reply.block.timed_ns, counted_as=Activity.OVERHEAD)
@@ -295,6 +297,7 @@ class SuiteRun:
     def record(self, commit: Commit, project: str, pairing: Pairing | None = None) -> RunRecord:
         """The document of all that came back, without what must not leave the machine."""
         assert self._environment is not None, "describe_machine() comes first"
+        telemetry = self._session.telemetry
         record = RunRecord(
             run_id=self._run_id,
             project=project,
@@ -312,14 +315,14 @@ class SuiteRun:
             static_facts=self.static_facts,
             profiles=tuple(self._profiles[subject] for subject in self._infos if subject in self._profiles),
             source_lines=tuple(dict.fromkeys(line for info in self._infos.values() for line in info.source_lines)),
-            telemetry=self._device_monitor.telemetry,
+            telemetry=telemetry and telemetry.model_copy(update={"at_ceilings": self._at_ceilings}),
             spent_ns=self.spent.total_ns,
         )
         return redact(record, Redaction.of_this_machine())
 
     def _keep(self, **came_back: Any) -> None:
         if self._log is not None:
-            self._log.append(self.spent.take_new(), self._device_monitor.take_new(), **came_back)
+            self._log.append(self.spent.take_new(), self._session.take_new(), **came_back)
 
     def _keep_step(self, subject: Subject, timing: CaseTiming, block: Block | None = None) -> None:
         self._keep(timed=timing.step(subject, block))
@@ -330,7 +333,7 @@ class SuiteRun:
             self.spent.add_earlier(entry.spent_ns)
             self._environment = entry.environment or self._environment
             if entry.ceilings is not None:
-                self._ceilings, self._device_monitor.at_ceilings = entry.ceilings, entry.at_ceilings
+                self._ceilings, self._at_ceilings = entry.ceilings, entry.at_ceilings
             if entry.accuracy is not None:
                 self._accuracies[Subject(entry.accuracy.case_id, entry.accuracy.implementation)] = entry.accuracy
             if (compiled := entry.compiled) is not None:

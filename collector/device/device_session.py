@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -184,6 +184,17 @@ class DeviceSession:
             locked_sm_clock_mhz=self._held_mhz,
         )
 
+    def with_state(self, taken: TimedBlock) -> TimedBlock:
+        """The block with the device's state while its samples were taken."""
+        window = Window(taken.began_ns, taken.ended_ns)
+        state = self.state(window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample)
+        return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
+
+    def states_at(self, measured: Iterable[MeasuredCeiling]) -> tuple[DeviceState, ...]:
+        """The device's state while each ceiling was measured; empty where nobody watches."""
+        windows = [Window(one.began_ns, one.ended_ns) for one in measured if one.ceiling.source == "measured"]
+        return tuple(state for window in windows if (state := self.state(window)) is not None)
+
     def take_new(self) -> Telemetry | None:
         """What was seen since it was asked last, for the journal; None where that is nothing."""
         watched = self._watched
@@ -247,63 +258,3 @@ class DeviceSession:
         sampler.read()
         sampler.start()
         return _Watched(device, sampler, started_at, TelemetryPart(started_at))
-
-
-@dataclass
-class DeviceMonitor:
-    """Asks a watch, which several suites of one run may share.
-
-    Args:
-        watch: Sees to the device; nobody does if it is None.
-    """
-
-    watch: DeviceSession | None
-    at_ceilings: tuple[DeviceState, ...] = ()
-    """How it was while the ceilings were measured."""
-
-    def begin(self, environment: Environment, device_uuid: str | None) -> Environment:
-        """The environment with what is known of the device from here on.
-
-        Raises:
-            CollectorError: the device is not fit to be measured on, or its clock cannot be held.
-        """
-        return environment if self.watch is None else self.watch.begin(environment, device_uuid)
-
-    def note_ceilings(self, measured: Iterable[MeasuredCeiling]) -> None:
-        """Look up how the device was while each was measured."""
-        self.at_ceilings = tuple(self._seen_at(measured))
-
-    def _seen_at(self, measured: Iterable[MeasuredCeiling]) -> Iterator[DeviceState]:
-        for each in measured:
-            if self.watch is not None and each.ceiling.source == "measured":
-                state = self.watch.state(Window(each.began_ns, each.ended_ns))
-                if state is not None:
-                    yield state
-
-    def watched(self, taken: TimedBlock) -> TimedBlock:
-        """The block with what was seen of the device while its samples were taken."""
-        if self.watch is None:
-            return taken
-        window = Window(taken.began_ns, taken.ended_ns)
-        launch_count = len(taken.block.samples_ns) * taken.launches_per_sample
-        state = self.watch.state(window, launch_count=launch_count)
-        return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
-
-    @property
-    def is_too_hot(self) -> bool:
-        return self.watch is not None and self.watch.is_too_hot
-
-    def cool_down(self, on_wait: Callable[[str], None]) -> None:
-        """Wait until heat holds it back no longer; `on_wait` is told."""
-        if self.watch is not None:
-            self.watch.cool_down(on_wait)
-
-    def take_new(self) -> Telemetry | None:
-        """What was seen since this was asked last."""
-        return None if self.watch is None else self.watch.take_new()
-
-    @property
-    def telemetry(self) -> Telemetry | None:
-        """All that was seen."""
-        seen = None if self.watch is None else self.watch.telemetry
-        return None if seen is None else seen.model_copy(update={"at_ceilings": self.at_ceilings})
