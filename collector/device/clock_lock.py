@@ -65,23 +65,23 @@ class ClockLock:
         self.clock = clock
         self._uuid = uuid
         limit = CLOCK_LIMIT_TDP if clock == BASE else clock
-        self._guardian = subprocess.Popen(
+        self._watchdog = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, str(INSTALL_ROOT), uuid, str(limit)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        assert self._guardian.stdout is not None
-        line = self._guardian.stdout.readline()
+        assert self._watchdog.stdout is not None
+        line = self._watchdog.stdout.readline()
         error = json.loads(line)["error"] if line else "the process that was to lock it ended"
         if error is not None:
             self._end()
             raise CollectorError(f"--lock-clocks: {error}; {_WAY_OUT}")
 
     @property
-    def guardian_pid(self) -> int:
-        return self._guardian.pid
+    def watchdog_pid(self) -> int:
+        return self._watchdog.pid
 
     def release(self) -> str | None:
         """Let the device choose its clock again; safe to call again.
@@ -89,9 +89,9 @@ class ClockLock:
         Returns:
             What to do, where it could not be done; None where it was.
         """
-        if self._guardian.returncode is not None or self._end() == 0:
+        if self._watchdog.returncode is not None or self._end() == 0:
             return None
-        try:  # the guardian was killed, or refused: try it from here
+        try:  # the watchdog was killed, or refused: try it from here
             with NvmlDevice(self._uuid) as device:
                 device.reset_sm_clock()
         except NvmlError as error:
@@ -99,12 +99,12 @@ class ClockLock:
         return None
 
     def _end(self) -> int | None:
-        for stream in (self._guardian.stdin, self._guardian.stdout):
+        for stream in (self._watchdog.stdin, self._watchdog.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         try:
-            return self._guardian.wait(_STOP_TIMEOUT_S)
+            return self._watchdog.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return None
 

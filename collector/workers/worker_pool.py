@@ -298,7 +298,7 @@ class WorkerPool:
 
         self._worker_at = worker_at
         self._alone = worker_at(None, 1.0)
-        self._crew: list[Worker] = []
+        self._parallel_workers: list[Worker] = []
         self._checked_by: dict[Subject, Worker] = {}
         self._groups: dict[int, ProcessGroup] = {}
 
@@ -350,9 +350,9 @@ class WorkerPool:
         of_one = [job for subject, job in jobs.items() if rank_counts[subject] == 1]
         count = min(worker_count, len(of_one))
         if count > 1:
-            self._crew = [self._worker_at(None, 1 / count) for _ in range(count)]
+            self._parallel_workers = [self._worker_at(None, 1 / count) for _ in range(count)]
             # a case's implementations share its inputs, its reference and its baseline
-            checked = run_parallel(self._crew, of_one, group=lambda job: job.case_id, timeout_s=timeout_s)
+            checked = run_parallel(self._parallel_workers, of_one, group=lambda job: job.case_id, timeout_s=timeout_s)
             for job, reply, worker in checked:
                 if not _may_be_its_neighbours(reply):
                     subject = Subject(job.case_id, job.implementation)
@@ -375,14 +375,14 @@ class WorkerPool:
         """Have the present job end at once, from any thread; whoever waits for the reply then cleans up."""
         for group in tuple(self._groups.values()):
             group.kill()
-        for worker in (*self._crew, self._alone):
+        for worker in (*self._parallel_workers, self._alone):
             worker.kill()
 
     def stop(self) -> None:
         """End all processes; safe to call again."""
         for group in self._groups.values():
             group.stop()
-        for worker in (*self._crew, self._alone):
+        for worker in (*self._parallel_workers, self._alone):
             worker.stop()
 
 

@@ -107,7 +107,7 @@ def check(
         try:
             run.check(workers, on_step, worker_count=2)
         finally:
-            pids.update(worker._pid for worker in workers._crew)
+            pids.update(worker._pid for worker in workers._parallel_workers)
     return len(steps)
 
 

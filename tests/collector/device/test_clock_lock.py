@@ -21,7 +21,7 @@ COLLECTOR = f"""
 import os
 from roofwatch.collector.device.clock_lock import ClockLock
 lock = ClockLock({UUID!r}, 1500)
-os.write(1, b"%d\\n" % lock.guardian_pid)
+os.write(1, b"%d\\n" % lock.watchdog_pid)
 input()
 """
 
@@ -77,25 +77,25 @@ def test_a_collector_that_is_killed_leaves_a_free_clock(
         [sys.executable, "-c", COLLECTOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as collector:
         assert collector.stdout is not None
-        guardian_pid = int(collector.stdout.readline())
+        watchdog_pid = int(collector.stdout.readline())
         held = calls_in(calls)
 
         collector.send_signal(how)
         collector.wait(60)
-        wait_for_the_end_of(guardian_pid)
+        wait_for_the_end_of(watchdog_pid)
 
     assert held == [LOCKED]
     assert calls_in(calls) == [LOCKED, RESET]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_guardian_that_is_asked_to_end_stays_with_its_collector(
+def test_a_watchdog_that_is_asked_to_end_stays_with_its_collector(
     how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
     lock = ClockLock(UUID, 1500)
 
-    os.kill(lock.guardian_pid, how)
+    os.kill(lock.watchdog_pid, how)
     held = calls_in(calls)
     lock.release()
 
@@ -103,13 +103,13 @@ def test_a_guardian_that_is_asked_to_end_stays_with_its_collector(
     assert calls_in(calls) == [LOCKED, RESET]
 
 
-def test_where_the_guardian_is_killed_the_collector_gives_the_clock_back(
+def test_where_the_watchdog_is_killed_the_collector_gives_the_clock_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
     lock = ClockLock(UUID, 1500)
 
-    os.kill(lock.guardian_pid, signal.SIGKILL)
+    os.kill(lock.watchdog_pid, signal.SIGKILL)
 
     assert lock.release() is None
     assert calls_in(calls) == [LOCKED, RESET]
@@ -120,7 +120,7 @@ def test_a_clock_that_cannot_be_given_back_is_told_with_the_way_out(
 ) -> None:
     replay_everywhere("locked", tmp_path, monkeypatch)
     lock = ClockLock(UUID, 1500)
-    os.kill(lock.guardian_pid, signal.SIGKILL)
+    os.kill(lock.watchdog_pid, signal.SIGKILL)
 
     replay_everywhere("no_driver", tmp_path, monkeypatch)
 
