@@ -76,10 +76,10 @@ class Selection:
         found = tuple(
             Selected(case, implementation, kernel.rank_count(case))
             for kernel in info.kernels
-            if _matches(kernel.name, self.kernels)
+            if matches(kernel.name, self.kernels)
             for case in self._cases(kernel, info.device)
             for implementation in kernel.implementations
-            if case.direction in implementation.directions and _matches(implementation.name, self.implementations)
+            if case.direction in implementation.directions and matches(implementation.name, self.implementations)
         )
         if not found:
             raise SuiteError("".join(self._why_nothing(info)))
@@ -87,7 +87,7 @@ class Selection:
 
     def _cases(self, kernel: KernelInfo, device: str) -> tuple[CaseRecord, ...]:
         if self.cases is not None:
-            return tuple(case for case in kernel.cases if _matches(case.case_id, self.cases))
+            return tuple(case for case in kernel.cases if matches(case.case_id, self.cases))
         if self.tags is not None:
             wanted = set(self.tags)
             return tuple(case for case in kernel.cases if wanted <= set(case.tags))
@@ -107,7 +107,8 @@ class Selection:
             yield f", its cases the tags {' '.join(known)}"
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a name matches one of some shell patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 

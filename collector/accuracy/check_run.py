@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Literal
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.selection import matches
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
@@ -67,7 +67,7 @@ def select_subjects(info: SuiteInfo, plan: CheckPlan) -> list[CheckSubject]:
     Raises:
         SuiteError: nothing matches the plan; the message lists what there is.
     """
-    kernels = [kernel for kernel in info.kernels if _matches(kernel.name, plan.kernels)]
+    kernels = [kernel for kernel in info.kernels if matches(kernel.name, plan.kernels)]
     if not kernels:
         known = ", ".join(kernel.name for kernel in info.kernels)
         raise SuiteError(f"no kernel matches {' '.join(plan.kernels)}; the suite has {known}")
@@ -130,7 +130,7 @@ def _subjects_of(kernel: KernelInfo, device: str, plan: CheckPlan) -> Iterator[C
 
 def _chosen(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None) -> Iterable[CheckableCase]:
     if patterns is not None:
-        return [case for case in kernel.checkable if _matches(case.case_id, patterns)]
+        return [case for case in kernel.checkable if matches(case.case_id, patterns)]
     declared = [case for case in kernel.checkable if case.kind is CaseKind.DECLARED]
     edges = [case for case in kernel.checkable if case.kind is CaseKind.EDGE]
     if device != "cpu":
@@ -142,7 +142,7 @@ def _chosen(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None) -
 def _is_wanted(implementation: ImplementationInfo, plan: CheckPlan) -> bool:
     if plan.implementations is None:
         return not implementation.is_compiled
-    return _matches(implementation.name, plan.implementations)
+    return matches(implementation.name, plan.implementations)
 
 
 def _reports(workers: WorkerPool, subject: CheckSubject, timeout_s: float) -> Iterator[CheckReport]:
@@ -174,7 +174,3 @@ def _check(
         message=failure.message,
     )
     return failed, ()
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,7 +1,4 @@
-"""Measure the ceilings of the device in the same run as the kernels: datasheets mislead (meta-pytorch/MSLK#513).
-
-The datasheet's stand beside them where the device is known, and judge nothing.
-"""
+"""Measure the ceilings of the device in the same run as the kernels: datasheets mislead (meta-pytorch/MSLK#513)."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import pynvml
 import torch
+import triton
+import triton.language as tl
 
-from roofwatch.collector.cache_copy import ITEM_BYTES, copy_in_rounds, whole_blocks
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.device.roofline import HOLDERS, TF32
 from roofwatch.collector.errors import TimerError
@@ -21,6 +19,44 @@ from roofwatch.collector.timing.caches import last_level_cache_bytes
 from roofwatch.collector.timing.method import TimingMethod, default_method, possible_methods
 from roofwatch.collector.timing.sampling import SamplingPlan
 from roofwatch.collector.timing.timing import sample_launches
+
+_BLOCK = 4096
+_WARPS = 8
+ITEM_BYTES = 4
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _copy_rounds_kernel(  # type: ignore[no-untyped-def]
+    source_ptr,
+    target_ptr,
+    block_count,
+    ROUNDS: tl.constexpr,  # noqa: N803  a constant of the compiler
+    BLOCK: tl.constexpr,  # noqa: N803
+):
+    offs = tl.arange(0, BLOCK)
+    for turn in range(ROUNDS):
+        # another block each round, past the L1 that keeps what its own multiprocessor has read
+        start = (tl.program_id(0) + turn) % block_count * BLOCK
+        values = tl.load(source_ptr + start + offs, cache_modifier=".cg")  # [BLOCK]
+        tl.store(target_ptr + start + offs, values, cache_modifier=".cg")  # [BLOCK]
+
+
+def copy_in_rounds(source: torch.Tensor, target: torch.Tensor, *, rounds: int) -> None:
+    """Copy `source` to `target`, all of it, as many times, in one launch.
+
+    Args:
+        source: float32 on a GPU, shape [n]; n is a multiple of `whole_blocks(1)`.
+        target: Like it.
+        rounds: Of which the first finds the cache as it is.
+    """
+    block_count = source.numel() // _BLOCK
+    _copy_rounds_kernel[(block_count,)](source, target, block_count, ROUNDS=rounds, BLOCK=_BLOCK, num_warps=_WARPS)
+
+
+def whole_blocks(item_count: int) -> int:
+    """The most items up to a count that the kernel can copy; one block at least."""
+    return max(1, item_count // _BLOCK) * _BLOCK
+
 
 _CPU_WORKING_SET_BYTES = 128 * 2**20
 _GPU_WORKING_SET_BYTES = 4 * 2**30

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from roofwatch.collector.cache_copy import copy_in_rounds, whole_blocks
 from roofwatch.collector.compile.binary import instruction_bytes
 from roofwatch.collector.compile.disassembly import sass
 from roofwatch.collector.compile.launches import compiling_for
-from roofwatch.collector.device.ceilings import measure_ceilings
+from roofwatch.collector.device.ceilings import copy_in_rounds, measure_ceilings, whole_blocks
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its ceilings cannot be measured")
 
