@@ -16,7 +16,7 @@ from roofwatch.collector.timing.sampling import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 
-pytestmark = pytest.mark.usefixtures("forked_servers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
 SUITE = Path(__file__).parents[1] / "suites" / "bench_good.py"
 QUICK = RunPlan(

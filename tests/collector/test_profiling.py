@@ -99,6 +99,7 @@ def test_a_program_with_workers_is_recorded_and_prints_what_it_prints_without_us
         ("import os; os.kill(os.getpid(), 15)", 143, "the program was terminated"),
     ],
 )
+@pytest.mark.slow
 def test_however_a_program_ends_its_trace_is_written_and_its_status_is_its_own(
     end: str, exit_status: int, because: str, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_program_without_torch_runs_as_ever_and_is_known_to_have_none(tmp_path
     assert process.traces == ()
 
 
+@pytest.mark.slow
 def test_the_program_s_own_profiler_goes_first(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     own = "\nwith torch.profiler.profile() as own:\n    x + x\nprint(sorted(row.key for row in own.key_averages()))"
     capture = profiled(tmp_path, MULTIPLY + own)
@@ -137,12 +139,14 @@ def test_the_program_s_own_profiler_goes_first(tmp_path: Path, capfd: pytest.Cap
     assert capture.processes[0].traces[0].because == "the program started a profiler of its own"
 
 
+@pytest.mark.slow
 def test_a_window_of_optimizer_steps_holds_those_steps_and_no_other(tmp_path: Path) -> None:
     capture = profiled(tmp_path, OPTIMIZED, window=Window(warmup_steps=3, steps=4))
 
     assert operators(trace_of(tmp_path, capture))["aten::addmm"] == 4
 
 
+@pytest.mark.slow
 def test_a_child_that_imports_torch_is_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(MULTIPLY)
     capture = profiled(
@@ -205,6 +209,7 @@ def test_every_triton_kernel_is_listed_with_what_it_takes(tmp_path: Path, monkey
     assert [json.loads(line)["hash"] for line in written] == [kernel.hash for kernel in capture.kernels]
 
 
+@pytest.mark.slow
 def test_a_trace_tells_no_host_and_no_folder_unless_it_is_kept(tmp_path: Path) -> None:
     redacted = trace_of(tmp_path, profiled(tmp_path, MULTIPLY))
     kept = trace_of(tmp_path, profiled(tmp_path, MULTIPLY, redaction=Redaction(kept=EVERYTHING)))

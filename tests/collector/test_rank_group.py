@@ -25,7 +25,7 @@ from roofwatch.collector.workers.rank import Rank
 from roofwatch.collector.workers.worker_pool import WorkerPool, combined
 from tests.builders import make_commit
 
-pytestmark = pytest.mark.usefixtures("forked_servers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
 SUITE = SuiteSource(Path(__file__).parent.parent / "suites" / "bench_ranks.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)

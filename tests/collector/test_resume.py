@@ -32,7 +32,7 @@ from roofwatch.measuring.unfinished import finished_record
 from tests.builders import make_commit, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
 
-pytestmark = pytest.mark.usefixtures("forked_servers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 PLAN = RunPlan(device="cpu", targets=("sm_90",), block_count=2, sampling=QUICK, has_profiles=True)

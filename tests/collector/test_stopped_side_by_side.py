@@ -19,7 +19,7 @@ from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.terminal import stop_on_sigterm
 from tests.builders import make_commit
 
-pytestmark = pytest.mark.usefixtures("forked_servers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
 PLAN = RunPlan(device="cpu", targets=(), block_count=1)
 SUITE = """

@@ -28,8 +28,9 @@ def fork_server() -> Iterator[ForkServer]:
         yield fork_server
 
 
+@pytest.mark.slow
 def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measured(fork_server: ForkServer) -> None:
-    plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=6, compile_timeout_s=60)
+    plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=12, compile_timeout_s=60)
     record = collect_run(SuiteAt(FAILING, make_commit(), "failing"), plan, fork_server=fork_server)
 
     outcomes = {m.case_id.split("/")[0]: m.outcome for m in record.measurements}
@@ -55,7 +56,7 @@ def test_every_way_to_fail_is_an_outcome_and_the_kernel_after_it_is_still_measur
     assert "SIGSEGV" in messages["segfault"]
     assert "SIGABRT" in messages["aborts"]
     assert "exit status 0" in messages["leaves"]
-    assert "not done after 6 s" in messages["hangs"]
+    assert "not done after 12 s" in messages["hangs"]
     assert "(128,)" in messages["wrong_shape"]
     assert "(64,)" in messages["wrong_shape"]
     assert "64 elements of 64 that are NaN" in messages["gives_nan"]
@@ -108,6 +109,7 @@ def test_a_process_in_which_a_capture_failed_is_given_no_other_job(fork_server: 
     assert {error: len(found) for error, found in processes.items()} == {"Failed": 2, "NotImplementedError": 1}
 
 
+@pytest.mark.slow
 def test_a_repository_with_packages_named_like_ours_finds_its_own(fork_server: ForkServer, tmp_path: Path) -> None:
     for package in ("kernels", "db", "ci", "dashboard", "api", "tests"):
         (tmp_path / package).mkdir()

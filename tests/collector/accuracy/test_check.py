@@ -103,6 +103,7 @@ def test_a_broken_promise_of_determinism_is_incorrect(broken: Any) -> None:
     assert report.tensors[0].passed
 
 
+@pytest.mark.slow
 def test_every_way_to_fail_is_an_outcome_and_the_rest_is_still_checked(fork_server: ForkServer) -> None:
     reports = check(fork_server, "bench_failing.py", timeout_s=6)
     assert {report.case_id.split("/")[0]: report.outcome for report in reports} == {
@@ -125,6 +126,7 @@ def test_every_way_to_fail_is_an_outcome_and_the_rest_is_still_checked(fork_serv
     }
 
 
+@pytest.mark.slow
 def test_every_gradient_is_checked_too(fork_server: ForkServer) -> None:
     reports = check(fork_server, "bench_good.py", kernels=("total",))
     assert [[tensor.tensor for tensor in report.tensors] for report in reports] == [["out"], ["out", "grad_x"]]

@@ -222,6 +222,7 @@ def measured(
     return run.record(suite.commit, suite.project)
 
 
+@pytest.mark.slow
 def test_every_block_has_what_was_seen_of_the_device_meanwhile(suite: SuiteAt) -> None:
     record = measured(suite, watch_of("power_cap"))
     states = [block.device_state for measurement in record.measurements for block in measurement.blocks]
@@ -233,6 +234,7 @@ def test_every_block_has_what_was_seen_of_the_device_meanwhile(suite: SuiteAt) -
     assert record.telemetry.clock_event_reasons[0] == ("sw_power_cap",)
 
 
+@pytest.mark.slow
 def test_every_ceiling_has_what_was_seen_of_the_device_meanwhile(suite: SuiteAt) -> None:
     record = measured(suite, watch_of("normal"), 0)
 
@@ -243,6 +245,7 @@ def test_every_ceiling_has_what_was_seen_of_the_device_meanwhile(suite: SuiteAt)
 
 
 @pytest.mark.parametrize("is_torn", [False, True])
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_keeps_what_each_of_its_processes_saw(
     suite: SuiteAt, tmp_path: Path, is_torn: bool
 ) -> None:

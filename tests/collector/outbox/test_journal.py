@@ -209,6 +209,7 @@ except JournalError as error:
 
 
 @pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_FSIZE)[1] != resource.RLIM_INFINITY, reason="files are limited")
+@pytest.mark.slow
 def test_a_full_disk_is_one_clear_error_and_loses_nothing_that_was_written(path: Path) -> None:
     """A limit makes the system refuse to write more, as a full disk does, in the middle of a line."""
     done = subprocess.run(

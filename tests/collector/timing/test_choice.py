@@ -93,6 +93,7 @@ def test_a_share_of_a_run_is_timed_as_the_others_are_whatever_its_cases_touch(fo
     assert "copies of them are twice the last-level cache" in (measurement.message or "")
 
 
+@pytest.mark.slow
 def test_every_measurement_has_the_timer_and_the_cache_of_its_run(fork_server: ForkServer) -> None:
     said: list[Progress] = []
     record = collect_run(SuiteAt(GOOD, make_commit(), "good"), PLAN, said.append, fork_server=fork_server)
