@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import logging
 import os
@@ -15,8 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 
-from roofwatch.dashboard.reading_ahead import THREAD_NAME, ReadingAhead
-
 PARENT_VARIABLE = "ROOFWATCH_DASHBOARD_PARENT"
 SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
 """The URL of the server that is read through, for this process alone; without it the settings say what is read."""
@@ -24,9 +21,6 @@ NO_SERVER = ""
 """The database is read whatever server the settings name."""
 _PR_SET_PDEATHSIG = 1
 _ENDING = (signal.SIGTERM, signal.SIGINT)
-_NEW_BEFORE_GARBAGE = 200_000
-"""Objects that come beyond those that go before Python looks for garbage by itself: more than a view makes of one
-answer. Streamlit has all of it looked for after each run of a view anyway."""
 _LOG = logging.getLogger("roofwatch.dashboard")
 _SCRIPT = Path(__file__).with_name("app.py")
 # Given here rather than in a file: nothing is written into the home folder, and what a file there says changes nothing.
@@ -97,75 +91,36 @@ def _say_that_a_view_failed(error: Exception) -> bool:
 
 
 @asynccontextmanager
-async def _learning(_: object) -> AsyncIterator[None]:
-    """Beside what is served meanwhile."""
-    threading.Thread(target=_learn_views, name=THREAD_NAME, daemon=True).start()
+async def _warming_up(_: object) -> AsyncIterator[None]:
+    """Import the views beside what is served already, so that the first reader does not wait for it."""
+    threading.Thread(target=_import_views, daemon=True).start()
     yield
 
 
-def _learn_views() -> None:
-    """Import what the views need, draw up a figure, which imports more of Plotly, and open what is read: else the first
-    readers would wait for it.
-    """
-    import plotly.graph_objects as go
-
+def _import_views() -> None:
     from roofwatch.dashboard.navigation import VIEWS
-    from roofwatch.dashboard.reading_ahead import read_ahead
 
     for view in VIEWS:
         importlib.import_module(f"roofwatch.dashboard.views.{view}")
-    go.Figure([go.Scatter(y=[0.0]), go.Bar(y=[0.0])]).update_layout(xaxis={"title": "x"}, legend={"x": 0})
-    read_ahead(next(iter(VIEWS)), {})
-    # Streamlit has all that is in memory looked through for garbage after every run of a page, and no thread sends
-    # anything meanwhile; what is there now stays
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_NEW_BEFORE_GARBAGE)
 
 
 def run(address: str, port: int, script: Path = _SCRIPT) -> None:
     """Serve what a script shows until a signal ends it."""
     import streamlit as st
     from starlette.middleware import Middleware
-    from starlette.requests import Request
-    from starlette.responses import HTMLResponse, Response
-    from starlette.routing import Route
 
     from roofwatch.dashboard.access.provider import sign_in_secrets
     from roofwatch.dashboard.access.sign_in_return import ReturnAfterSignIn
-    from roofwatch.dashboard.figure_script import slim_scripts
-    from roofwatch.dashboard.head_start import first_page
     from roofwatch.dashboard.navigation import VIEWS
     from roofwatch.settings import load_settings
 
     settings = load_settings()
     returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
-    static = Path(st.__file__).parent / "static"
-    slim = slim_scripts(static / "static" / "js")
-    instead = {name: script.path for name, script in slim.items()}
-    pages = {f"/{name}": first_page(name, static, instead) for name in VIEWS}
-    pages["/"] = pages[f"/{next(iter(VIEWS))}"]
-    view_at = {path: path.strip("/") or next(iter(VIEWS)) for path in pages}
-    ahead = ReadingAhead()
-    scripts = {f"/{script.path}": script.text for script in slim.values()}
-
-    def answer(request: Request) -> HTMLResponse:
-        path = request.scope["path"]
-        ahead.begin(view_at[path], request.url.query)
-        # as Streamlit does: the names of its scripts change with its version
-        return HTMLResponse(pages[path], headers={"Cache-Control": "no-cache"})
-
-    def draw(request: Request) -> Response:
-        # as Streamlit's own: another content has another name
-        lasting = {"Cache-Control": "public, immutable, max-age=31536000"}
-        return Response(scripts[request.scope["path"]], media_type="text/javascript", headers=lasting)
-
-    # in memory, and in the place of whatever file of secrets lies about: nothing is written where others could read it
+    # secrets in memory, in the place of whatever file of secrets lies about: nothing is written where others could read
     served = st.App(
         script,
         secrets=sign_in_secrets(settings),
-        lifespan=_learning,
-        routes=[*(Route(path, answer) for path in pages), *(Route(path, draw) for path in scripts)],
+        lifespan=_warming_up,
         middleware=[returning] if settings.sign_in_issuer is not None else [],
         on_script_error=_say_that_a_view_failed,
     )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from html import escape
 
 from roofwatch.ci.history.change import Movement
 from roofwatch.collector.record.metrics import Layer
@@ -146,3 +147,8 @@ def commit_text(commit: CommitRef) -> str:
 def choice_text(commit: CommitRef, *, is_unreachable: bool) -> str:
     """The same among others to choose from, of which some their branch has left."""
     return f"{commit_text(commit)}{' (no longer on its branch)' if is_unreachable else ''}"
+
+
+def view_link_html(address: str, text: str) -> str:
+    """The text as a link to a view, for HTML; in Markdown and elsewhere `st.page_link` keeps the session."""
+    return f'<a href="{escape(address)}" target="_self">{escape(text)}</a>'

@@ -13,8 +13,7 @@ from html import escape
 
 from roofwatch.ci.history.change import Movement
 from roofwatch.dashboard.charts.style import ORANGE, SKY_BLUE
-from roofwatch.dashboard.view_links import view_link_html
-from roofwatch.dashboard.wording import movement_text, shortened
+from roofwatch.dashboard.wording import movement_text, shortened, view_link_html
 
 Cell = tuple[str, str]
 """Kernel and runner class."""

@@ -13,8 +13,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from roofwatch.dashboard.figure_script import KINDS
-
 _FAMILY = '"Source Sans", sans-serif'
 """That of the page."""
 _TEXT_PX, _TITLE_PX, _PAD_PX = 12, 14, 8
@@ -52,13 +50,7 @@ def for_page(figure: go.Figure) -> go.Figure:
     """The same figure as a page shows it; what it says of its own look stays.
 
     Its revision is that of its contents: a browser that gets it twice draws it once.
-
-    Raises:
-        ValueError: it has a kind of trace that the script in the browser was left without.
     """
-    strange = {trace.type for trace in figure.data} - KINDS
-    if strange:
-        raise ValueError(f"no browser is sent what draws {', '.join(sorted(strange))}: name it in figure_script.KINDS")
     figure.layout.template = None
     # as plain values: reading and setting one attribute of a figure at a time takes the server longer than drawing up
     layout = figure.layout.to_plotly_json()

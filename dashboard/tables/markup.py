@@ -12,7 +12,7 @@ from html import escape
 
 import pandas as pd
 
-from roofwatch.dashboard.view_links import view_link_html
+from roofwatch.dashboard.wording import view_link_html
 
 NO_VALUE = "–"
 

@@ -85,19 +85,6 @@ def show() -> None:
         _show_distribution(view, rows, base, head)
 
 
-def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
-    """The two commits that this view opens with; nothing of other sides."""
-    data.list_triaged(project)
-    commits = _commits_by_sha(project, filters)
-    if len(commits) < 2 or asked.get("by", By.COMMITS) != By.COMMITS:
-        return
-    *_, base_sha, head_sha = commits
-    base_sha, head_sha = (
-        asked[side] if asked.get(side) in commits else sha for side, sha in (("base", base_sha), ("head", head_sha))
-    )
-    _read_both(project, filters, base_sha, head_sha)
-
-
 def _first_rows(view: View, rows: Sequence[ComparedCase]) -> Sequence[ComparedCase]:
     """As many as somebody reads; all of them if the reader wants to."""
     if len(rows) <= _ROWS_AT_FIRST:

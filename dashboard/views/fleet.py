@@ -71,14 +71,6 @@ def show() -> None:
         _show_cases(view, run_ids)
 
 
-def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
-    """The runs that this view opens with, and what was spent in them."""
-    window = asked["last"] if asked.get("last") in _WINDOWS else _WINDOW_AT_FIRST
-    runs = _newest_runs(project, filters, window)
-    if runs:
-        _read_spent(runs, filters)
-
-
 def _newest_runs(project: str, filters: Filters, window: str) -> Sequence[FleetRun]:
     return data.list_fleet_runs(
         project, limit=int(window), runner_classes=filters.runner_classes, branches=filters.branches

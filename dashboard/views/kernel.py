@@ -77,14 +77,6 @@ def show() -> None:
         _show_accuracy(part)
 
 
-def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
-    """The run that this view opens with."""
-    runs = _runs_by_commit(project, filters, asked.get("commit"))
-    run = runs.get(asked.get("commit", ""), next(iter(runs.values()), None))
-    if run is not None:
-        data.read_record(run.run_id)
-
-
 def _runs_by_commit(project: str, filters: Filters, sha: str | None) -> dict[str, FleetRun]:
     """Of each commit the run that speaks for it, the newest commit first and what their branch has left last: one of a
     clean work tree before a dirty one, one by itself before a side of a pair.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -49,12 +49,6 @@ def show() -> None:
         else:
             st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
         show_false_alarms(found, since)
-
-
-def read_ahead(project: str, filters: Filters, _asked: Mapping[str, str]) -> None:
-    """All that this view is made of."""
-    _list_runners(project, filters)
-    data.list_triaged(project)
 
 
 def _list_runners(project: str, filters: Filters) -> Sequence[RunnerStanding]:

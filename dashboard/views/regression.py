@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pandas as pd
 import streamlit as st
 
 from roofwatch.dashboard import data
-from roofwatch.dashboard.filters import Filters
 from roofwatch.dashboard.frame import View, open_view
 from roofwatch.dashboard.panels.bisection import show_bisection
 from roofwatch.dashboard.panels.evidence import show_evidence
@@ -61,11 +60,6 @@ def show() -> None:
         show_bisection(data.read_newest_bisection(one.triage.regression_id), one.triage.regression_id)
         st.subheader("Decisions", anchor=False)
         show_trail(data.list_audit(view.project, str(one.triage.regression_id)), view.zone)
-
-
-def read_ahead(project: str, _filters: Filters, _asked: Mapping[str, str]) -> None:
-    """What there is to choose from."""
-    data.list_triaged(project)
 
 
 def _choose(view: View, found: Sequence[Triaged]) -> Triaged:

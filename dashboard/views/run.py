@@ -78,14 +78,6 @@ def show() -> None:
         _show_artefacts(view, record)
 
 
-def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
-    """The run that this view opens with."""
-    runs = _runs_by_id(project, filters, asked.get("run"))
-    chosen = asked["run"] if asked.get("run") in runs else _first_to_look_at(runs)
-    if chosen is not None:
-        data.read_record(chosen)
-
-
 def _runs_by_id(project: str, filters: Filters, run_id: str | None) -> dict[str, FleetRun]:
     """The newest first, and one that is asked for however old it is."""
     runs = data.list_fleet_runs(

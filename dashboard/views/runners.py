@@ -65,11 +65,6 @@ def show() -> None:
         _PARTS[part](view, _Fleet(by_class, runner_class, view.zone))
 
 
-def read_ahead(project: str, filters: Filters, _asked: Mapping[str, str]) -> None:
-    """The runs that every part of this view begins with."""
-    _newest_of_each_class(project, filters)
-
-
 def _newest_of_each_class(project: str, filters: Filters) -> Sequence[FleetRun]:
     """So that a runner that has gone silent stays in sight, whatever the others measured since."""
     chosen = filters.runner_classes

@@ -107,12 +107,6 @@ def show() -> None:
         _show_points(view, series)
 
 
-def read_ahead(project: str, filters: Filters, asked: Mapping[str, str]) -> None:
-    """What there is to choose from."""
-    _list_keys(project, filters, include_dirty=asked.get("dirty") == "yes")
-    data.list_triaged(project)
-
-
 def _list_keys(project: str, filters: Filters, *, include_dirty: bool) -> Sequence[SeriesKey]:
     return data.list_series_keys(project, include_dirty=include_dirty, include_branches=bool(filters.branches))
 

@@ -22,7 +22,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from roofwatch.dashboard.view_links import view_link_html
+from roofwatch.dashboard.wording import view_link_html
 from tests.dashboard.served import ROOT
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -1,6 +1,4 @@
-"""How often a view asks the database when nobody asked before: six times at most, whatever it shows and whatever of it
-was read ahead.
-"""
+"""How often a view asks the database when nobody asked before: six times at most, whatever it shows."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ from streamlit.testing.v1 import AppTest
 
 import roofwatch.dashboard.app
 from roofwatch.dashboard import data
-from roofwatch.dashboard.reading_ahead import read_ahead
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections.store import request_bisection
 from roofwatch.db.bisections.values import BisectionRange
@@ -130,14 +127,11 @@ def test_a_view_asks_six_times_at_most(
         app.query_params[parameter] = value
     forget_answers()
     statements.clear()
-    read_ahead(view, {name: [value] if isinstance(value, str) else value for name, value in asked.items()})
-    begun = len(statements)
 
     app.run()
 
     assert not app.exception
     assert not app.error
     assert seen in texts(app)
-    assert 0 < begun <= len(statements) <= MOST_QUESTIONS, "\n\n".join(statements)
-    # what was read ahead is what the view shows
+    assert 0 < len(statements) <= MOST_QUESTIONS, "\n\n".join(statements)
     assert len(set(statements)) == len(statements), "\n\n".join(statements)

@@ -1,4 +1,3 @@
-import gc
 import signal
 import socket
 import subprocess
@@ -10,9 +9,7 @@ import psutil
 import pytest
 from sqlalchemy import URL
 
-from roofwatch.dashboard import reading_ahead, server_process
 from roofwatch.dashboard.errors import DashboardError
-from roofwatch.dashboard.navigation import VIEWS
 from roofwatch.dashboard.serve import serve
 from roofwatch.db.engine import embedded
 from tests.dashboard.served import ROOT, serving
@@ -132,18 +129,3 @@ def test_a_port_that_is_taken_is_named() -> None:
 def test_an_address_that_is_not_of_this_machine_is_named() -> None:
     with pytest.raises(DashboardError, match=r"192\.0\.2\.1: .*--address"):
         serve(port=None, database_url=None, data_dir=None, on_ready=print, address="192.0.2.1")
-
-
-def test_what_the_server_has_learned_is_passed_over_when_garbage_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing: list[set[str]] = []
-    needed = {f"roofwatch.dashboard.views.{view}" for view in VIEWS}
-    opened: list[str] = []
-    looked_for_after: list[int] = []
-    monkeypatch.setattr(gc, "freeze", lambda: missing.append(needed - sys.modules.keys()))
-    monkeypatch.setattr(gc, "set_threshold", looked_for_after.append)
-    monkeypatch.setattr(reading_ahead, "read_ahead", lambda view, _asked: opened.append(view))
-    server_process._learn_views()
-    assert missing == [set()]
-    assert opened == ["overview"]
-    (count,) = looked_for_after
-    assert count > gc.get_threshold()[0]
