@@ -18,7 +18,6 @@ from roofwatch.api import problems
 from roofwatch.api.access import Gatekeeper
 from roofwatch.api.alerting import Alerts, AlertThread
 from roofwatch.api.body import Uploads
-from roofwatch.api.documents import unfold_examples
 from roofwatch.api.judging import JudgeThread
 from roofwatch.api.limits import Limits
 from roofwatch.api.login_throttle import FailureLimiter
@@ -26,7 +25,6 @@ from roofwatch.api.memory import Memory
 from roofwatch.api.middleware import Metrics, Watch
 from roofwatch.api.oidc import GITHUB, Workflows
 from roofwatch.api.rate import RateLimiter
-from roofwatch.api.readiness import Readiness
 from roofwatch.api.room import Room
 from roofwatch.api.routes import (
     artefacts,
@@ -148,13 +146,12 @@ def create_app(
         uploads=Uploads(limits),
         ingests=asyncio.Semaphore(limits.ingests),
         memory=Memory(limits),
-        readiness=Readiness(look),
+        is_ready=look,
         room=room,
         wake_judge=(lambda: None) if judge is None else judge.wake,
     )
     problems.install(app)
     for routes in (records, runs, artefacts, series, comparison, regressions, projects, questions, audit, health):
         app.include_router(routes.router)
-    unfold_examples(app)
     app.add_middleware(Watch, metrics=metrics)
     return app

@@ -1,13 +1,9 @@
-"""What OpenAPI says beyond the types: problems, examples, and the body of a record."""
+"""What OpenAPI says beyond the types: problems, and the bodies that are read by hand."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import orjson
-from fastapi import FastAPI
-
-from roofwatch.api import examples
 from roofwatch.api.problems import MEDIA_TYPE, Problem
 
 _SAID = {
@@ -36,32 +32,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def shown(example: object) -> dict[str, Any]:
-    """What is answered where all went well, by an example of it: as text, until `unfold_examples`."""
-    return {"content": {"application/json": {"example": orjson.dumps(example).decode()}}}
-
-
-def unfold_examples(app: FastAPI) -> None:
-    """Have an app's description show examples as they are. FastAPI leaves out whatever is null in it, which in an
-    example is a value like others.
-    """
-    describe = app.openapi
-
-    def described() -> dict[str, Any]:
-        document = describe()
-        for operations in document["paths"].values():
-            for operation in operations.values():
-                for said in operation["responses"].values():
-                    media = said.get("content", {}).get("application/json", {})
-                    if isinstance(media.get("example"), str):
-                        media["example"] = orjson.loads(media["example"])
-        return document
-
-    app.openapi = described  # type: ignore[method-assign]  # as FastAPI's own manual has it
-
-
-NOT_MODIFIED: dict[int | str, dict[str, Any]] = {304: {"description": "As the client has it: If-None-Match."}}
-
 ARTEFACT_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -74,7 +44,7 @@ QUESTION_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "What the question takes, by name.",
-        "content": {"application/json": {"schema": {"type": "object"}, "example": examples.ASKED}},
+        "content": {"application/json": {"schema": {"type": "object"}}},
     }
 }
 
@@ -93,7 +63,6 @@ RECORD_BODY: dict[str, Any] = {
                         "project": {"type": "string", "minLength": 1, "maxLength": 200},
                     },
                 },
-                "example": examples.RECORD,
             }
         },
     }

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
 from fastapi import Query
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from roofwatch.api.problems import ProblemError
@@ -56,3 +57,12 @@ def decode(cursor: str, kinds: tuple[Callable[[Any], Any], ...]) -> tuple[Any, .
 
 def _encode(key: list[str | int]) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(key)).decode()
+
+
+PRIVATE = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
+"""What one token may see another may not: no cache between may hand it on."""
+
+
+def json_response(body: bytes, *, media_type: str = "application/json") -> Response:
+    """An answer that is made already."""
+    return Response(body, 200, PRIVATE, media_type)

@@ -7,10 +7,13 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 
-from roofwatch.api.examples import OTHER_RUN_ID, RUN_ID, SHA256
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.values import Regression
+
+RUN_ID = "0b9c6c8e-9a1e-4a0e-8f6e-2f1c1c0a7d11"
+OTHER_RUN_ID = "3d6f0a52-8c1b-4b7e-9a57-6f1de0c9b2a4"
+SHA256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 

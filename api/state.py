@@ -16,7 +16,6 @@ from roofwatch.api.limits import Limits
 from roofwatch.api.memory import Memory
 from roofwatch.api.middleware import Metrics
 from roofwatch.api.problems import unavailable
-from roofwatch.api.readiness import Readiness
 from roofwatch.api.room import Room
 from roofwatch.db.engine.session import reading_session
 
@@ -32,7 +31,7 @@ class State:
     ingests: asyncio.Semaphore
     """Held while a record is unpacked and stored."""
     memory: Memory
-    readiness: Readiness
+    is_ready: Callable[[], bool]
     room: Room
     wake_judge: Callable[[], None]
 

@@ -10,11 +10,9 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from roofwatch.api import examples
 from roofwatch.api.access import Principal, Reader, Sender
-from roofwatch.api.caching import headers_of, not_modified, respond
-from roofwatch.api.documents import ARTEFACT_BODY, NOT_MODIFIED, PROBLEMS, shown
-from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.documents import ARTEFACT_BODY, PROBLEMS
+from roofwatch.api.paging import PRIVATE, Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.permissions import seen_run
 from roofwatch.api.problems import ProblemError, not_found
 from roofwatch.api.response_models import HeldArtefact
@@ -31,7 +29,7 @@ _LARGEST = 2**31 - 1
     "/v1/runs/{run_id}/artefacts",
     summary="List the files of a run",
     response_model=Page[StoredArtefact],
-    responses={200: shown(examples.ARTEFACTS), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_artefacts(
     request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None
@@ -41,7 +39,7 @@ def get_artefacts(
     (after,) = (-1,) if cursor is None else decode(cursor, (_position,))
     items, following = page_of(named[after + 1 :][: limit + 1], limit, lambda found: [found[0]])
     page = Page[StoredArtefact](items=[artefact for _, artefact in items], next=following)
-    return respond(request, page.model_dump_json().encode())
+    return json_response(page.model_dump_json().encode())
 
 
 @router.put(
@@ -81,20 +79,17 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
     response_class=Response,
     responses={
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
-        **NOT_MODIFIED,
         **PROBLEMS,
     },
 )
 def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256) -> Response:
-    """The content, as a download whatever it is. Its `ETag` is its sha256."""
+    """The content, as a download whatever it is."""
     state = state_of(request)
     artefact = next((one for one in _named(state, reader, run_id) if one.sha256 == sha256 and one.is_stored), None)
     if artefact is None:
         raise _no_artefact(run_id, sha256)
-    known = not_modified(request, sha256)
-    if known is not None:
-        return known
-    headers = headers_of(sha256) | {
+    headers = {
+        **PRIVATE,
         "Content-Length": str(artefact.size_bytes),
         # a record's names have nothing that could end the quotes
         "Content-Disposition": f'attachment; filename="{artefact.name}"',

@@ -7,11 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from roofwatch.api import examples
 from roofwatch.api.access import Administrator
-from roofwatch.api.caching import respond
-from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
-from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.documents import PROBLEMS
+from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.response_models import Project, Word
 from roofwatch.api.state import state_of
 from roofwatch.db.auth.audit import list_entries
@@ -26,7 +24,7 @@ _LARGEST = 2**63 - 1
     "/v1/audit",
     summary="Who did what",
     response_model=Page[AuditEntry],
-    responses={200: shown(examples.ENTRIES), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_audit(
     request: Request,
@@ -43,7 +41,7 @@ def get_audit(
     with state_of(request).reading() as session:
         found = list_entries(session, project, subject=subject, before_id=before_id, limit=limit + 1)
     items, following = page_of(found, limit, lambda entry: [entry.entry_id])
-    return respond(request, Page[AuditEntry](items=items, next=following).model_dump_json().encode())
+    return json_response(Page[AuditEntry](items=items, next=following).model_dump_json().encode())
 
 
 def _entry_id(value: object) -> int:

@@ -12,10 +12,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from roofwatch.api import examples
 from roofwatch.api.access import Reader
-from roofwatch.api.caching import respond
-from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
+from roofwatch.api.documents import PROBLEMS
+from roofwatch.api.paging import json_response
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.response_models import ComparedRuns, Comparison, Project, Word
 from roofwatch.api.state import state_of
@@ -66,11 +65,10 @@ class TwoSides:
     responses={
         200: {
             "content": {
-                **shown(examples.COMPARISON)["content"],
+                "application/json": {},
                 "text/markdown": {"schema": {"type": "string"}},
             }
         },
-        **NOT_MODIFIED,
         **PROBLEMS,
     },
 )
@@ -98,21 +96,21 @@ def get_comparison(
             else None,
         )
     if format == "markdown":
-        return respond(request, to_markdown(judgement).encode(), media_type="text/markdown")
+        return json_response(to_markdown(judgement).encode(), media_type="text/markdown")
     document = {
         "base_run_id": str(base_id),
         "head_run_id": str(head_id),
         "exit_code": exit_code(judgement),
         "judgement": judgement,
     }
-    return respond(request, orjson.dumps(document, default=_plain, option=orjson.OPT_NON_STR_KEYS))
+    return json_response(orjson.dumps(document, default=_plain, option=orjson.OPT_NON_STR_KEYS))
 
 
 @router.get(
     "/v1/comparison/runs",
     summary="Which runs to compare",
     response_model=ComparedRuns,
-    responses={**NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_compared_runs(
     request: Request,
@@ -127,7 +125,7 @@ def get_compared_runs(
         base_id, head_id = sides.find(session)
         calibrations = list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
     compared = ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=stored_floor(calibrations))
-    return respond(request, compared.model_dump_json().encode())
+    return json_response(compared.model_dump_json().encode())
 
 
 def _plain(value: Any) -> Any:

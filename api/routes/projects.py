@@ -5,11 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from roofwatch.api import examples
 from roofwatch.api.access import Reader
-from roofwatch.api.caching import respond
-from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
-from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.documents import PROBLEMS
+from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.runs import list_projects
 
@@ -20,7 +18,7 @@ router = APIRouter(tags=["projects"])
     "/v1/projects",
     summary="List projects",
     response_model=Page[str],
-    responses={200: shown(examples.PROJECTS), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_projects(request: Request, reader: Reader, *, limit: Limit = 100, cursor: Cursor = None) -> Response:
     """The projects that the token may read, by name."""
@@ -28,4 +26,4 @@ def get_projects(request: Request, reader: Reader, *, limit: Limit = 100, cursor
     with state_of(request).reading() as session:
         names = list_projects(session, among=reader.projects, after=after, limit=limit + 1)
     items, following = page_of(names, limit, lambda name: [name])
-    return respond(request, Page(items=items, next=following).model_dump_json().encode())
+    return json_response(Page(items=items, next=following).model_dump_json().encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -10,20 +9,14 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 from pydantic import ValidationError
 
-from roofwatch.api import examples
 from roofwatch.api.access import Reader
 from roofwatch.api.documents import PROBLEMS, QUESTION_BODY
-from roofwatch.api.packing import takes_gzip
 from roofwatch.api.permissions import check_concerned
 from roofwatch.api.problems import ProblemError, not_found
 from roofwatch.api.request_models import check_is_json, invalid_body
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.question import written
 from roofwatch.db.queries.questions import QUESTIONS
-
-_WORTH_PACKING_BYTES = 2**14
-_LEVEL = 1
-"""A page of text shrinks to a tenth by the quickest, to little less by the others."""
 
 router = APIRouter(tags=["questions"])
 
@@ -45,7 +38,7 @@ async def _document(request: Request) -> AsyncIterator[bytes]:
     "/v1/questions/{question}",
     summary="Ask as the dashboard does",
     response_class=Response,
-    responses={200: {"content": {"application/json": {"schema": {}, "example": examples.ANSWER}}}, **PROBLEMS},
+    responses={200: {"content": {"application/json": {"schema": {}}}}, **PROBLEMS},
     openapi_extra=QUESTION_BODY,
 )
 def post_question(
@@ -69,15 +62,11 @@ def post_question(
     with state.reading() as session:
         check_concerned(session, reader, known.concerned(asked))
         answer = known.ask_by(session, asked)
-    return _response(written(answer), request.headers.get("accept-encoding", ""), state.limits.answer_bytes)
+    return _response(written(answer), state.limits.answer_bytes)
 
 
-def _response(document: bytes, accepted: str, most_bytes: int) -> Response:
-    if len(document) > most_bytes:
-        detail = f"the answer would have {len(document)} bytes, more than the {most_bytes} that are sent"
+def _response(document: bytes, max_bytes: int) -> Response:
+    if len(document) > max_bytes:
+        detail = f"the answer would have {len(document)} bytes, more than the {max_bytes} that are sent"
         raise ProblemError(422, "too-large", f"{detail}: ask about fewer cases, or a shorter time")
-    headers = {"Cache-Control": "no-store", "Vary": "Accept-Encoding"}
-    if len(document) >= _WORTH_PACKING_BYTES and takes_gzip(accepted):
-        document = gzip.compress(document, _LEVEL)
-        headers["Content-Encoding"] = "gzip"
-    return Response(document, media_type="application/json", headers=headers)
+    return Response(document, media_type="application/json", headers={"Cache-Control": "no-store"})

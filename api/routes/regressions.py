@@ -8,11 +8,9 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from roofwatch.api import examples
 from roofwatch.api.access import Reader, Triager
-from roofwatch.api.caching import respond
-from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
-from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.documents import PROBLEMS
+from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.problems import not_found
 from roofwatch.api.request_models import IdempotencyKey, body_of, once_only, sent
 from roofwatch.api.response_models import Decision, Project, TriagedRegression
@@ -29,7 +27,7 @@ router = APIRouter(tags=["regressions"])
     "/v1/regressions",
     summary="List regressions",
     response_model=Page[TriagedRegression],
-    responses={200: shown(examples.REGRESSIONS), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_regressions(
     request: Request,
@@ -48,14 +46,14 @@ def get_regressions(
         states = None if state is None else {state}
         found = list_triaged(session, project, states, triage=triage, after=after, limit=limit + 1)
     items, following = page_of(_shown(found), limit, lambda one: list(one.regression.place))
-    return respond(request, Page[TriagedRegression](items=items, next=following).model_dump_json().encode())
+    return json_response(Page[TriagedRegression](items=items, next=following).model_dump_json().encode())
 
 
 @router.post(
     "/v1/regressions/{regression}/triage",
     summary="Decide about a regression",
     response_model=TriagedRegression,
-    responses={200: shown(examples.DECIDED), **PROBLEMS},
+    responses={**PROBLEMS},
     openapi_extra=body_of(Decision),
 )
 def post_triage(

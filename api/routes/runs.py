@@ -10,11 +10,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter
 
-from roofwatch.api import examples
 from roofwatch.api.access import Administrator, Reader
-from roofwatch.api.caching import respond
-from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
-from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.documents import PROBLEMS
+from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.permissions import no_run, seen_run
 from roofwatch.api.request_models import IdempotencyKey, body_of, once_only, sent
 from roofwatch.api.response_models import Project, Release
@@ -35,7 +33,7 @@ _STATE = TypeAdapter(RunState)
     "/v1/runs",
     summary="List runs",
     response_model=Page[RunSummary],
-    responses={200: shown(examples.RUNS), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_runs(
     request: Request,
@@ -52,14 +50,14 @@ def get_runs(
     with state_of(request).reading() as session:
         found = list_runs(session, project, limit + 1, after=after, is_quarantined=quarantined)
     items, following = page_of(found, limit, lambda run: [run.started_at.isoformat(), run.run_id])
-    return respond(request, Page[RunSummary](items=items, next=following).model_dump_json().encode())
+    return json_response(Page[RunSummary](items=items, next=following).model_dump_json().encode())
 
 
 @router.get(
     "/v1/runs/{run_id}",
     summary="A run",
     response_model=RunDetail,
-    responses={200: shown(examples.RUN), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Everything that one run found."""
@@ -69,18 +67,18 @@ def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
         detail = run_detail(session, str(run_id))
     if detail is None:
         raise no_run(run_id)
-    return respond(request, _DETAIL.dump_json(detail))
+    return json_response(_DETAIL.dump_json(detail))
 
 
 @router.get(
     "/v1/runs/{run_id}/status",
     summary="How far a run has come",
     response_model=RunState,
-    responses={200: shown(examples.STATE), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Stored, and judged or not yet."""
-    return respond(request, _STATE.dump_json(seen_run(state_of(request), reader, run_id)))
+    return json_response(_STATE.dump_json(seen_run(state_of(request), reader, run_id)))
 
 
 @router.get(
@@ -88,8 +86,7 @@ def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     summary="A run's record",
     response_class=Response,
     responses={
-        200: {"content": {"application/json": {"schema": {"type": "object"}, "example": examples.RECORD}}},
-        **NOT_MODIFIED,
+        200: {"content": {"application/json": {"schema": {"type": "object"}}}},
         **PROBLEMS,
     },
 )
@@ -99,14 +96,14 @@ def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
     seen_run(state, reader, run_id)
     with state.reading() as session:
         record = load_record(session, run_id)
-    return respond(request, record.to_json())
+    return json_response(record.to_json())
 
 
 @router.post(
     "/v1/runs/{run_id}/release",
     summary="Let a run out of quarantine",
     response_model=RunState,
-    responses={200: shown(examples.STATE), **PROBLEMS},
+    responses={**PROBLEMS},
     openapi_extra=body_of(Release),
 )
 def post_release(

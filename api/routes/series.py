@@ -10,11 +10,9 @@ from fastapi.responses import Response
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
-from roofwatch.api import examples
 from roofwatch.api.access import Reader
-from roofwatch.api.caching import respond
-from roofwatch.api.documents import NOT_MODIFIED, PROBLEMS, shown
-from roofwatch.api.paging import Cursor, Limit, Page, decode, page_of
+from roofwatch.api.documents import PROBLEMS
+from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.response_models import Project, Word
 from roofwatch.api.state import state_of
@@ -56,7 +54,7 @@ class Chosen:
     "/v1/series",
     summary="List series",
     response_model=Page[SeriesKey],
-    responses={200: shown(examples.SERIES_KEYS), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_series_keys(
     request: Request,
@@ -70,14 +68,14 @@ def get_series_keys(
     reader.check_project(chosen.project)
     with state_of(request).reading() as session:
         keys, following = chosen.page_of_keys(session, cursor, limit)
-    return respond(request, Page[SeriesKey](items=keys, next=following).model_dump_json().encode())
+    return json_response(Page[SeriesKey](items=keys, next=following).model_dump_json().encode())
 
 
 @router.get(
     "/v1/series/points",
     summary="Read series",
     response_model=Page[Series],
-    responses={200: shown(examples.SERIES), **NOT_MODIFIED, **PROBLEMS},
+    responses={**PROBLEMS},
 )
 def get_series(
     request: Request,
@@ -109,7 +107,7 @@ def get_series(
             detail = f"a series may have {run_count} points, a page has at most {state.limits.points}"
             raise ProblemError(422, "too-large", f"{detail}: narrow the time with since and until")
         if run_count == 0:
-            return respond(request, Page[Series](items=[], next=None).model_dump_json().encode())
+            return json_response(Page[Series](items=[], next=None).model_dump_json().encode())
         limit = min(limit, state.limits.points // run_count)
         keys, following = chosen.page_of_keys(session, cursor, limit)
         found = read_series(
@@ -122,4 +120,4 @@ def get_series(
             since=since,
             until=until,
         )
-    return respond(request, Page[Series](items=found, next=following).model_dump_json().encode())
+    return json_response(Page[Series](items=found, next=following).model_dump_json().encode())

@@ -92,10 +92,6 @@ class HttpClient:
         except (OSError, http.client.HTTPException) as error:
             raise ConnectionFailedError(self.said(f"the connection broke: {type(error).__name__} {error}")) from None
 
-    @property
-    def leaves_this_machine(self) -> bool:
-        return urllib.parse.urlsplit(self.url).hostname not in _THIS_MACHINE
-
     def said(self, text: str) -> str:
         """A reason to be kept and shown: short, in one line, and without the token if somebody repeats it."""
         if self.token:

@@ -18,7 +18,6 @@ from roofwatch import __version__
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient, Response
 from roofwatch.settings import load_settings
-from roofwatch.store.known_answers import KnownAnswers
 
 _MAX_ANSWER_BYTES = 2**28
 _MAX_REASON_BYTES = 2**16
@@ -27,7 +26,6 @@ _GZIP = 16 + zlib.MAX_WBITS
 """What zlib calls it."""
 _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
 _OK = 200
-_NOT_MODIFIED = 304
 _GONE = 410
 _UNPROCESSABLE = 422
 _TOO_LARGE = "urn:roofwatch:problem:too-large"
@@ -77,13 +75,12 @@ def server_to_read(url: str | None) -> Server | None:
 
 
 def server_at(url: str) -> Server:
-    """A server with the token of the environment, and what it answered before.
+    """A server with the token of the environment.
 
     Raises:
         SpoolError: the URL would carry the token unprotected, or is none.
     """
-    line = HttpClient(url, os.environ.get(TOKEN_VARIABLE) or None)
-    return Server(line, KnownAnswers(load_settings().data_dir / "answers"))
+    return Server(HttpClient(url, os.environ.get(TOKEN_VARIABLE) or None))
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,9 @@ class Server:
     """Every method raises SpoolError where the server cannot be asked, refuses, or answers something else."""
 
     line: HttpClient
-    known: KnownAnswers | None = None
-    """What need not be sent again."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, most_bytes: int = _MAX_ANSWER_BYTES) -> bytes:
-        """The whole answer to a question; what was answered before is not sent again if it is still so.
+        """The whole answer to a question.
 
         Args:
             path: Of the route.
@@ -103,17 +98,9 @@ class Server:
             most_bytes: How long an answer may be.
         """
         asked = f"{path}?{urlencode(query)}" if query else path
-        known = None if self.known is None else self.known.find(self.line.url, asked)
-        more = {} if known is None else {"If-None-Match": known.tag}
-        with self._asked(asked, more) as response:
-            if known is not None and response.status == _NOT_MODIFIED:
-                return known.body
+        with self._asked(asked, {}) as response:
             self._check(response, path)
-            body = self._whole(response, most_bytes)
-            tag = response.headers.get("ETag")
-        if self.known is not None and tag is not None:
-            self.known.keep(self.line.url, asked, tag, body)
-        return body
+            return self._whole(response, most_bytes)
 
     def read(self, path: str, query: Mapping[str, str], kind: TypeAdapter[_Value]) -> _Value:
         """What a route answers with."""
@@ -127,14 +114,9 @@ class Server:
             document: JSON.
             kind: What the answer is.
         """
-        # between two processes of one machine packing takes longer than sending
-        encoding = "gzip" if self.line.leaves_this_machine else "identity"
-        headers = {"Content-Type": "application/json", "Accept-Encoding": encoding}
-        with self._asked(path, headers, document) as response:
+        with self._asked(path, {"Content-Type": "application/json"}, document) as response:
             self._check(response, path)
             body = self._whole(response, _MAX_ANSWER_BYTES)
-            if response.headers.get("Content-Encoding") == "gzip":
-                body = self._unpacked(body, _MAX_ANSWER_BYTES)
         try:
             return kind.validate_json(body)
         except ValidationError:
@@ -201,16 +183,6 @@ class Server:
 
     def _whole(self, response: Response, most_bytes: int) -> bytes:
         return self._bounded(b"".join(self._chunks(response, most_bytes)), most_bytes)
-
-    def _unpacked(self, body: bytes, most_bytes: int) -> bytes:
-        unpacking = zlib.decompressobj(_GZIP)
-        try:
-            whole = self._bounded(unpacking.decompress(body, most_bytes + 1), most_bytes)
-        except zlib.error:
-            raise self._is_another() from None
-        if not unpacking.eof:
-            raise self._is_another()
-        return whole
 
     def _bounded(self, body: bytes, most_bytes: int) -> bytes:
         if len(body) > most_bytes:

@@ -62,16 +62,6 @@ def test_a_download_is_nothing_that_a_browser_runs_or_shows(client: TestClient, 
     assert headers["content-length"] == str(len(PAGE))
 
 
-def test_the_tag_of_a_download_is_its_sha256_and_spares_a_second_one(client: TestClient, record: RunRecord) -> None:
-    client.put(url(record), content=PAGE)
-    tag = client.get(url(record)).headers["etag"]
-
-    again = client.get(url(record), headers={"If-None-Match": tag})
-
-    assert tag == f'"{ARTEFACT.sha256}"'
-    assert (again.status_code, again.content) == (304, b"")
-
-
 def test_files_are_listed_in_pages_and_with_whether_they_are_there(client: TestClient) -> None:
     artefacts = [make_artefact(bytes([number]), name=f"file-{number}") for number in range(3)]
     record = posted(client, make_record(artefacts=artefacts))

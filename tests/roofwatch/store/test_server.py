@@ -1,6 +1,5 @@
 """A server is asked as a client should ask one that fails, redirects, talks nonsense, or has nothing new to say."""
 
-import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox import http_client
 from roofwatch.collector.outbox.http_client import ConnectionFailedError, HttpClient
-from roofwatch.store.known_answers import KnownAnswers
 from roofwatch.store.server import Server, server_to_read
 from tests.door import TOKEN, Door, Say, answer, hang_up, hang_up_within, open_door
 
@@ -25,8 +22,8 @@ def door() -> Iterator[Door]:
         yield door
 
 
-def server_of(door: Door, folder: Path | None = None) -> Server:
-    return Server(HttpClient(door.url, TOKEN), None if folder is None else KnownAnswers(folder))
+def server_of(door: Door) -> Server:
+    return Server(HttpClient(door.url, TOKEN))
 
 
 def page(*items: str, following: str | None = None) -> Say:
@@ -49,52 +46,6 @@ def test_pages_are_asked_for_one_after_the_other_and_only_as_far_as_they_are_rea
         "/v1/projects?limit=1",
     ]
     assert {request.headers["Authorization"] for request in door.requests} == {f"Bearer {TOKEN}"}
-
-
-def test_what_was_answered_before_is_not_sent_again_unless_it_changed(door: Door, tmp_path: Path) -> None:
-    folder = tmp_path / "answers"
-    door.answers = [
-        *(answer(200, b"first", ETag='"1"'), answer(304), answer(200, b"second", ETag='"2"'), answer(304)),
-        answer(200, b"of others", ETag='"2"'),
-    ]
-
-    got = [server_of(door, folder).get("/v1/runs", {"project": "p"}) for _ in range(4)]
-    other = server_of(door, folder).get("/v1/runs", {"project": "q"})
-
-    assert (got, other) == ([b"first", b"first", b"second", b"second"], b"of others")
-    assert [request.headers.get("If-None-Match") for request in door.requests] == [None, '"1"', '"1"', '"2"', None]
-    assert {oct(file.stat().st_mode & 0o777) for file in folder.iterdir()} == {"0o600"}
-
-
-def test_a_refusal_is_told_though_the_answer_is_known(door: Door, tmp_path: Path) -> None:
-    door.answers = [answer(200, b"seen", ETag='"1"'), problem(401, "this token is not known")]
-    server = server_of(door, tmp_path)
-    server.get("/v1/runs")
-
-    with pytest.raises(SpoolError, match="this token is not known"):
-        server.get("/v1/runs")
-
-
-def test_what_is_kept_of_answers_has_an_end_and_a_damaged_one_is_asked_for_again(tmp_path: Path) -> None:
-    known = KnownAnswers(tmp_path, most_bytes=60)
-    for name in ("a", "b", "c", "d"):
-        known.keep("https://host", name, '"1"', name.encode())
-
-    kept = [name for name in ("a", "b", "c", "d") if known.find("https://host", name) is not None]
-
-    assert kept[-1] == "d"
-    assert len(kept) < 4
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 60
-    for file in tmp_path.iterdir():
-        file.write_bytes(file.read_bytes()[:20])
-    assert known.find("https://host", "d") is None
-
-
-def test_where_nothing_can_be_kept_everything_is_asked_for(door: Door, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    door.answers = [answer(200, b"once", ETag='"1"'), answer(200, b"twice", ETag='"1"')]
-
-    assert [server_of(door, tmp_path / "file").get("/v1/runs") for _ in range(2)] == [b"once", b"twice"]
 
 
 @pytest.mark.parametrize(
@@ -137,13 +88,11 @@ def test_a_list_that_never_ends_is_given_up(door: Door) -> None:
 
 
 @pytest.mark.parametrize("said", [hang_up, hang_up_within])
-def test_half_an_answer_is_none(door: Door, said: Say, tmp_path: Path) -> None:
+def test_half_an_answer_is_none(door: Door, said: Say) -> None:
     door.answers = [said]
 
     with pytest.raises(ConnectionFailedError, match="see whether roofwatch api runs there, then ask again"):
-        server_of(door, tmp_path / "answers").get("/v1/runs")
-
-    assert not (tmp_path / "answers").exists()
+        server_of(door).get("/v1/runs")
 
 
 def test_an_answer_without_an_end_is_not_held(door: Door) -> None:
@@ -151,37 +100,6 @@ def test_an_answer_without_an_end_is_not_held(door: Door) -> None:
 
     with pytest.raises(SpoolError, match="an answer of more than 1000 bytes"):
         server_of(door).get("/v1/runs", most_bytes=1_000)
-
-
-def test_an_answer_comes_packed_from_another_machine_alone(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = gzip.compress(b'["a", "b"]')
-    door.answers = [answer(200, b'["a"]'), answer(200, packed, Content_Encoding="gzip")]
-    server = server_of(door)
-
-    near = server.ask("/v1/questions/list_projects", b"{}", NAMES)
-    monkeypatch.setattr(http_client, "_THIS_MACHINE", frozenset())
-    far = server.ask("/v1/questions/list_projects", b"{}", NAMES)
-
-    assert (near, far) == (["a"], ["a", "b"])
-    assert [request.headers["Accept-Encoding"] for request in door.requests] == ["identity", "gzip"]
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (gzip.compress(b" " * 10**6), "an answer of more than 1000 bytes; ask for less"),
-        (gzip.compress(b'["a"]')[:-9], "does not answer as roofwatch api"),
-        (b"no gzip", "does not answer as roofwatch api"),
-    ],
-)
-def test_a_packed_answer_is_whole_and_bounded(
-    door: Door, monkeypatch: pytest.MonkeyPatch, body: bytes, reason: str
-) -> None:
-    monkeypatch.setattr("roofwatch.store.server._MAX_ANSWER_BYTES", 1_000)
-    door.answers = [answer(200, body, Content_Encoding="gzip")]
-
-    with pytest.raises(SpoolError, match=reason):
-        server_of(door).ask("/v1/questions/list_projects", b"{}", NAMES)
 
 
 def test_who_names_a_database_reads_it_and_who_names_only_a_server_reads_that(
