@@ -18,7 +18,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.db.auth.idempotency import ReusedKeyError
 from roofwatch.db.engine.disk_space import is_full
 from roofwatch.db.errors import AgedError, ConflictError, IngestError, NotStoredError, StoreError
 from roofwatch.db.quarantine import NotQuarantinedError
@@ -158,10 +157,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(ConflictError)
     @app.exception_handler(StaleTriageError)
     @app.exception_handler(NotQuarantinedError)
-    @app.exception_handler(ReusedKeyError)
     def _(request: Request, error: Exception) -> Response:
-        if isinstance(error, ReusedKeyError):
-            return _respond(request, ProblemError(422, "other-request", str(error)))
         if isinstance(error, ConflictError):
             return _respond(request, ProblemError(409, "other-content", str(error)))
         if isinstance(error, StaleTriageError | NotQuarantinedError):

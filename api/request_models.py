@@ -4,28 +4,17 @@ limit: a parameter with a pydantic type would have FastAPI take the body whole b
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import Header, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
-from roofwatch.api.access import Principal
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.state import state_of
-from roofwatch.db.auth.idempotency import OnceOnly
 
 M = TypeVar("M", bound=BaseModel)
-
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        pattern=r"^[\x21-\x7e]{1,200}$",
-        description="A name for this request, the same each time it is sent: it is done once. A UUID, for example.",
-    ),
-]
 
 
 def sent(model: type[M]) -> Callable[[Request], Awaitable[M]]:
@@ -52,14 +41,6 @@ def invalid_body(error: ValidationError) -> RequestValidationError:
     """What is answered to a body that is not as it has to be."""
     found = [{"loc": ("body", *one["loc"]), "msg": one["msg"]} for one in error.errors(include_input=False)]
     return RequestValidationError(found)
-
-
-def once_only(request: Request, principal: Principal, key: str | None, body: BaseModel) -> OnceOnly | None:
-    """The request under the name that its client gave it; None where it gave none."""
-    if key is None:
-        return None
-    asked = f"{request.method} {request.url.path}?{request.url.query}\n{body.model_dump_json()}"
-    return OnceOnly(principal.actor, key, hashlib.sha256(asked.encode()).digest())
 
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:

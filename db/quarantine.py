@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.artefacts import link_contents, list_artefacts
 from roofwatch.db.auth.audit import add_entry
-from roofwatch.db.auth.idempotency import OnceOnly, is_first
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import lock_run, store_record
 from roofwatch.db.maintenance.as_sent import load_as_sent
@@ -21,9 +20,7 @@ class NotQuarantinedError(StoreError):
     """The run counts already."""
 
 
-def release_run(
-    engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str, once: OnceOnly | None = None
-) -> None:
+def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> None:
     """Make a run one of its project.
 
     Args:
@@ -32,19 +29,14 @@ def release_run(
         actor: Who was let in.
         person: Who vouches for the record.
         reason: Why.
-        once: The request that asks for it, which may be sent again: what became of the run since stays, so what comes
-            into quarantine under its id later is not let out by who vouched for another record.
 
     Raises:
         NotQuarantinedError: the run counts already.
-        ReusedKeyError: another request was done under the name of this one.
         IngestError: the project knows a case of it by another meaning.
         AgedError: its samples are no longer kept.
         StoreError: no such run.
     """
     with engine.begin() as connection, Session(connection) as session:
-        if once is not None and not is_first(session, once):
-            return
         lock_run(connection, run_id)
         run = session.get(RunRow, run_id, with_for_update=True)
         if run is None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from typing import Annotated
-from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
@@ -13,7 +12,6 @@ from roofwatch.api.access import Principal, Sender
 from roofwatch.api.body import unpack
 from roofwatch.api.documents import PROBLEMS, RECORD_BODY
 from roofwatch.api.json_limits import parse_bounded, weigh
-from roofwatch.api.problems import ProblemError
 from roofwatch.api.request_models import check_is_json
 from roofwatch.api.response_models import Stored
 from roofwatch.api.state import State, state_of
@@ -38,7 +36,6 @@ async def post_record(
     sender: Sender,
     *,
     quarantine: Annotated[bool, Query(description="Keep it where nothing counts it.")] = False,
-    idempotency_key: Annotated[UUID | None, Header(description="The record's run_id, if it is sent.")] = None,
 ) -> Response:
     """Store a record: all of it or nothing, once however often it is sent. Once this is answered it is on disk.
 
@@ -54,18 +51,13 @@ async def post_record(
         document = await run_in_threadpool(unpack, body, encoding, state.limits)
         size_bytes = await run_in_threadpool(weigh, document, state.limits)
         async with state.memory.share(size_bytes):
-            stored = await run_in_threadpool(
-                _store, state, sender, document, quarantine=quarantine, run_id=idempotency_key
-            )
+            stored = await run_in_threadpool(_store, state, sender, document, quarantine=quarantine)
     return Response(stored.model_dump_json(), 201 if stored.was_new else 200, media_type="application/json")
 
 
-def _store(state: State, sender: Principal, document: bytes, *, quarantine: bool, run_id: UUID | None) -> Stored:
+def _store(state: State, sender: Principal, document: bytes, *, quarantine: bool) -> Stored:
     record = RunRecord.from_parsed(parse_bounded(document, state.limits), name="the record")
     sender.check_project(record.project)
-    if run_id is not None and run_id != record.run_id:
-        detail = f"Idempotency-Key says {run_id}, the record is run {record.run_id}; leave it out, or send the run_id"
-        raise ProblemError(422, "invalid", detail)
     is_quarantined = quarantine or sender.must_quarantine(record.project)
     result = ingest_record(state.engine, record, is_quarantined=is_quarantined)
     if not result.was_new:

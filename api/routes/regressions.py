@@ -12,7 +12,7 @@ from roofwatch.api.access import Reader, Triager
 from roofwatch.api.documents import PROBLEMS
 from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.problems import not_found
-from roofwatch.api.request_models import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.request_models import body_of, sent
 from roofwatch.api.response_models import Decision, Project, TriagedRegression
 from roofwatch.api.state import state_of
 from roofwatch.db.auth.values import Triage, TriageState
@@ -62,11 +62,10 @@ def post_triage(
     regression: UUID,
     project: Project,
     decision: Annotated[Decision, Depends(sent(Decision))],
-    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Set what people think of a regression. It outlives later judgements, and the audit trail keeps every change.
 
-    Sent again under the same `Idempotency-Key`, it changes nothing, and the answer has the regression as it stands.
+    With `expected`, it is refused if somebody else decided meanwhile, so that it can be sent again safely.
     """
     triager.check_project(project)
     shared = state_of(request)
@@ -84,7 +83,6 @@ def post_triage(
         person=decision.person,
         reason=decision.reason,
         actor=triager.actor,
-        once=once_only(request, triager, idempotency_key, decision),
     )
     answer = one.model_copy(update={"triage": triage})
     return Response(answer.model_dump_json(), media_type="application/json")

@@ -14,7 +14,7 @@ from roofwatch.api.access import Administrator, Reader
 from roofwatch.api.documents import PROBLEMS
 from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
 from roofwatch.api.permissions import no_run, seen_run
-from roofwatch.api.request_models import IdempotencyKey, body_of, once_only, sent
+from roofwatch.api.request_models import body_of, sent
 from roofwatch.api.response_models import Project, Release
 from roofwatch.api.state import state_of
 from roofwatch.db.quarantine import release_run
@@ -111,18 +111,15 @@ def post_release(
     administrator: Administrator,
     run_id: UUID,
     release: Annotated[Release, Depends(sent(Release))],
-    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why.
 
-    A run that counts already is refused with 409; not so where this very request let it out, known by its
-    `Idempotency-Key`.
+    A run that counts already is refused with 409.
     """
     state = state_of(request)
     before = seen_run(state, administrator, run_id)
-    once = once_only(request, administrator, idempotency_key, release)
     said = {"person": release.person, "reason": release.reason}
-    release_run(state.engine, run_id, actor=administrator.actor, once=once, **said)
+    release_run(state.engine, run_id, actor=administrator.actor, **said)
     ask_for_judgement(state.engine, before.project)
     state.wake_judge()
     return Response(_STATE.dump_json(seen_run(state, administrator, run_id)), media_type="application/json")

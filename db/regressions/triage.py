@@ -13,7 +13,6 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.audit import add_entry
-from roofwatch.db.auth.idempotency import OnceOnly, is_first
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series_runs import of_series
@@ -57,7 +56,6 @@ def set_triage(
     person: str,
     reason: str,
     actor: str,
-    once: OnceOnly | None = None,
 ) -> Triage:
     """Decide about a regression, and note that in the audit trail.
 
@@ -70,16 +68,12 @@ def set_triage(
         person: Who decides.
         reason: Why.
         actor: Who was let in.
-        once: The request that asks for it, which may be sent again: what was decided since stays.
 
     Raises:
         StaleTriageError: the state is no longer the expected one.
-        ReusedKeyError: another request was done under the name of this one.
         StoreError: there is no such regression in the project.
     """
     with Session(engine) as session, session.begin():
-        if once is not None and not is_first(session, once):
-            return triage_of(session.get_one(TriageRow, regression_id))
         return decide(
             session, project, regression_id, state, expected=expected, person=person, reason=reason, actor=actor
         )

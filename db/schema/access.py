@@ -19,7 +19,6 @@ __all__ = [
     "AllowanceRow",
     "AuditEntryRow",
     "Base",
-    "IdempotencyKeyRow",
     "JudgingRow",
     "TokenRow",
     "TriageRow",
@@ -66,21 +65,6 @@ class AllowanceRow(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     level: Mapped[float]
     filled_at: Mapped[datetime]
-
-
-class IdempotencyKeyRow(Base):
-    """A request that was done, by the name that its client gave it (`idempotency.py`). It is kept for some days."""
-
-    __tablename__ = "idempotency_key"
-    __table_args__ = (
-        CheckConstraint("octet_length(request_sha256) = 32", name="request_is_a_sha256"),
-        Index(None, "done_at"),
-    )
-
-    actor: Mapped[str] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    request_sha256: Mapped[bytes] = mapped_column(LargeBinary)
-    done_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class TrustedRepositoryRow(Base):

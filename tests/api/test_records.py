@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -139,15 +138,6 @@ def test_many_clients_with_the_same_and_overlapping_records_store_each_once(
         assert {run.run_id for run in list_runs(session, PROJECT)} == {str(record.run_id) for record in records}
         for record in records:
             assert load_record(session, record.run_id) == record
-
-
-def test_an_idempotency_key_must_be_the_run(client: TestClient) -> None:
-    record = make_record()
-
-    refused = post(client, record, headers={"Idempotency-Key": str(uuid.uuid4())})
-    taken = post(client, record, headers={"Idempotency-Key": str(record.run_id)})
-
-    assert (refused.status_code, taken.status_code) == (422, 201)
 
 
 def test_what_a_newer_minor_version_wrote_is_kept(client: TestClient, store: Engine) -> None:
