@@ -11,6 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.record import SCHEMA_VERSION
 from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.errors import StoreError
 from roofwatch.db.maintenance.as_sent import load_as_sent, load_as_sent_without_measurements
@@ -28,9 +29,7 @@ class Verification:
     aged_count: int
     """Runs of which parts were removed on purpose; what is left reads back."""
     unproven_count: int
-    """Runs of an older version that share their commit with others: they read back, and may differ in what they said
-    of the commit.
-    """
+    """Runs of another minor version of the record: they read back, without fields that this version does not know."""
     problems: tuple[str, ...]
 
     @property
@@ -107,7 +106,7 @@ def _check_run(engine: Engine, run_id: UUID, tally: _Tally) -> str | None:
         tally.proven += 1
     elif run.samples_pruned_at is not None or run.telemetry_pruned_at is not None:
         tally.aged += 1
-    elif run.as_sent is None:
+    elif run.schema_version != SCHEMA_VERSION:
         tally.unproven += 1
     else:
         return (

@@ -121,7 +121,7 @@ def verified_line(verification: Verification) -> str:
     if verification.aged_count:
         said += f", {verification.aged_count} without what was pruned"
     if verification.unproven_count:
-        said += f", {verification.unproven_count} of an older version whose commit cannot be compared"
+        said += f", {verification.unproven_count} of another minor version of the record"
     return f"{said}; {len(verification.problems) or 'no'} problem(s)"
 
 

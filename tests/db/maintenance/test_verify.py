@@ -105,18 +105,6 @@ def test_a_run_whose_times_are_of_another_zone_is_proven(store: Engine) -> None:
     assert verify_store(store).proven_count == 1
 
 
-def test_a_run_of_an_older_version_that_cannot_be_proven_is_no_problem(store: Engine) -> None:
-    ingest_record(store, make_record(5, commit=make_commit(5, first_parent_count=1)))
-    ingest_record(store, make_record(5))
-    with store.begin() as connection:
-        connection.execute(text("UPDATE run SET as_sent = NULL"))
-
-    verification = verify_store(store)
-
-    assert verification.is_whole
-    assert (verification.proven_count, verification.unproven_count) == (1, 1)
-
-
 def test_runs_that_were_changed_are_each_named(store: Engine) -> None:
     damages = {
         "UPDATE run SET harness_version = '2' WHERE number = :number": "reads back with other content",
