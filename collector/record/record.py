@@ -106,6 +106,8 @@ class SkippedKernel(Part):
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.0"
+MAX_DEPTH = 32
+"""Arrays and objects in each other: a record has seven, the rest is for fields of newer versions."""
 MAX_RECORD_BYTES = 512 * 2**20
 
 
@@ -248,6 +250,11 @@ class RunRecord(Part):
                 f"{name}: schema version {version[:20]} is not known here (this roofwatch reads {SCHEMA_MAJOR}.x); "
                 "read it with a roofwatch of that version"
             )
+        if _is_deeper(parsed, MAX_DEPTH):
+            raise RecordError(
+                f"{name}: more than {MAX_DEPTH} arrays and objects in each other; "
+                "it is no record that any roofwatch wrote"
+            )
         try:
             return cls.model_validate(parsed)
         except ValidationError as error:
@@ -300,6 +307,17 @@ class RunRecord(Part):
         except OSError as error:
             return f"it could not be saved as {rescue} either ({reason_of(error)}): free some space and run again"
         return f"the run is saved as {rescue}: free some space and move it there"
+
+
+def _is_deeper(document: object, max_depth: int) -> bool:
+    """Whether arrays and objects lie deeper in each other, found level by level: recursion would overflow."""
+    level: list[Any] = [document]
+    for _ in range(max_depth + 1):
+        level = [one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return False
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return True
 
 
 def json_schema() -> dict[str, Any]:

@@ -182,3 +182,16 @@ def test_the_bus_bandwidth_of_a_collective_is_a_measured_value() -> None:
     values = measured_values(make_measurement(median_ns=2_000.0), make_case(bus_bytes=1_000.0))
     assert values["bus_bytes_per_s"] == pytest.approx(5e8)
     assert "bus_bytes_per_s" not in measured_values(make_measurement(), make_case())
+
+
+def test_a_record_file_may_be_32_arrays_and_objects_deep_and_no_deeper() -> None:
+    def document(depth: int) -> bytes:
+        added = b"[" * (depth - 1) + b"]" * (depth - 1)
+        return (
+            make_record().to_json().replace(b'"schema_version":', b'"added.later":' + added + b',"schema_version":', 1)
+        )
+
+    assert RunRecord.from_json(document(32), name="some.json")
+    for depth in (33, 900):
+        with pytest.raises(RecordError, match=r"some\.json: more than 32 arrays and objects in each other"):
+            RunRecord.from_json(document(depth), name="some.json")

@@ -76,7 +76,7 @@ def test_a_sound_kernel_exits_with_0(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("nothing.py",), "nothing.py: no such file or folder"),
-        (("no_such_kernel",), "no kernel matches no_such_kernel; the suite has "),
+        (("no_such_kernel",), "no kernel matches no_such_kernel; the suite has attention"),
         ((BROKEN, "--case", "gone"), "no case matches gone"),
     ],
 )
