@@ -35,5 +35,5 @@ def test_the_tests_for_a_gpu_are_collected_where_the_core_alone_is_installed() -
     )
 
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
-    assert "tests.collector.timing/test_gpu_timers.py::" in done.stdout
+    assert "tests/collector/timing/test_gpu_timers.py::" in done.stdout
     assert "tests/kernels/test_suite.py::" in done.stdout

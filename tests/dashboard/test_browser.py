@@ -18,8 +18,6 @@ from tests.dashboard.history import RMS_NORM, SLOWER_AT, SPILLS_AT, store_histor
 from tests.dashboard.other_projects import (
     HOSTILE,
     HOSTILE_PROJECT,
-    LONG_COUNT,
-    LONG_PROJECT,
     store_hostile_project,
     store_long_table,
 )
@@ -122,7 +120,7 @@ def empty(light: BrowserContext, empty_dashboard: str) -> Iterator[Watched]:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_an_empty_view_says_what_to_do(empty: Watched, view: str) -> None:
-    empty.move(urlsplit(VIEWS[view]).path)
+    empty.open(urlsplit(VIEWS[view]).path)
     expect(empty.main).to_contain_text("roofwatch run")
     empty.save_screenshot(f"{view}-empty")
     assert empty.complaints == []
@@ -139,10 +137,10 @@ def test_a_view_with_data_fits_the_screen_light_and_dark_and_complains_of_nothin
     watched.save_screenshot(f"{view}-light")
     turn_dark(watched, has_figure=view == "trends")
     # what the server draws by the colour of the page is drawn anew
-    watched.move(path)
+    watched.open(path)
     expect_no_flaw(watched, view)
     if view in UNFOLDED:
-        watched.move(in_project(UNFOLDED[view], "example/project"))
+        watched.open(in_project(UNFOLDED[view], "example/project"))
         expect_no_flaw(watched, view)
     watched.save_screenshot(f"{view}-dark")
     watched.close()
@@ -222,54 +220,6 @@ def go_back(watched: Watched, title: str) -> None:
     watched.wait_until_shown()
 
 
-def test_links_in_tables_stay_in_the_session_and_open_in_a_new_tab_where_a_reader_wants_one(
-    light: BrowserContext, dashboard: str
-) -> None:
-    watched = watch(light, dashboard)
-    watched.open(in_project("/?window=all", "example/project"))
-    watched.page.evaluate("globalThis.isTheSamePage = true")
-    cell = watched.main.locator(".rw-heat").get_by_role("link").first
-    why = watched.page.get_by_role("link", name="Why", exact=True).first
-    for link, title in ((cell, "Trends"), (why, "Regression")):
-        with light.expect_page() as opened:
-            link.click(modifiers=["Control"])
-        expect(opened.value.get_by_role("heading", level=1)).to_have_text(title)
-        opened.value.close()
-    cell.click()
-    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
-    expect(watched.page.locator(POINTS).first).to_be_visible()
-    expect(watched.page).to_have_url(re.compile(r"/trends\?.*kernel="))
-    go_back(watched, "Overview")
-    assert "window=all" in watched.page.url
-    why.click()
-    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Regression")
-    watched.wait_until_shown()
-    watched.main.locator(".rw-table").get_by_role("link", name="trend", exact=True).first.click()
-    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
-    watched.wait_until_shown()
-    assert watched.page.evaluate("globalThis.isTheSamePage")
-    watched.close()
-
-
-def test_the_links_of_a_long_table_stay_in_the_session_from_the_second_part_too(
-    light: BrowserContext, dashboard: str
-) -> None:
-    watched = watch(light, dashboard)
-    watched.open(in_project("/regression", LONG_PROJECT))
-    watched.page.evaluate("globalThis.isTheSamePage = true")
-    expect(watched.main.get_by_text(f"Rows 1 to 200 of {LONG_COUNT}")).to_be_visible()
-    links = watched.main.locator(".rw-table").get_by_role("link", name="trend", exact=True)
-    expect(links).to_have_count(200)
-    watched.choose("From row", "201")
-    expect(links).to_have_count(LONG_COUNT - 200)
-    assert grave_violations(watched.page) == []
-    links.first.click()
-    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
-    watched.wait_until_shown()
-    assert watched.page.evaluate("globalThis.isTheSamePage")
-    watched.close()
-
-
 def test_hovering_over_a_point_names_its_commit_and_a_click_tells_of_it_and_stays_in_the_address(
     light: BrowserContext, another: BrowserContext, dashboard: str
 ) -> None:
@@ -333,11 +283,11 @@ def draw_a_box(watched: Watched) -> None:
     plot = watched.page.locator(".js-plotly-plot .draglayer .xy .nsewdrag").bounding_box()
     assert plot is not None
     middle = plot["y"] + plot["height"] / 2
-    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
+    watched.page.mouse.open(plot["x"] + plot["width"] / 4, middle)
     watched.page.get_by_role("button", name="Box Select").click()
-    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
+    watched.page.mouse.open(plot["x"] + plot["width"] / 4, middle)
     watched.page.mouse.down()
-    watched.page.mouse.move(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
+    watched.page.mouse.open(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
     watched.page.mouse.up()
 
 
@@ -378,7 +328,7 @@ def attacked(light: BrowserContext, dashboard: str) -> Iterator[Watched]:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_text_from_records_is_never_run(attacked: Watched, view: str) -> None:
-    attacked.move(in_project(urlsplit(VIEWS[view]).path, HOSTILE_PROJECT))
+    attacked.open(in_project(urlsplit(VIEWS[view]).path, HOSTILE_PROJECT))
     if view in {"trends", "kernel"}:
         expect(attacked.page.locator(POINTS).first).to_be_visible()
         attacked.page.locator(POINTS).first.hover(force=True)

@@ -25,7 +25,7 @@ def heat_map(*kernels: str) -> str:
 def test_a_cell_says_what_moved_in_words_too_and_is_empty_where_nothing_is_measured() -> None:
     assert re.findall(r"<td[^>]*>(.*?)</td>", heat_map("softmax", "matmul", "rope")) == [
         "+42.0%",
-        '<a class="rw-view" href="/trends?kernel=softmax&amp;runner=B">✕ fails</a>',
+        '<a href="/trends?kernel=softmax&amp;runner=B" target="_self">✕ fails</a>',
         *("", "-20.0%"),
         *("", "="),
     ]

@@ -24,7 +24,7 @@ def test_text_of_a_record_is_text_in_headings_cells_and_addresses() -> None:
     frame = pd.DataFrame({HOSTILE: [HOSTILE], "open": [f'"{HOSTILE}']})
     written = table_html(frame, formats={}, columns={HOSTILE: Column(help=HOSTILE), "open": Column(link_text=HOSTILE)})
     assert "<img" not in written
-    assert '<a class="rw-view" href="&quot;&lt;img' in written
+    assert '<a href="&quot;&lt;img' in written
 
 
 def test_a_table_without_rows_has_its_headings() -> None:
@@ -83,7 +83,7 @@ def test_a_long_table_has_parts_and_an_order_and_words_to_look_for_and_a_short_o
 
     rows.set_value(400).run()
     assert times(app) == [*range(400, 450)]
-    assert 'class="rw-view" href="/run?400"' in app.get("html")[0].proto.body
+    assert 'href="/run?400"' in app.get("html")[0].proto.body
     order.set_value("time").run()
     app.toggle[0].set_value(True).run()
     assert times(app) == [*reversed(range(50))]

@@ -56,7 +56,7 @@ def watched(browser: Browser, dashboard: tuple[str, str]) -> Iterator[Watched]:
 def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_leads_to_its_comparison(
     watched: Watched, dashboard: tuple[str, str]
 ) -> None:
-    watched.move(f"/run?run={dashboard[1]}")
+    watched.open(f"/run?run={dashboard[1]}")
     timeline = watched.page.locator(PLOT).first
     for words in ("clock (MHz)", "power (W)", "temperature (°C)", "held back by", "time of day"):
         expect(timeline.get_by_text(words, exact=True)).to_be_visible()
@@ -91,7 +91,7 @@ def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_lead
 def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
     watched: Watched, path: str, figures: int, name: str
 ) -> None:
-    watched.move(path)
+    watched.open(path)
     expect(watched.page.locator(f"{PLOT} .main-svg").first).to_be_visible()
     expect(watched.page.locator(PLOT)).to_have_count(figures)
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
@@ -101,7 +101,7 @@ def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
 
 
 def test_a_comparison_is_narrowed_ordered_and_taken_away_and_so_are_the_cases_of_a_kernel(watched: Watched) -> None:
-    watched.move(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
+    watched.open(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
     cases = watched.main.locator(".rw-table tbody td:nth-child(2)")
     expect(cases.first).to_have_text(SOFTMAX)
 
