@@ -24,6 +24,7 @@ MISSING = (
 )
 
 
+@pytest.mark.slow
 def test_the_tests_for_a_gpu_are_collected_where_the_core_alone_is_installed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, ",".join(MISSING)],

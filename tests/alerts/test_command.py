@@ -105,6 +105,7 @@ def test_rules_that_cannot_be_read_end_in_one_line_with_the_place(command: Calla
     assert checked.error.startswith("roofwatch: alerts.toml: rules[2].after_hours: ")
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_does_the_same(settings: dict[str, str], folder: Path, hook: Hook) -> None:
     ran = roofwatch("alert", "run", cwd=folder, **settings)
 

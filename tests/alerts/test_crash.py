@@ -88,6 +88,7 @@ def told(mailbox: Mailbox, hook: Hook, github: GitHubStandIn) -> list[str]:
     return mailbox.keys + hook.keys + [issue["body"].splitlines()[0] for issue in github.issues.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("channel", "step"), [*(("hook", step) for step in STEPS), ("mail", "after sending"), ("issues", "after sending")]
 )

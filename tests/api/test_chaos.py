@@ -3,7 +3,6 @@
 import io
 from pathlib import Path
 
-import pytest
 from sqlalchemy import Engine, delete
 
 from bench.chaos import VICTIMS, run_chaos
@@ -17,7 +16,6 @@ from roofwatch.db.schema.runs import RunRow
 from tests.builders import make_artefact, make_measurement, make_record
 
 
-@pytest.mark.slow
 def test_a_kill_of_client_server_or_database_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     real = make_record(measurements=[make_measurement()])
 

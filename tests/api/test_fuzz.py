@@ -106,6 +106,7 @@ def filled(store: Engine) -> Engine:
     return store
 
 
+@pytest.mark.slow
 @repeatable(150)
 @given(
     path=st.sampled_from(places(RECORD)), new=values, unknown=st.dictionaries(st.text(max_size=5), values, max_size=1)
@@ -154,6 +155,7 @@ TAKING_NOTHING = {"GET /healthz", "GET /readyz"}
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", GenerationMode)
 def test_what_the_description_allows_or_forbids_is_answered_as_it_says(
     filled: Engine, make_token: MakeToken, mode: GenerationMode

@@ -57,6 +57,7 @@ def api_process(folder: Path, database_url: URL) -> Iterator[str]:
             process.terminate()
 
 
+@pytest.mark.slow
 def test_records_go_from_the_command_line_through_the_api_into_the_store_once(
     database_url: URL, store: Engine, tmp_path: Path
 ) -> None:

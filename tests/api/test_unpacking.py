@@ -59,6 +59,7 @@ def test_what_gzip_refuses_is_refused(body: bytes) -> None:
     assert told.value.status == 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [

@@ -92,6 +92,7 @@ def test_what_was_judged_is_kept_with_its_suspects(history: Engine) -> None:
     assert "in clock cycles the change is" in slower.suspects[0].sentence
 
 
+@pytest.mark.slow
 def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = analyse_project(history, PROJECT)
     monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)

@@ -25,6 +25,7 @@ def test_each_planted_cause_is_told_as_one_regression(history: PlantedHistory) -
     assert len(result.extra) <= 1, [found.summary for found in result.extra]
 
 
+@pytest.mark.slow
 def test_the_driver_is_one_event_with_the_driver_as_its_cause(history: PlantedHistory) -> None:
     driver = next(cause for cause in history.causes if cause.is_driver)
 
@@ -36,6 +37,7 @@ def test_the_driver_is_one_event_with_the_driver_as_its_cause(history: PlantedHi
     assert "driver 570.86 → 570.124" in event.suspects[0].sentence
 
 
+@pytest.mark.slow
 def test_without_a_record_of_the_driver_it_is_still_one_event(history: PlantedHistory) -> None:
     silent = [Series(one.key, tuple(replace(point, setting=None) for point in one.points)) for one in history.series]
 

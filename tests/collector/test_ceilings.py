@@ -11,6 +11,7 @@ from roofwatch.collector.device.ceilings import copy_in_rounds, measure_ceilings
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its ceilings cannot be measured")
 
 
+@pytest.mark.slow
 def test_the_ceilings_of_this_machine_are_measured_for_the_dtypes_of_the_suite() -> None:
     ceilings = list(measure_ceilings("cpu", ["bfloat16", "int32"]))
     kinds = [(ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source) for ceiling in ceilings]

@@ -78,6 +78,7 @@ def operators(document: dict[str, Any]) -> Counter[str]:
     return Counter(event["name"] for event in document["traceEvents"] if event.get("cat") == "cpu_op")
 
 
+@pytest.mark.slow
 def test_a_program_with_workers_is_recorded_and_prints_what_it_prints_without_us(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +111,7 @@ def test_however_a_program_ends_its_trace_is_written_and_its_status_is_its_own(
     assert capture.processes[0].traces[0].because == because
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_loses_its_recording_and_it_shows(tmp_path: Path) -> None:
     capture = profiled(tmp_path, MULTIPLY + f"import os; os.kill(os.getpid(), {signal.SIGKILL:d})")
 

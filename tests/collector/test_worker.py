@@ -140,6 +140,7 @@ def test_a_file_inside_a_package_may_import_relatively(fork_server: ForkServer, 
         assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
 
 
+@pytest.mark.slow
 def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu(
     fork_server: ForkServer,
 ) -> None:

@@ -76,7 +76,7 @@ def _save(watched: Watched, file: Path, *, height_px: int, shows: str = _FIGURE)
     watched.page.set_viewport_size({"width": _WIDTH_PX, "height": height_px})
     expect(watched.page.locator(shows).first).to_be_visible()
     # what was hovered over when the link was clicked would stand out
-    watched.page.mouse.open(0, 0)
+    watched.page.mouse.move(0, 0)
     watched.page.screenshot(path=file, animations="disabled")
     with Image.open(file) as whole:
         small = whole.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)

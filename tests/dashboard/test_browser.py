@@ -25,7 +25,7 @@ from tests.dashboard.served import serving
 from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 _MOST_STOPS = 40
 """Of the Tab key: the menu, the project and the filters come before the first regression."""
@@ -118,6 +118,7 @@ def empty(light: BrowserContext, empty_dashboard: str) -> Iterator[Watched]:
     watched.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_an_empty_view_says_what_to_do(empty: Watched, view: str) -> None:
     empty.open(urlsplit(VIEWS[view]).path)
@@ -126,6 +127,7 @@ def test_an_empty_view_says_what_to_do(empty: Watched, view: str) -> None:
     assert empty.complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_with_data_fits_the_screen_light_and_dark_and_complains_of_nothing(
     light: BrowserContext, dashboard: str, view: str
@@ -220,6 +222,7 @@ def go_back(watched: Watched, title: str) -> None:
     watched.wait_until_shown()
 
 
+@pytest.mark.slow
 def test_hovering_over_a_point_names_its_commit_and_a_click_tells_of_it_and_stays_in_the_address(
     light: BrowserContext, another: BrowserContext, dashboard: str
 ) -> None:
@@ -245,6 +248,7 @@ def test_hovering_over_a_point_names_its_commit_and_a_click_tells_of_it_and_stay
     mine.close()
 
 
+@pytest.mark.slow
 def test_a_permalink_shows_another_reader_the_same(
     light: BrowserContext, another: BrowserContext, dashboard: str
 ) -> None:
@@ -283,14 +287,15 @@ def draw_a_box(watched: Watched) -> None:
     plot = watched.page.locator(".js-plotly-plot .draglayer .xy .nsewdrag").bounding_box()
     assert plot is not None
     middle = plot["y"] + plot["height"] / 2
-    watched.page.mouse.open(plot["x"] + plot["width"] / 4, middle)
+    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
     watched.page.get_by_role("button", name="Box Select").click()
-    watched.page.mouse.open(plot["x"] + plot["width"] / 4, middle)
+    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
     watched.page.mouse.down()
-    watched.page.mouse.open(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
+    watched.page.mouse.move(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
     watched.page.mouse.up()
 
 
+@pytest.mark.slow
 def test_the_order_of_the_regressions_is_in_the_address(
     light: BrowserContext, another: BrowserContext, dashboard: str
 ) -> None:
@@ -309,6 +314,7 @@ def test_the_order_of_the_regressions_is_in_the_address(
     mine.close()
 
 
+@pytest.mark.slow
 def test_an_address_that_asks_for_what_is_not_there_gets_a_notice(light: BrowserContext, dashboard: str) -> None:
     watched = watch(light, dashboard)
     watched.open(f"/trends?project=no/such&kernel={quote(HOSTILE)}&dirty=perhaps")
@@ -326,6 +332,7 @@ def attacked(light: BrowserContext, dashboard: str) -> Iterator[Watched]:
     watched.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_text_from_records_is_never_run(attacked: Watched, view: str) -> None:
     attacked.open(in_project(urlsplit(VIEWS[view]).path, HOSTILE_PROJECT))

@@ -128,6 +128,7 @@ def look(open_view: OpenView, narrowable: URL, monkeypatch: pytest.MonkeyPatch) 
     return open_it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameter", NARROWED)
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_filter_changes_what_a_view_shows_or_the_view_says_why_not(

@@ -113,6 +113,7 @@ def other_value(widget: Any) -> Any:
     return left[-1] if left else None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("history")
 @pytest.mark.parametrize("view", VIEWS)
 def test_whoever_opens_the_address_sees_what_was_chosen_by_every_widget(open_view: OpenView, view: str) -> None:

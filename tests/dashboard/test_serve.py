@@ -40,6 +40,7 @@ def test_serving_loads_streamlit_only_in_the_process_of_the_server() -> None:
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_address_answers_when_it_is_told(database_url: URL) -> None:
     with serving(database_url=text_of(database_url)) as served:
         assert served.address.startswith("http://127.0.0.1:")
@@ -47,6 +48,7 @@ def test_the_address_answers_when_it_is_told(database_url: URL) -> None:
         assert "streamlit" in page_at(f"{served.address}/run?project=any").lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_and_is_no_failure(database_url: URL, number: signal.Signals) -> None:
     with serving(database_url=text_of(database_url)) as served:
@@ -102,6 +104,7 @@ def test_the_server_ends_with_a_parent_that_is_killed(database_url: URL) -> None
         assert not child.is_running()
 
 
+@pytest.mark.slow
 def test_serving_writes_nothing_into_the_home_folder(database_url: URL, tmp_path: Path) -> None:
     with serving(database_url=text_of(database_url), environment={"HOME": str(tmp_path)}) as served:
         assert status_of(served.address) == 200

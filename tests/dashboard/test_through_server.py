@@ -29,6 +29,7 @@ def _refuse() -> None:
     raise AssertionError("the database is opened")
 
 
+@pytest.mark.slow
 def test_no_view_needs_a_database_and_who_cannot_be_asked_is_told(
     open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

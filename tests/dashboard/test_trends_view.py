@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
@@ -27,6 +28,7 @@ def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: Op
     assert "utilisation" in texts(app)
 
 
+@pytest.mark.slow
 def test_every_scale_draws_without_an_error(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     for scale in ("relative", "logarithmic", "absolute"):
@@ -35,6 +37,7 @@ def test_every_scale_draws_without_an_error(open_view: OpenView, store: Engine) 
         assert choice(app, "Scale").value == scale
 
 
+@pytest.mark.slow
 def test_what_has_no_option_is_offered_only_where_an_address_asks_for_one(open_view: OpenView, store: Engine) -> None:
     store_history(store)
     app = open_view("trends", kernel="matmul")
@@ -47,6 +50,7 @@ def test_what_has_no_option_is_offered_only_where_an_address_asks_for_one(open_v
     assert "beside it" in app.warning[0].value
 
 
+@pytest.mark.slow
 def test_a_window_shows_as_many_commits_as_it_says_and_can_end_anywhere(open_view: OpenView, store: Engine) -> None:
     for number in range(130):
         ingest_record(store, make_record(number, measurements=[make_measurement()]))
@@ -93,6 +97,7 @@ def test_any_stretch_of_a_history_can_be_asked_for(open_view: OpenView, store: E
     assert address(app)["end"] == [sha_of(COMMIT_COUNT - 2)]
 
 
+@pytest.mark.slow
 def test_a_commit_that_the_address_pins_tells_who_made_it_what_was_measured_and_where_to_look_further(
     open_view: OpenView, store: Engine
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_run_without_results_is_no_error(open_view: OpenView, store: Engine, v
     assert app.info or app.success
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_with_data_shows_no_error_and_no_notice(open_view: OpenView, store: Engine, view: str) -> None:
     store_history(store)
@@ -99,6 +100,7 @@ def test_a_view_with_data_shows_no_error_and_no_notice(open_view: OpenView, stor
     assert not app.warning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_an_address_with_values_that_do_not_exist_falls_back_with_a_notice(
     open_view: OpenView, store: Engine, view: str
@@ -110,6 +112,7 @@ def test_an_address_with_values_that_do_not_exist_falls_back_with_a_notice(
     assert address(app)["project"] == [PROJECT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_address_that_a_view_writes_opens_the_same_view_again(
     open_view: OpenView, store: Engine, view: str
@@ -170,6 +173,7 @@ def test_a_setting_that_cannot_be_read_is_an_error_and_no_traceback(
     assert "not Postgres" in app.error[0].value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_project_can_be_chosen_and_is_remembered_across_views(
     open_view: OpenView, store: Engine, view: str

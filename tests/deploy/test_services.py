@@ -113,6 +113,7 @@ def test_a_wrong_password_is_refused_and_not_shown(owned_database: URL, tmp_path
     assert "hunter2" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "healthy"), [("dashboard", b"ok"), ("api", b'{"status":"ok"}')])
 def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does_not(
     owned_database: URL, tmp_path: Path, name: str, healthy: bytes

@@ -35,6 +35,7 @@ def test_every_field_of_the_json_is_described(part: type[BaseModel]) -> None:
     assert all(meaning for _, meaning in rows)
 
 
+@pytest.mark.slow
 def test_the_failure_is_what_the_command_prints(tmp_path: Path) -> None:
     faulty = EXAMPLE.replace("(triton.cdiv(x.numel(), 1024),)", "(triton.cdiv(x.numel(), 1024) - 1,)")
     assert faulty != EXAMPLE
@@ -46,6 +47,7 @@ def test_the_failure_is_what_the_command_prints(tmp_path: Path) -> None:
     assert FAILURE in done.output
 
 
+@pytest.mark.slow
 def test_the_example_is_right_in_every_layout(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(EXAMPLE)
 

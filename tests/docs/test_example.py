@@ -50,6 +50,7 @@ def test_it_is_the_file_that_the_commands_name() -> None:
     }
 
 
+@pytest.mark.slow
 def test_it_is_listed_and_measured(file: Path, tmp_path: Path) -> None:
     done = started_roofwatch(
         *("run", file, "--no-static", "--blocks", "1", "-i", "triton", "-i", "eager", "-o", "record.json"), cwd=tmp_path

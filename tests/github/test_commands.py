@@ -106,6 +106,7 @@ def test_an_accepted_slowdown_is_neutral_and_says_who_when_and_why(github: GitHu
     assert "#### Time" in check_run["output"]["summary"]
 
 
+@pytest.mark.slow
 def test_it_holds_for_the_same_findings_in_later_runs_and_no_longer(github: GitHubStandIn, tmp_path: Path) -> None:
     tell(github, tmp_path)
     ask(github, f"{PREFIX} accept it is meant")
@@ -204,6 +205,7 @@ def test_a_reason_can_inject_nothing(github: GitHubStandIn, tmp_path: Path) -> N
     assert len(report_comment(github)) < 65_536
 
 
+@pytest.mark.slow
 def test_of_a_comment_as_long_as_can_be_the_acceptance_can_still_be_posted(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def _as_files(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
     return files
 
 
+@pytest.mark.slow
 def test_what_was_cut_is_linked(github: GitHubStandIn, tmp_path: Path) -> None:
     report = post_situation(github, "huge", tmp_path)
 

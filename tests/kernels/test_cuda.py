@@ -73,6 +73,7 @@ def test_rows_longer_than_the_registers_hold_agree_several_to_a_block(
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", WRITTEN_IN_CUDA, ids=lambda spec: spec.name)
 def test_a_kernel_is_an_operator_that_torch_can_trace(spec: KernelSpec, place: str):
     with CallsOfOurs() as noted:

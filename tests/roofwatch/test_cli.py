@@ -49,6 +49,7 @@ def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
     assert [case["case_id"] for case in kernels[1]["cases"]] == ["total/n=500/float32/fwd", "total/n=500/float32/bwd"]
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_written_stored_and_found_again(tmp_path: Path, store_url: str) -> None:
     record_file = tmp_path / "out" / "record.json"
     few = ("--blocks", "1", "--targets", "sm_90,gfx942")
@@ -163,6 +164,7 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_two_revisions_are_measured_against_each_other_and_nothing_of_them_stays(repository: Path) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     done = roofwatch(
@@ -184,6 +186,7 @@ def test_two_revisions_are_measured_against_each_other_and_nothing_of_them_stays
     assert worktrees.stdout.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     benchmark.write_text(benchmark.read_text().replace("return x * 3", "return x * 2"))
@@ -193,6 +196,7 @@ def test_the_work_tree_is_measured_against_a_revision(repository: Path) -> None:
     assert "wrong_result" in done.output
 
 
+@pytest.mark.slow
 def test_a_run_of_uncommitted_changes_says_that_no_trend_takes_it_in(repository: Path) -> None:
     benchmark = repository / "bench_layers.py"
     briefly = ("--blocks", "1", "--no-static", "-k", "scale", "-o", repository.parent / "records")

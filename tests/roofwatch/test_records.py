@@ -24,6 +24,7 @@ def records_in_memory() -> int:
     return sum(isinstance(one, RunRecord) for one in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_files_come_in_the_order_of_their_commits_and_a_long_history_does_not_fill_the_memory(tmp_path: Path) -> None:
     numbers = write_history(tmp_path, 40)
     before = records_in_memory()

@@ -184,6 +184,7 @@ def alarms(kind: str, order: Order, trials: int) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NOISES)
 def test_of_a_hundred_equal_interleaved_sides_two_are_accused_at_an_error_rate_of_two(kind: str) -> None:
     trials = 80
@@ -192,6 +193,7 @@ def test_of_a_hundred_equal_interleaved_sides_two_are_accused_at_an_error_rate_o
     assert alarms(kind, Order.INTERLEAVED, trials) <= trials * 0.02 + 3 * math.sqrt(trials * 0.02 * 0.98)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "outliers"])
 def test_steady_sides_one_after_the_other_are_accused_no_oftener(kind: str) -> None:
     trials = 60

@@ -63,6 +63,7 @@ def test_worse_machine_code_is_told_beside_the_function_that_it_was_made_from() 
     assert "for sm_90: " in told.message
 
 
+@pytest.mark.slow
 def test_many_cases_of_one_function_are_one_annotation_with_the_worst_first() -> None:
     (told,) = annotated(SITUATIONS["huge"](), make_source_line())
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 
 import numpy as np
+import pytest
 
 from roofwatch.ci.history.false_alarms import choose_alerts
 from roofwatch.ci.history.history import judge_history
@@ -86,6 +87,7 @@ def night_of_series(seed: int, *, series_count: int, moved_count: int, commit_co
     return series
 
 
+@pytest.mark.slow
 def test_a_null_night_alerts_no_more_often_than_is_promised() -> None:
     nights = 30
     false = [

@@ -51,6 +51,7 @@ def broken(fork_server: ForkServer) -> dict[tuple[str, str, Layout | None], Chec
     return {(each.case_id.split("/")[0], each.implementation, each.layout): each for each in reports}
 
 
+@pytest.mark.slow
 def test_what_is_sound_is_right_in_every_layout_or_refuses_it(broken: Any) -> None:
     assert broken["sound", "triton", None].outcome is Outcome.OK
     assert broken["sound", "triton", None].executor == "interpreter"

@@ -47,6 +47,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cuda"))
 
 
+@pytest.mark.slow
 def test_a_kernel_compiles_for_all_six_targets_without_any_gpu(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, COPY, DEFAULT_TARGETS)
     assert [fact.target for fact in facts] == ["sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"]
@@ -62,6 +63,7 @@ def test_a_kernel_compiles_for_all_six_targets_without_any_gpu(tmp_path: Path) -
     assert [fact.spilled_registers for fact in facts] == [None, None, None, None, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_tile_too_large_for_its_warps_spills_on_some_targets(tmp_path: Path) -> None:
     targets = ("sm_90", "sm_100")
     small = facts_of(tmp_path, GEMM.format(m=64, n=64), targets, "small")

@@ -125,6 +125,7 @@ def test_what_has_not_changed_is_not_compiled_again(known: Known) -> None:
     assert compiled_now(known.suite) == ([], known.facts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_a_change_decides_is_compiled_again_and_nothing_else(
     known: Known, monkeypatch: pytest.MonkeyPatch, change: str

@@ -152,6 +152,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ByTarg
     return known.__getitem__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", HARMLESS)
 def test_a_harmless_change_is_the_same_code(compiled: Callable[[str], ByTarget], change: str) -> None:
     before, after = compiled(TILED), compiled(HARMLESS[change])

@@ -178,6 +178,7 @@ def test_a_record_s_messages_and_settings_tell_no_folder_and_its_numbers_stay() 
     assert without_author(told, Redaction(kept=EVERYTHING)) == told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-", "password ", "1.", "host "])
 def test_a_word_without_an_end_is_gone_through_once(unit: str) -> None:
     """As long as this one, a pattern that begins anew at each of its letters takes minutes."""

@@ -71,6 +71,7 @@ def test_the_data_are_what_the_manifest_says(name: str) -> None:
     assert MANIFEST[name]["licence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith(".gz")])
 def test_a_packed_trace_says_the_same_as_the_unpacked(name: str, tmp_path: Path) -> None:
     unpacked = tmp_path / "trace"

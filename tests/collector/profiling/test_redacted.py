@@ -66,6 +66,7 @@ def test_the_secrets_are_those_of_every_file_that_can_be_redacted() -> None:
         assert [secret for secret in secrets if secret.encode() not in original] == [], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SECRETS)
 def test_no_secret_survives_paths_of_packages_do_and_the_analysis_is_the_same(name: str, tmp_path: Path) -> None:
     copy = tmp_path / name

@@ -16,6 +16,7 @@ from tests.builders import make_artefact, make_record
 from tests.db.engine.embedded_server import ask, kill_server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_sent", [False, True], ids=["the record", "its file"])
 def test_what_is_acknowledged_is_on_disk_where_the_server_does_not_wait_for_it(folder: Path, *, is_sent: bool) -> None:
     record = make_record(artefacts=[make_artefact()])

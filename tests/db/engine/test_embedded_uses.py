@@ -49,6 +49,7 @@ def test_two_processes_share_the_server_and_the_last_one_stops_it(folder: Path) 
     assert not answers(url)
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_start_one_server(new_folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         users = [stack.enter_context(using(new_folder)) for _ in range(4)]
@@ -80,6 +81,7 @@ def test_a_process_that_ends_while_a_thread_starts_the_server_leaves_none(folder
     assert not embedded._is_alive(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "ends by itself"])
 def test_a_server_that_is_lost_is_started_again_with_all_that_was_committed(folder: Path, how: signal.Signals) -> None:
     with using(folder) as owner:

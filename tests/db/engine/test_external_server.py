@@ -92,6 +92,7 @@ def test_the_password_is_in_no_command_line(server: servers.Server) -> None:
     assert "password" not in described.conninfo
 
 
+@pytest.mark.slow
 def test_a_backup_goes_to_another_database_of_the_server_and_is_whole_there(
     server: servers.Server, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def text_of(url: URL) -> str:
     return url.render_as_string(hide_password=False)
 
 
+@pytest.mark.slow
 def test_the_embedded_store_is_ready_to_use_and_keeps_what_it_is_given(tmp_path: Path) -> None:
     record = make_record()
     with open_store(folder=tmp_path / "store") as engine:

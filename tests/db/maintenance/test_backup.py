@@ -101,6 +101,7 @@ def test_an_empty_database_needs_no_word_and_one_that_is_not_does(store: Engine,
     assert verify_store(store).run_count == 1
 
 
+@pytest.mark.slow
 def test_a_database_without_any_table_takes_a_backup(store: Engine, empty_database_url: URL, tmp_path: Path) -> None:
     ingest_record(store, make_record())
     back_up(store, tmp_path / "roofwatch.dump")

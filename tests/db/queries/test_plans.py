@@ -204,6 +204,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_no_large_table_is_read_from_end_to_end(populated: Engine, question: str) -> None:
     with Session(populated) as session, plans_of(populated) as plans:

@@ -55,6 +55,7 @@ def test_rows_of_wider_matrices_are_read_where_they_lie(device: str):
     assert torch.equal(ternary_matmul(**given), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_together", "compilers_cache")
 @pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
 def test_more_rows_compile_for_every_target_without_spilling(M: int):

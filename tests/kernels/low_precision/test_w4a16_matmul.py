@@ -76,6 +76,7 @@ def test_a_long_k_is_split_until_there_are_four_programs_for_each_multiprocessor
     assert tiling.groups_per_split == 32  # 2048 tiles: no split
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_together", "compilers_cache")
 @pytest.mark.parametrize("M", [MAX_FEW_ROWS + 1, 64, 8192])
 def test_more_rows_compile_for_every_target_without_spilling(M: int):

@@ -48,6 +48,7 @@ def state_file(output: Path) -> Path:
     return next(output.glob("*/bisection.json"))
 
 
+@pytest.mark.slow
 def test_a_bisection_that_is_killed_and_gone_on_with_names_the_commit_and_measures_nothing_twice(
     slowed: SlowedRepository, tmp_path: Path
 ) -> None:

@@ -184,6 +184,7 @@ def {name}_triton(x):
 STORED = "tl.store(out_ptr + offs, tl.load(x_ptr + offs) * 2.0)"
 
 
+@pytest.mark.slow
 def test_what_compiles_to_the_same_machine_code_is_skipped_and_what_the_host_does_otherwise_is_not(
     tmp_path: Path,
 ) -> None:

@@ -98,6 +98,7 @@ def test_what_stands_above_the_marker_of_a_page_stays(tmp_path: Path) -> None:
     assert (tmp_path / "fresh.md").read_text() == "# Toolchain audit\n\nnew report\n"
 
 
+@pytest.mark.slow
 def test_a_suite_that_cannot_be_loaded_names_the_version(tmp_path: Path) -> None:
     if not is_known_to_pip(OTHER_TRITON):
         pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")

@@ -49,6 +49,7 @@ def make_tensor(**fields: object) -> TensorReport:
     return TensorReport.model_validate(usual | fields)
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_explained_and_the_command_that_repeats_it_does(tmp_path: Path) -> None:
     done = roofwatch("check", BROKEN, "--case", "tail/*", cwd=tmp_path)
     assert done.status == 1

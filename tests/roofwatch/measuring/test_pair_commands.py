@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from roofwatch import tables
@@ -17,6 +18,7 @@ SUITE = SUITES / "bench_good.py"
 BRIEFLY = ("-k", "scale", "--device", "cpu", "--blocks", "3", "--budget", "0")
 
 
+@pytest.mark.slow
 def test_a_runner_is_calibrated_and_its_floor_holds_in_the_next_comparison(tmp_path: Path) -> None:
     done = roofwatch("calibrate", SUITE, *BRIEFLY, "-o", tmp_path, "--json")
 

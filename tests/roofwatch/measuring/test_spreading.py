@@ -21,7 +21,6 @@ from roofwatch.collector.record.record import RunRecord
 from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measuring.test_affected import BENCHMARK, commit, git
 
-pytestmark = pytest.mark.slow
 KERNELS = [f"waiting{number}" for number in range(4)]
 
 
@@ -129,6 +128,7 @@ def test_what_a_lost_node_was_measuring_is_measured_elsewhere_and_all_that_is_af
     assert not journal_path(folder / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_with_the_shares_that_are_missing(cluster: Cluster, folder: Path) -> None:
     let_go(folder, KERNELS[:2])
     run = start(cluster, folder)

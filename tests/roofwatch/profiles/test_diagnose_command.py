@@ -74,6 +74,7 @@ def test_a_suite_in_the_place_of_the_case_is_refused_with_what_goes_there() -> N
     assert f"first: roofwatch diagnose CASE {SUITES / 'bench_good.py'}" in done.error
 
 
+@pytest.mark.slow
 def test_a_case_is_measured_and_diagnosed_where_there_is_no_gpu(tmp_path: Path) -> None:
     output = tmp_path / "out" / "record.json"
     done = roofwatch(

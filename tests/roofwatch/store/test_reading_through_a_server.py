@@ -145,6 +145,7 @@ def test_series_of_more_runs_than_a_page_may_have_points_are_read_a_time_at_a_ti
                 assert QUESTIONS[name](server) == QUESTIONS[name](database), (name, most)
 
 
+@pytest.mark.slow
 def test_times_that_cannot_be_told_apart_are_refused_with_the_reason(filled: Filled) -> None:
     ingest_record(filled.engine, make_record(2))
     with served(filled.engine, limits=Limits(points=1)) as (host, port):
@@ -171,6 +172,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     return run
 
 
+@pytest.mark.slow
 def test_commands_print_the_same_from_the_database_and_through_the_server(
     filled: Filled, database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]
 ) -> None:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from roofwatch.collector.profiling.ncu.command import CounterChoice, import_command, profile_command, target_command
 from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
 from roofwatch.collector.record.measurement import CacheState
@@ -62,16 +64,19 @@ def run_target(tmp_path: Path, **fields: object) -> NcuAnswer:
     return NcuAnswer.model_validate_json(answer.read_bytes())
 
 
+@pytest.mark.slow
 def test_the_target_makes_the_call_whatever_packages_the_folder_it_starts_in_has(tmp_path: Path) -> None:
     (tmp_path / "collector.py").write_text("raise SystemExit('not the package that was meant')\n")
 
     assert run_target(tmp_path) == NcuAnswer()
 
 
+@pytest.mark.slow
 def test_a_backward_call_is_made_too(tmp_path: Path) -> None:
     assert run_target(tmp_path, case_id="total/n=500/float32/bwd") == NcuAnswer()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_fails_is_an_answer_with_its_outcome(tmp_path: Path) -> None:
     answer = run_target(tmp_path, case_id="scale/n=1000/float32/fwd", implementation="triton")
 
