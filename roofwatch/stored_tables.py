@@ -12,7 +12,7 @@ from roofwatch.collector.record.metrics import METRICS
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.queries.run_values import RunSummary
 from roofwatch.db.values import Series
-from roofwatch.store.source import TriagedRegression
+from roofwatch.store.questions import TriagedRegression
 from roofwatch.terminal import printable
 
 

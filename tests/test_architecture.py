@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -148,6 +149,12 @@ def test_a_folder_imports_only_from_those_before_it(folder: str) -> None:
     }
 
     assert wrong == set()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: ours_in(module) & modules().keys() - {module} for module in modules()}
+
+    tuple(TopologicalSorter(graph).static_order())  # raises CycleError with the circle
 
 
 def test_kernels_use_the_public_names_of_roofwatch_alone() -> None:

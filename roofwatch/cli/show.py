@@ -79,7 +79,8 @@ def series(
     from roofwatch.ci.history.series_noise import series_noise
     from roofwatch.collector.record.metrics import METRICS
     from roofwatch.db.errors import StoreError
-    from roofwatch.store.source import SeriesQuestion, check_project, open_source
+    from roofwatch.store.questions import SeriesQuestion
+    from roofwatch.store.source import check_project, open_source
     from roofwatch.stored_tables import series_table
     from roofwatch.terminal import print_json, print_note, print_table
 

@@ -25,7 +25,7 @@ from roofwatch.db.queries.series import list_series_keys, read_series
 from roofwatch.db.queries.sides import find_sides
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series
-from roofwatch.store.source import SeriesQuestion, TriagedRegression
+from roofwatch.store.questions import SeriesQuestion, TriagedRegression
 
 P = ParamSpec("P")
 A = TypeVar("A")

@@ -22,8 +22,8 @@ from roofwatch.db.queries.question import Question
 from roofwatch.db.queries.run_values import RunSummary
 from roofwatch.db.values import RegressionState, Series, SeriesKey, SeriesPoint
 from roofwatch.store.fetching import fetch_record
+from roofwatch.store.questions import SeriesQuestion, TriagedRegression
 from roofwatch.store.server import GoneError, Server, TooMuchError
-from roofwatch.store.source import SeriesQuestion, TriagedRegression
 
 _MOST_AT_ONCE = 1_000
 _SERIES_AT_ONCE = 20

@@ -4,45 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.question import Question
 from roofwatch.db.queries.run_values import RunSummary
-from roofwatch.db.values import Regression, RegressionState, Series
+from roofwatch.db.values import RegressionState, Series
+from roofwatch.store.questions import SeriesQuestion, TriagedRegression
 from roofwatch.store.server import server_to_read
 
 P = ParamSpec("P")
 A = TypeVar("A")
-
-
-@dataclass(frozen=True)
-class TriagedRegression:
-    """A regression, and what people decided about it."""
-
-    regression_id: str
-    """The same in every judgement."""
-    regression: Regression
-    triage: Triage
-
-
-@dataclass(frozen=True)
-class SeriesQuestion:
-    """Which series of a project; None means whatever it is."""
-
-    project: str
-    kernel: str | None = None
-    metric: str | None = None
-    case_id: str | None = None
-    include_pairs: bool = False
-    """Also runs that are one side of a pair."""
-    include_dirty: bool = False
-    """Also runs of work trees that differed from their commits."""
 
 
 class Source(Protocol):

@@ -27,10 +27,11 @@ from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import RegressionState
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
+from roofwatch.store.questions import SeriesQuestion
 from roofwatch.store.server import Server, TooMuchError
 from roofwatch.store.server_source import ServerSource
 from roofwatch.store.sides import read_sides
-from roofwatch.store.source import SeriesQuestion, Source, check_project
+from roofwatch.store.source import Source, check_project
 from tests.api.serving import served, token_of_today
 from tests.builders import (
     CASE_ID,
