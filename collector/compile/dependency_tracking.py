@@ -13,6 +13,7 @@ from roofwatch.collector.compile.toolchain import toolchain_folders
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.protocol import CaseSources, SuiteSources
 from roofwatch.cuda import cache_dir
+from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
 
 
@@ -23,7 +24,9 @@ class WatchedSuite:
         from triton import knobs
 
         self._before = frozenset(sys.modules)
-        self._watch = Watch.start([*toolchain_folders(), cache_dir(), Path(knobs.cache.dir)])
+        self._watch = Watch.start(
+            [*toolchain_folders(), cache_dir(), Path(knobs.cache.dir)], watched=PACKAGE_DIR / "kernels"
+        )
         self._loaded: frozenset[str] = frozenset()
         self._import_roots: tuple[Path, ...] = ()
         self._are_as_loaded = False

@@ -123,12 +123,14 @@ class Watch:
 
     Args:
         ignored: Folders of which the toolchain's digest speaks, and those that hold what was compiled before.
+        watched: A folder in one of these that is watched all the same: the bundled kernels.
     """
 
     current: ClassVar[Watch | None] = None
 
-    def __init__(self, ignored: Iterable[Path]) -> None:
+    def __init__(self, ignored: Iterable[Path], watched: Path) -> None:
         self._ignored = (*_NOT_A_SOURCE, *(f"{folder}{os.sep}" for folder in ignored))
+        self._watched = f"{watched}{os.sep}"
         self._started_ns = time.time_ns()
         self._environment = dict(os.environ)
         self._files: set[str] = set()
@@ -142,10 +144,10 @@ class Watch:
         sys.addaudithook(self._hear)
 
     @classmethod
-    def start(cls, ignored: Iterable[Path]) -> Watch:
+    def start(cls, ignored: Iterable[Path], watched: Path) -> Watch:
         """Watch this process."""
         assert cls.current is None, "a process is watched once"
-        cls.current = cls(ignored)
+        cls.current = cls(ignored, watched)
         return cls.current
 
     def begin_case(self) -> None:
@@ -219,12 +221,15 @@ class Watch:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 return False  # what the import system looks up is known from the modules
             frame = frame.f_back
-        return frame is not None and not frame.f_code.co_filename.startswith(self._ignored)
+        return frame is not None and not self._is_ignored(frame.f_code.co_filename)
 
     def _note(self, path: str, into: set[str]) -> None:
         full = os.path.abspath(path)  # noqa: PTH100  no links are followed, and this runs at every opened file
-        if not full.endswith(_COMPILED_PYTHON) and not full.startswith(self._ignored) and not is_installed_module(full):
+        if not full.endswith(_COMPILED_PYTHON) and not self._is_ignored(full) and not is_installed_module(full):
             into.add(full)
+
+    def _is_ignored(self, path: str) -> bool:
+        return path.startswith(self._ignored) and not path.startswith(self._watched)
 
 
 def _is_python_itself(file: str) -> bool:
