@@ -86,6 +86,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if _shares_what_its_file_makes(item) and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    # what one worker does alone comes first, so that it does not go on after all others
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def _shares_what_its_file_makes(item: pytest.Item) -> bool:
