@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar, Unpack
 from uuid import UUID
@@ -27,8 +27,8 @@ from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.access.rights import NotAllowedError, Person, may_triage
 from roofwatch.dashboard.errors import UnreadServerError
-from roofwatch.dashboard.server_process import NO_SERVER, SERVER_VARIABLE
 from roofwatch.dashboard.triaged import Triaged
+from roofwatch.dashboard.variables import NO_SERVER, SERVER_VARIABLE
 from roofwatch.db.artefacts import StoredArtefact
 from roofwatch.db.auth.values import AuditEntry, TriageState
 from roofwatch.db.bisections.values import BisectionDetail
@@ -44,7 +44,7 @@ from roofwatch.db.queries.trend_values import Trend, WindowEnd
 from roofwatch.db.regressions import triage
 from roofwatch.db.values import MeasuredCommit, Regression, Series, SeriesKey
 from roofwatch.ownership import configured_ownership
-from roofwatch.settings import load_settings
+from roofwatch.settings import SettingsError, load_settings
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.source import Source, open_source
 
@@ -101,6 +101,12 @@ def _reading() -> Iterator[Source]:
     except (OperationalError, InterfaceError) as error:
         _store.clear()
         raise StoreError(f"the database was lost: {str(error.orig).strip()}") from None
+
+
+def open_early() -> None:
+    """Open what is read when the server starts; what is wrong is said by the first view that reads."""
+    with suppress(StoreError, SettingsError, UnreadServerError), _reading():
+        pass
 
 
 def _ask(question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:

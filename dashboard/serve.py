@@ -18,7 +18,7 @@ from types import FrameType
 
 from roofwatch.dashboard.access.provider import sign_in_secrets
 from roofwatch.dashboard.errors import DashboardError
-from roofwatch.dashboard.server_process import NO_SERVER, PARENT_VARIABLE, SERVER_VARIABLE
+from roofwatch.dashboard.variables import NO_SERVER, PARENT_VARIABLE, SERVER_VARIABLE
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.settings import load_settings
 

@@ -14,11 +14,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 
-PARENT_VARIABLE = "ROOFWATCH_DASHBOARD_PARENT"
-SERVER_VARIABLE = "ROOFWATCH_DASHBOARD_SERVER"
-"""The URL of the server that is read through, for this process alone; without it the settings say what is read."""
-NO_SERVER = ""
-"""The database is read whatever server the settings name."""
+from roofwatch.dashboard.variables import PARENT_VARIABLE
+
 _PR_SET_PDEATHSIG = 1
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _LOG = logging.getLogger("roofwatch.dashboard")
@@ -92,16 +89,18 @@ def _say_that_a_view_failed(error: Exception) -> bool:
 
 @asynccontextmanager
 async def _warming_up(_: object) -> AsyncIterator[None]:
-    """Import the views beside what is served already, so that the first reader does not wait for it."""
-    threading.Thread(target=_import_views, daemon=True).start()
+    """Import the views and open the store beside what is served already, so that the first reader waits for neither."""
+    threading.Thread(target=_prepare, daemon=True).start()
     yield
 
 
-def _import_views() -> None:
+def _prepare() -> None:
+    from roofwatch.dashboard import data
     from roofwatch.dashboard.navigation import VIEWS
 
     for view in VIEWS:
         importlib.import_module(f"roofwatch.dashboard.views.{view}")
+    data.open_early()
 
 
 def run(address: str, port: int, script: Path = _SCRIPT) -> None:

@@ -15,7 +15,7 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.access.rights import NotAllowedError, Person
 from roofwatch.dashboard.navigation import VIEWS
 from roofwatch.dashboard.serve import _what_is_read
-from roofwatch.dashboard.server_process import NO_SERVER, SERVER_VARIABLE
+from roofwatch.dashboard.variables import NO_SERVER, SERVER_VARIABLE
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.regressions.triage import regression_id
 from tests.api.serving import served, token_of_today
