@@ -1,4 +1,4 @@
-"""What judges, in the form in which a harness calls detectors and A/B rules on bare numbers."""
+"""Our detectors and our A/B rule as plain functions of numbers, for an evaluation harness."""
 
 from __future__ import annotations
 
@@ -8,33 +8,88 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.detectors import Detector
-from roofwatch.ci.ab.compare import compare
-from roofwatch.ci.ab.timings import Order, compare_timings
+from roofwatch.ci.changepoint import online
+from roofwatch.ci.changepoint.detect import find_change_points
+from roofwatch.ci.changepoint.online_state import OnlineState
+
+Values = NDArray[np.float64]
+
+_MIN_RELATIVE_CHANGE = 0.005
+"""Half of the smallest planted step, so that no step is too small to report."""
+_THRESHOLD = 0.001
+_ERROR_RATE = 0.02
+"""Of the paired rule: one false alarm in a hundred in each direction, without a threshold."""
+
+
+def detect_offline(values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:
+    """Find the change points of a whole series: position and direction (1 is higher, -1 lower) of each."""
+    found = find_change_points(values, min_relative_change=_MIN_RELATIVE_CHANGE)
+    return [(change.index, 1 if change.after > change.before else -1) for change in found]
+
+
+class Detector:
+    """Offline detection for a new history, online detection for one that grows.
+
+    A call whose values extend those of the previous call continues that history; earlier reports are kept. Any other
+    call starts a new history. A series too short for the online detector to learn from is judged online from the start.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Values = np.empty(0)
+        self._reported: list[tuple[int, int]] = []
+        self._state: OnlineState | None = None
+
+    def __call__(self, values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:
+        known = len(self._seen)
+        if not self._continues(values):
+            known = self._begin(values)
+        for value in values[known:]:
+            self._update(float(value))
+        self._seen = np.array(values, dtype=np.float64)
+        return list(self._reported)
+
+    def _continues(self, values: Values) -> bool:
+        known = len(self._seen)
+        has_grown = known < len(values) or (known == len(values) and self._state is not None)
+        return known > 0 and has_grown and np.array_equal(self._seen, values[:known], equal_nan=True)
+
+    def _begin(self, values: Values) -> int:
+        """Start a new history; return how many values were judged."""
+        if len(values) <= online.LEARNING:
+            self._reported, self._state = [], online.start(min_relative_change=_MIN_RELATIVE_CHANGE)
+            return 0
+        self._reported, self._state = detect_offline(values), None
+        return len(values)
+
+    def _update(self, value: float) -> None:
+        if self._state is None:
+            starts = [place for place, _ in self._reported]
+            self._state = online.resume(self._seen, starts, min_relative_change=_MIN_RELATIVE_CHANGE)
+        self._state, alarm = online.update(self._state, value)
+        if alarm is not None and not alarm.is_return:
+            self._reported.append((alarm.index, 1 if alarm.after > alarm.before else -1))
+
 
 detect = Detector()
-"""`detect(values, index)`: places and directions of the steps, of a whole history as of one that grows by prefixes."""
 detect_online = Detector()
-"""The same, with a memory of its own."""
-
-_THRESHOLD = 0.001
-"""The question is whether the two differ, not whether it is worth telling: one part in a thousand is a difference."""
-_ERROR_RATE = 0.02
-"""One false alarm in a hundred to either side, were there no threshold."""
 
 
-def decide(base: NDArray[np.float64], head: NDArray[np.float64], meta: Mapping[str, Any] | None = None) -> str:
-    """Base against head; larger is slower.
+def decide(base: Values, head: Values, meta: Mapping[str, Any] | None = None) -> str:
+    """Compare two samples of timings; larger is slower.
 
     Args:
         base: Timings in the order taken, shape [timings].
         head: Likewise.
-        meta: `order`, `interleaved` or `blocked`; where processes were started anew, `base_launch` and `head_launch`,
-            the start that each timing came from.
+        meta: `order` (`interleaved` or `blocked`); if processes were restarted, `base_launch` and `head_launch`, the
+            process of each timing.
 
     Returns:
         `regressed`, `improved`, `unchanged` or `inconclusive`.
     """
+    # here, as the detectors are also imported where only numpy is installed
+    from roofwatch.ci.ab.compare import compare
+    from roofwatch.ci.ab.timings import Order, compare_timings
+
     known = meta or {}
     if "base_launch" in known and "head_launch" in known:
         by_start = _by_start(base, known["base_launch"]), _by_start(head, known["head_launch"])
@@ -43,6 +98,6 @@ def decide(base: NDArray[np.float64], head: NDArray[np.float64], meta: Mapping[s
     return compare_timings(base, head, order=order, threshold=_THRESHOLD, error_rate=_ERROR_RATE).verdict.value
 
 
-def _by_start(timings: NDArray[np.float64], starts: Sequence[int]) -> list[NDArray[np.float64]]:
+def _by_start(timings: Values, starts: Sequence[int]) -> list[Values]:
     start_of = np.asarray(starts)
     return [timings[start_of == start] for start in dict.fromkeys(starts)]

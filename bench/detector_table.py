@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.detection import detect_offline as detect
 from bench.detector_series import PlantedSeries, planted_series
-from bench.detectors import detect
 from bench.plain_rules import fixed_change, t_test
 
 Values = NDArray[np.float64]

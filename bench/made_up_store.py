@@ -1,9 +1,7 @@
-"""Years of measurements made up, quickly: a hundred million take minutes. What runs share is made inside the database,
-by statements over sets; measurements are made by numpy, as the bytes of a binary COPY.
+"""Fill a database with synthetic measurements: a million in seconds, by SQL over sets and binary COPY.
 
-A *pair of projects* has a million measurements over two years: a deep one, with few series of many runs each, and a
-wide one, with many series of few runs. However many pairs there are, one series of a deep project has as many points,
-and one run of a wide project as many cases, so that the same question can be asked of stores of any size.
+A pair of projects has a million measurements over two years: a deep one (few series, many runs) and a wide one (many
+series, few runs). Series and runs have the same size in every database, so one query can be timed at any scale.
 """
 
 from __future__ import annotations
@@ -17,8 +15,14 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, Row, text
+from sqlalchemy.orm import Session
 
+from roofwatch.db.ingest.samples import SampleSet, pack
+from roofwatch.db.queries.runs import list_commits
+from roofwatch.db.queries.series import list_series_keys
+from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.schema.partitions import ensure_partitions
+from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
 
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"
@@ -255,3 +259,80 @@ def _months(day_count: int) -> list[date]:
 
 def _execute(connection: Connection, statement: str, values: dict[str, object]) -> None:
     connection.execute(text(statement), values)
+
+
+_SAMPLED_RUNS = 4
+_BLOCKS, _SAMPLES_OF_A_BLOCK = 5, 20
+_REGRESSIONS, _CHANGE_POINTS = 40, 50
+_NEWEST_RUNS = text(
+    """
+    SELECT run.number, run.measured_on, run.started_at, measurement.series_id, measurement.median_ns
+    FROM (
+        SELECT run.* FROM run JOIN commit ON commit.id = commit_id JOIN project ON project.id = commit.project_id
+        WHERE project.name = :project ORDER BY started_at DESC LIMIT :run_count
+    ) run JOIN measurement ON measurement.measured_on = run.measured_on AND run_number = run.number
+    """
+)
+_IS_JUDGED = text(
+    """
+    SELECT EXISTS (SELECT FROM regression JOIN commit ON commit.id = commit_id
+        JOIN project ON project.id = commit.project_id WHERE name = :project)
+    """
+)
+
+
+def fill_evidence(engine: Engine, shape: Shape, pair: int) -> None:
+    """Make it up for one project, unless it is there."""
+    project = shape.project(pair)
+    with engine.begin() as connection:
+        if connection.execute(_IS_JUDGED, {"project": project}).scalar_one():
+            return
+        _store_samples(connection, project)
+    with Session(engine) as session:
+        keys = list_series_keys(session, project, metric="median_ns")
+        commits = list_commits(session, project)
+    judged = []
+    for number in range(_REGRESSIONS):
+        before, at = commits[-2 - number // 2], commits[-1 - number // 2]
+        own = keys[number * _CHANGE_POINTS % len(keys) :][:_CHANGE_POINTS]
+        judged.append(
+            Regression(
+                project=project,
+                commit=at,
+                kernel=f"kernel_{number}",
+                verdict=Verdict.REGRESSED,
+                cause=Cause.CODE,
+                summary=f"kernel_{number} became 10 % slower on {len(own)} series",
+                change_points=tuple(
+                    ChangePoint(key, at, before, Verdict.REGRESSED, 10_000.0, 11_000.0, "10 µs to 11 µs") for key in own
+                ),
+                suspects=(
+                    Suspect(Cause.CODE, 0.8, "the machine code differs"),
+                    Suspect(Cause.UNKNOWN, 0.2, "the rest"),
+                ),
+            )
+        )
+    replace_regressions(engine, project, judged)
+
+
+def _store_samples(connection: Connection, project: str) -> None:
+    rows = connection.execute(_NEWEST_RUNS, {"project": project, "run_count": _SAMPLED_RUNS}).all()
+    noise = np.random.default_rng(7)
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    with (
+        driver.cursor() as cursor,
+        cursor.copy("COPY sample_set (run_number, series_id, measured_on, content) FROM STDIN") as copy,
+    ):
+        for row in rows:
+            starts = [row.started_at + timedelta(seconds=block) for block in range(_BLOCKS)]
+            samples = SampleSet(
+                launches_per_sample=1,
+                memory=None,
+                autotuning=[],
+                started_at=[start.isoformat() for start in starts],
+                lengths=[_SAMPLES_OF_A_BLOCK] * _BLOCKS,
+                facts=[{}] * _BLOCKS,
+                samples_ns=row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK),
+            )
+            copy.write_row((row.number, row.series_id, row.measured_on, pack(samples)))

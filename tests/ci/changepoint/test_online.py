@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bench.detection import Detector
+from bench.detection import detect_offline as detect
 from bench.detector_series import NOISES
-from bench.detectors import Detector, detect
 from roofwatch.ci.changepoint import online
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.changepoint.online import resume, start, update

@@ -14,8 +14,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
-from bench.made_up_evidence import fill_evidence
-from bench.made_up_store import Shape, fill, fill_checks, settle
+from bench.made_up_store import Shape, fill, fill_checks, fill_evidence, settle
 from roofwatch.ci.alerts.looking import AlertPlan, look
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.alerts.outbox import claim_next, list_deliveries
