@@ -72,10 +72,10 @@ def main() -> None:
         return
     for result in results:
         print(
-            f"{result.measurement_count / 1e6:.0f} M measurements: p50 and p95 of a trend "
-            f"{result.trend_p50_ms:.1f} and {result.trend_p95_ms:.1f} ms, of a comparison {result.comparison_p50_ms:.1f} and "
-            f"{result.comparison_p95_ms:.1f} ms (target {_TARGET_MS:.0f} ms); "
-            f"{result.bytes_per_measurement:.0f} bytes per measurement"
+            f"{result.measurement_count / 1e6:.0f} M measurements, p50 and p95: "
+            f"trend {result.trend_p50_ms:.1f} and {result.trend_p95_ms:.1f} ms, "
+            f"comparison {result.comparison_p50_ms:.1f} and {result.comparison_p95_ms:.1f} ms "
+            f"(target {_TARGET_MS:.0f} ms); {result.bytes_per_measurement:.0f} bytes per measurement"
         )
 
 
