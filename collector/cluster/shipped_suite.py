@@ -7,9 +7,8 @@ from pathlib import Path
 
 from roofwatch.collector.cluster.shares import Share
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.git import find_repository
+from roofwatch.collector.git import SuiteAt, find_repository
 from roofwatch.collector.record.record import Commit
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
 from roofwatch.collector.suite_digest import digest_of_own_suite

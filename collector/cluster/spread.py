@@ -12,10 +12,10 @@ from typing import Any, Self
 from roofwatch.collector.cluster.shares import Share, deal, join
 from roofwatch.collector.cluster.shipped_suite import ShippedSuite, measure_share, ship
 from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.outbox.journal_entries import ALONE
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Selected, Selection

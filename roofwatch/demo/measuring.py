@@ -13,8 +13,8 @@ from sqlalchemy import Engine
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import PairRequest, unconfirmed
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.collector.git import SuiteAt, suite_at_revision
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.revision import SuiteAt, suite_at_revision
 from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject

@@ -21,10 +21,9 @@ from roofwatch.arguments import suite_at
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import CollectorError, GitError, SuiteError, ToolchainError
-from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.git import find_repository, own_suite_at_revision, run_git, suite_at_revision
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import SkippedKernel, SkipReason
-from roofwatch.collector.revision import own_suite_at_revision, suite_at_revision
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer

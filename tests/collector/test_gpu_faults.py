@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject

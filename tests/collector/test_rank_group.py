@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from roofwatch import UnsupportedError
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, TensorError
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource

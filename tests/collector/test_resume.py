@@ -14,12 +14,12 @@ import pytest
 
 from roofwatch.collector import suite_run
 from roofwatch.collector.errors import JournalError
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal, journal_path
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Subject

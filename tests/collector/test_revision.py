@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.git import own_suite_at_revision
 from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.revision import own_suite_at_revision
 from roofwatch.collector.run import measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.sampling import SamplingPlan
@@ -62,7 +62,7 @@ def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
 ) -> None:
     repository = tmp_path / "repository"
     base_sha, head_sha = commit_kernels(repository, 2), commit_kernels(repository, 3)
-    monkeypatch.setattr("roofwatch.collector.revision.find_repository", lambda _: repository)
+    monkeypatch.setattr("roofwatch.collector.git.find_repository", lambda _: repository)
     sampling = SamplingPlan(warmup_ms=1, budget_ms=1, min_samples=3, max_samples=3)
     plan = RunPlan(targets=(), device="cpu", block_count=1, sampling=sampling)
 

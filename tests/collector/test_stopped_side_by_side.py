@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.suite_source import SuiteSource

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource

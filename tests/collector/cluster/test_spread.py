@@ -14,8 +14,8 @@ from roofwatch.collector.cluster.shares import Share, deal, join
 from roofwatch.collector.cluster.shipped_suite import ship
 from roofwatch.collector.cluster.spread import Cluster
 from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.selection import Selected
 from roofwatch.collector.suite_source import SuiteSource

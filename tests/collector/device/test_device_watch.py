@@ -12,10 +12,10 @@ from roofwatch.collector.device.nvml import NvmlBinding
 from roofwatch.collector.device.readings import Window
 from roofwatch.collector.device.telemetry import Sampler, joined
 from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_run import SuiteRun

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from roofwatch.collector.errors import TimerError
+from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.revision import SuiteAt
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite_source import SuiteSource
