@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome, Telemetry
 from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
 

@@ -27,7 +27,7 @@ from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.timing.method import EFFORTS, Preset
 from roofwatch.collector.workers.fork_server import ForkServer
 
 if TYPE_CHECKING:  # brings NumPy along

@@ -26,9 +26,8 @@ from roofwatch.arguments import suite_at
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import Progress, collect_run
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.spent_time import Activity
-from roofwatch.collector.timing.sampling import EFFORTS, Preset, SamplingPlan
+from roofwatch.collector.run_plan import Activity, RunPlan
+from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 
 _KERNEL = (Activity.WARM_UP, Activity.TIMING)

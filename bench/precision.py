@@ -29,7 +29,7 @@ import torch
 from torch.utils.benchmark import Timer
 
 from roofwatch.collector.record.metrics import format_ns
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
 
 ENOUGH = 0.02

@@ -13,7 +13,7 @@ import time
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 
 
 def facts_by_key(kernels: tuple[str, ...], worker_count: int) -> dict[tuple[str, ...], StaticFacts]:

@@ -13,12 +13,10 @@ from pathlib import Path
 
 from roofwatch.collector.compile.static_compiler import StaticCompiler
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.spent_time import Activity
+from roofwatch.collector.run_plan import Activity, RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode

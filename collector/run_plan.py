@@ -1,15 +1,206 @@
-"""What to measure, and how long."""
+"""What a run measures, for how long, and where its time went."""
 
 from __future__ import annotations
 
+import fnmatch
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 
 from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.clock_lock import Clock
 from roofwatch.collector.device.readings import UnfitDevice
-from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.sampling import EFFORTS, Preset, SamplingPlan
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
+from roofwatch.collector.record.results import Accuracy
+from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
+from roofwatch.collector.workers.protocol import (
+    ImplementationInfo,
+    KernelInfo,
+    Reply,
+    SuiteInfo,
+    check_limit,
+    explained,
+)
+
+
+class Activity(StrEnum):
+    START = "start"
+    """Starting the first worker: torch, Triton and the suite are loaded."""
+    CEILINGS = "ceilings"
+    COMPILE = "compile"
+    """For targets, on all cores, unless it is known from before; meanwhile Triton's interpreter begins to check."""
+    CHECK = "check"
+    COOL_DOWN = "cool_down"
+    """Waiting for a device that heat holds back."""
+    WARM_UP = "warm_up"
+    TIMING = "timing"
+    """Launching what is timed, whatever is done around each launch to time it included."""
+    OVERHEAD = "overhead"
+    """What a block of samples takes beside: its process, its inputs, its way back."""
+    PROFILE = "profile"
+    """Calls under a profiler, after all that is timed."""
+
+
+class SpentTime:
+    """Adds up by a clock that never goes backwards. For one thread: what runs beside it takes no time of its own."""
+
+    def __init__(self) -> None:
+        self._total_ns: Counter[str] = Counter()
+        self._new_ns: Counter[str] = Counter()
+
+    def add_earlier(self, spent_ns: Mapping[str, int]) -> None:
+        """Count what an earlier process of the same run spent."""
+        self._total_ns.update(spent_ns)
+
+    @contextmanager
+    def on(self, activity: Activity) -> Iterator[None]:
+        """Count the time within."""
+        began_ns = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self._add(activity, time.monotonic_ns() - began_ns)
+
+    def was_in_truth(self, activity: Activity, spent_ns: int, *, counted_as: Activity) -> None:
+        """Of what was counted as one activity, a part was another."""
+        part_ns = min(spent_ns, self._new_ns[counted_as])
+        self._add(counted_as, -part_ns)
+        self._add(activity, part_ns)
+
+    def take_new(self) -> dict[str, int]:
+        """What was spent since it was asked last, in ns."""
+        new, self._new_ns = self._new_ns, Counter()
+        self._total_ns.update(new)
+        return {str(activity): spent_ns for activity, spent_ns in new.items() if spent_ns}
+
+    @property
+    def total_ns(self) -> dict[str, int]:
+        """By activity, in the order of a run."""
+        total = self._total_ns + self._new_ns
+        return {str(activity): total[activity] for activity in Activity if total[activity]}
+
+    def _add(self, activity: Activity, spent_ns: int) -> None:
+        self._new_ns[activity] += spent_ns
+
+
+@dataclass(frozen=True, order=True)
+class Subject:
+    """A case and an implementation of it: what is checked, compiled and timed."""
+
+    case_id: str
+    implementation: str
+
+    def __str__(self) -> str:
+        return f"{self.case_id} {self.implementation}"
+
+    @property
+    def named(self) -> dict[str, str]:
+        """As fields of what came back."""
+        return {"case_id": self.case_id, "implementation": self.implementation}
+
+
+@dataclass(frozen=True)
+class Selected:
+    """One subject, and what its suite says of it."""
+
+    case: CaseRecord
+    implementation: ImplementationInfo
+    rank_count: int
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.case.case_id, self.implementation.name)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is meant.
+
+    Args:
+        kernels: Shell patterns of kernel names.
+        implementations: Shell patterns of implementation names.
+        tags: Cases that have all of them; None takes, of a kernel whose cases are tagged, those tagged `usual_tag`,
+            and of any other kernel all.
+        usual_tag: `quick` on a GPU and `small` on a CPU if None.
+        cases: Shell patterns of case ids, whatever the tags; None takes those of the tags.
+    """
+
+    kernels: tuple[str, ...]
+    implementations: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    usual_tag: str | None
+    cases: tuple[str, ...] | None = None
+
+    def of(self, info: SuiteInfo) -> tuple[Selected, ...]:
+        """In the order of the suite.
+
+        Raises:
+            SuiteError: nothing matches.
+        """
+        found = tuple(
+            Selected(case, implementation, kernel.rank_count(case))
+            for kernel in info.kernels
+            if matches(kernel.name, self.kernels)
+            for case in self._cases(kernel, info.device)
+            for implementation in kernel.implementations
+            if case.direction in implementation.directions and matches(implementation.name, self.implementations)
+        )
+        if not found:
+            raise SuiteError("".join(self._why_nothing(info)))
+        return found
+
+    def _cases(self, kernel: KernelInfo, device: str) -> tuple[CaseRecord, ...]:
+        if self.cases is not None:
+            return tuple(case for case in kernel.cases if matches(case.case_id, self.cases))
+        if self.tags is not None:
+            wanted = set(self.tags)
+            return tuple(case for case in kernel.cases if wanted <= set(case.tags))
+        usual = self.usual_tag or ("small" if device == "cpu" else "quick")
+        return tuple(case for case in kernel.cases if usual in case.tags or not case.tags) or kernel.cases
+
+    def _why_nothing(self, info: SuiteInfo) -> Iterator[str]:
+        yield f"nothing to measure: no kernel matches {' '.join(self.kernels)} with an implementation that "
+        yield f"matches {' '.join(self.implementations)}"
+        if self.cases:
+            yield f" and a case that matches {' '.join(self.cases)}"
+        elif self.tags:
+            yield f" and a case tagged {' '.join(self.tags)}"
+        yield f"; the suite has {', '.join(kernel.name for kernel in info.kernels)}"
+        if self.tags:
+            known = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
+            yield f", its cases the tags {' '.join(known)}"
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a name matches one of some shell patterns."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def accuracy_of(subject: Subject, reply: Reply, *, timeout_s: float, runs_here: bool) -> Accuracy:
+    """What came of a check, or why nothing did.
+
+    Args:
+        subject: What was checked.
+        reply: The worker's.
+        timeout_s: That it had.
+        runs_here: On the run's device, not in Triton's interpreter.
+    """
+    if reply.accuracy is not None:
+        return reply.accuracy
+    failure = explained(reply.failure, check_limit(timeout_s))
+    assert failure is not None
+    return Accuracy(
+        **subject.named,
+        executor="device" if runs_here else "interpreter",
+        outcome=failure.outcome,
+        message=failure.message,
+    )
+
 
 HARNESS_VERSION = __version__
 """Version of what measures: times of different versions do not compare."""

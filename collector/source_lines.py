@@ -16,7 +16,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from roofwatch.collector.record.record import SourceLine
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.install import INSTALL_ROOT
 
 _MAX_FUNCTIONS = 16

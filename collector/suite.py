@@ -1,20 +1,43 @@
-"""Find the kernels that a suite declares: our own, or a user's file or folder. Runs in a worker process only, since it
-executes the suite's code.
-"""
+"""Load a suite of kernels, bundled or from a benchmark file, today's or at a revision."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import shutil
 import sys
 import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.compile.sources import digest_of_file
+from roofwatch.collector.compile.static_store import digest_of
+from roofwatch.collector.errors import GitError, SuiteError
+from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit, run_git
+from roofwatch.collector.record.record import Commit
+from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
+
+
+@dataclass(frozen=True)
+class SuiteSource:
+    """Where a suite is declared.
+
+    Args:
+        path: A benchmark file, a folder of which every `bench_*.py` counts, or a file of signatures; None for the
+            suite that comes with roofwatch.
+        import_roots: Put first on the import path, so that the suite finds its own repository's packages.
+        module: Of a file of signatures: only what is in this module.
+    """
+
+    path: Path | None = None
+    import_roots: tuple[Path, ...] = ()
+    module: str | None = None
+
 
 BENCHMARK_PATTERN = "bench_*.py"
 
@@ -145,3 +168,109 @@ def _where(error: BaseException, file: Path) -> str:
 
 def _specs_of(module: ModuleType) -> list[KernelSpec]:
     return [value for value in vars(module).values() if isinstance(value, KernelSpec)]
+
+
+_CODE = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hip", ".hpp", ".py", ".so"})
+_OWN_SUITE = (PACKAGE_DIR / "kernels").resolve()
+
+
+def digest_of_suite(source: SuiteSource) -> str:
+    """A digest of the suite's files, and of all code in their repository that differs from the commit.
+
+    Raises:
+        GitError: the repository cannot be read.
+    """
+    path = source.path or _OWN_SUITE
+    files = {path} if path.is_file() else {file for file in path.rglob("*") if file.suffix in _CODE}
+    repository = find_repository(path)
+    if repository is not None:
+        files |= set(_changed_code(repository))
+    # named as they lie to each other: the same check-out elsewhere is the same suite
+    root = repository or (path if path.is_dir() else path.parent)
+    return digest_of(
+        source.module, sorted((_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files)
+    )
+
+
+def digest_of_own_suite() -> str:
+    """A digest of the kernels that come with this roofwatch, wherever it is installed."""
+    files = sorted(file for file in _OWN_SUITE.rglob("*") if file.suffix in _CODE)
+    return digest_of(None, [(_name(file, _OWN_SUITE), digest_of_file(file)) for file in files])
+
+
+def _changed_code(repository: Path) -> Iterator[Path]:
+    listed = run_git(repository, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
+    for line in filter(None, listed.split("\0")):
+        file = repository / line[3:]
+        if file.suffix in _CODE:
+            yield file
+
+
+def _name(file: Path, root: Path) -> str:
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.as_posix()
+
+
+@dataclass(frozen=True)
+class SuiteAt:
+    """A suite at a commit."""
+
+    source: SuiteSource
+    commit: Commit
+    project: str
+
+
+def import_roots(repository: Path | None) -> tuple[Path, ...]:
+    """Where a repository's own packages are imported from."""
+    if repository is None:
+        return ()
+    return tuple(root for root in (repository / "src", repository) if root.is_dir())
+
+
+@contextlib.contextmanager
+def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str | None = None) -> Iterator[SuiteAt]:
+    """Check a revision out and point at the same benchmark file or folder in it; a file of signatures is today's.
+
+    Args:
+        path: In the user's work tree.
+        revision: Anything that git takes for a commit.
+        folder: Made for the check-out, and removed at the end.
+        project: Name of the project; the repository's folder if left out.
+
+    Raises:
+        GitError: the path lies in no repository, or there is no such revision.
+        SuiteError: the revision does not have the path.
+    """
+    path = path.resolve()
+    repository = find_repository(path)
+    if repository is None:
+        raise GitError(f"{path}: lies in no git repository, so it has no revision {revision!r}")
+    with checked_out(repository, revision, folder) as work_tree:
+        then = work_tree / path.relative_to(repository.resolve())
+        if path.suffix == SIGNATURE_SUFFIX:
+            # how functions are launched today: what they were made of then is compiled for the same
+            then.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, then)
+        if not then.exists():
+            raise SuiteError(f"{path.relative_to(repository.resolve())}: not there at {revision}")
+        yield SuiteAt(
+            SuiteSource(then, import_roots(work_tree)), read_commit(work_tree), project or project_of(repository)
+        )
+
+
+@contextlib.contextmanager
+def own_suite_at_revision(revision: str, folder: Path) -> Iterator[SuiteAt]:
+    """Check a revision of roofwatch itself out and point at the suite that comes with it: its kernels as they were,
+    compiled and measured by the roofwatch of today.
+
+    Args:
+        revision: Anything that git takes for a commit.
+        folder: Made for the check-out, and removed at the end.
+
+    Raises:
+        GitError: this roofwatch is not a check-out of a repository, or there is no such revision.
+    """
+    repository = find_repository(Path(__file__))
+    if repository is None:
+        raise GitError(f"{Path(__file__).parent}: lies in no git repository, so it has no revision {revision!r}")
+    with checked_out(repository, revision, folder) as work_tree:
+        yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")

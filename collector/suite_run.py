@@ -13,16 +13,13 @@ from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import SuiteLog
 from roofwatch.collector.outbox.journal_entries import CompiledCase, changed_fields
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CaseRecord, Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
-from roofwatch.collector.selection import Selection, Subject, accuracy_of
-from roofwatch.collector.spent_time import Activity, SpentTime
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, Selection, SpentTime, Subject, accuracy_of
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.timing.case_timing import CaseTiming, choose_timing, under_the_roof
 from roofwatch.collector.timing.method import ChosenMethod
 from roofwatch.collector.workers.protocol import (

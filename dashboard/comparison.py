@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from roofwatch.ci.ab.comparable import Timing, refuse_medians
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.wording import natural_order
 from roofwatch.db.queries.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from html import escape
 
 from roofwatch.ci.history.change import Movement
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, Verdict
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Metric, metric
-from roofwatch.collector.record.part import Outcome
 
 
 class Cause(StrEnum):

@@ -10,11 +10,11 @@ from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
 from roofwatch.collector.device.clock_lock import parse_clock
 from roofwatch.collector.device.readings import UnfitDevice
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.git import SuiteAt, commit_of, find_repository, import_roots
+from roofwatch.collector.git import commit_of, find_repository
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots
+from roofwatch.collector.timing.method import EFFORTS, Preset
 
 if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
     from sqlalchemy import Engine

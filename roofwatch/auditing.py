@@ -22,7 +22,7 @@ from roofwatch.collector.compile.virtual_environment import (
     refuse_other_triton,
 )
 from roofwatch.collector.errors import CollectorError, ToolchainError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 
 RECORD_SUFFIX = ".json.gz"

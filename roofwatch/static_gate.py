@@ -25,12 +25,13 @@ from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, co
 from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.git import find_repository, own_suite_at_revision, suite_at_revision
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.git import find_repository
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import Commit
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import own_suite_at_revision, suite_at_revision
 from roofwatch.db.values import Verdict
 from roofwatch.terminal import write_text
 

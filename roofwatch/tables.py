@@ -12,9 +12,9 @@ from rich.text import Text
 
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import measured_values
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict

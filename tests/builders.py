@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side
 from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts, TensorError
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from roofwatch.ci.ab.error_floor import error_floor
 from roofwatch.ci.reason import Reason
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy
 

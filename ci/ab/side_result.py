@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy
 

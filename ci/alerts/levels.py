@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from roofwatch.ci.alerts.causes import Surroundings
 from roofwatch.ci.alerts.rules import AccuracyRule, FloorRule, LevelRule, LimitRule, UtilisationRule
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import metric
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.alerts.values import CaseError, Fact, Firing, Message
 from roofwatch.db.queries.run_values import MeasuredCase
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from roofwatch.ci.ab.clock import block_pairs
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy
 

@@ -12,8 +12,8 @@ from roofwatch.ci.causes.suspects import Odds, weigh
 from roofwatch.ci.history.outcome_changes import in_brackets
 from roofwatch.ci.history.trend_finding import Status, TrendFinding, window_of
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, facts_in_words, judge_code, judge_facts, moved_facts
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, RunSetting, Series, SeriesKey, Suspect, Verdict
 
 _ROOM = "theoretical_occupancy"

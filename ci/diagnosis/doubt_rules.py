@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Finding, Limit, Weight
 from roofwatch.ci.message import Remark
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import metric
-from roofwatch.collector.record.part import Outcome
 
 ABOVE_THE_ROOF = 1.1
 """A ceiling that was measured a moment earlier repeats to a few per cent; a tenth is told."""

@@ -12,9 +12,8 @@ from typing import TypeVar
 from roofwatch.ci.static.facts import code_facts
 from roofwatch.collector.device.datasheets import PublishedCeiling, beside_datasheet
 from roofwatch.collector.device.roofline import LevelPosition, Roof, level_positions, roof_of
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, StaticFacts
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from roofwatch.ci.causes.explain import explain_outcome
 from roofwatch.ci.history.trend_finding import Status, TrendFinding, window_of
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.values import ChangePoint, CommitRef, Series, SeriesKey, SeriesPoint, Verdict
 
 OUTCOME_METRICS = frozenset({"median_ns", "rmse_ratio"})

@@ -30,9 +30,8 @@ from roofwatch.ci.static.comparison import (
     toolchain_of,
 )
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.collector.record.machine import Environment
+from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Commit, RunRecord, SkippedKernel, SourceLine
 from roofwatch.db.values import Verdict
 

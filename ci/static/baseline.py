@@ -19,7 +19,7 @@ from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.comparison import Place, StaticJudgement, place_of
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 

@@ -10,8 +10,7 @@ from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
 from roofwatch.ci.static.words import explain
-from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 

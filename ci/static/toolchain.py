@@ -15,7 +15,7 @@ from itertools import pairwise
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.comparison import Place, StaticComparison, StaticJudgement, compare_static, place_of
 from roofwatch.ci.static.facts import FACTS, fact_values
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 

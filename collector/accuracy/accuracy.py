@@ -18,7 +18,7 @@ from roofwatch.collector.accuracy.deviation import (
     index_of,
 )
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, References, evaluate
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Accuracy, TensorError
 from roofwatch.spec import BASELINE_FACTOR, Case, Implementation, KernelSpec, Language, Tolerance
 

@@ -21,7 +21,7 @@ from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, 
 from roofwatch.collector.accuracy.deviation import index_of, wrong_elements
 from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, differentiated_names, prepare
 from roofwatch.collector.accuracy.mismatch import describe_values, describe_where
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 UPSTREAM = "upstream"

@@ -10,8 +10,8 @@ from typing import Literal
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run import OnProgress, Progress
-from roofwatch.collector.selection import matches
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.run_plan import matches
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CaseKind,

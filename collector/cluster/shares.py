@@ -12,8 +12,7 @@ from typing import Any
 
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Selected
+from roofwatch.collector.run_plan import RunPlan, Selected
 
 
 @dataclass(frozen=True)

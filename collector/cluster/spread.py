@@ -1,26 +1,92 @@
-"""Spread one run over the devices of a Ray cluster."""
+"""Measure one suite on many machines with Ray."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from roofwatch.collector.cluster.shares import Share, deal, join
-from roofwatch.collector.cluster.shipped_suite import ShippedSuite, measure_share, ship
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.git import SuiteAt
+from roofwatch.collector.git import find_repository
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.outbox.journal_entries import ALONE
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.run import OnProgress, Progress
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Selected, Selection
+from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.collector.run import OnProgress, Progress, collect_run
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Selected, Selection
+from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
+
+
+@dataclass(frozen=True)
+class ShippedSuite:
+    """A suite at a commit, wherever its files are."""
+
+    folder: Path | None
+    """What has to travel, on the machine that sends it; None for roofwatch's own suite, which is installed there."""
+    path: str | None
+    import_roots: tuple[str, ...]
+    commit: Commit
+    project: str
+    harness_version: str
+    own_suite_digest: str | None
+    """What roofwatch's own suite must be where it is measured."""
+
+    def unpacked(self, folder: Path) -> SuiteAt:
+        """The suite on the machine to which it came.
+
+        Args:
+            folder: Holds what travelled.
+
+        Raises:
+            CollectorError: this machine's roofwatch is not the one that sent it.
+        """
+        if self.harness_version != HARNESS_VERSION:
+            raise CollectorError(
+                f"this machine has roofwatch {HARNESS_VERSION} and was asked by {self.harness_version}: install that"
+            )
+        if self.path is None:
+            if self.own_suite_digest != digest_of_own_suite():
+                raise CollectorError("this machine's roofwatch has other kernels: install the same commit of it")
+            return SuiteAt(SuiteSource(), self.commit, self.project)
+        roots = tuple(folder / root for root in self.import_roots)
+        return SuiteAt(SuiteSource(folder / self.path, roots), self.commit, self.project)
+
+
+def ship(suite: SuiteAt) -> ShippedSuite:
+    """Say what must travel for a suite to be measured elsewhere: its repository, or where there is none its folder."""
+    path = suite.source.path
+    if path is None:
+        return ShippedSuite(None, None, (), suite.commit, suite.project, HARNESS_VERSION, digest_of_own_suite())
+    folder = (find_repository(path) or (path if path.is_dir() else path.parent)).resolve()
+    return ShippedSuite(
+        folder=folder,
+        path=path.resolve().relative_to(folder).as_posix(),
+        import_roots=tuple(root.resolve().relative_to(folder).as_posix() for root in suite.source.import_roots),
+        commit=suite.commit,
+        project=suite.project,
+        harness_version=HARNESS_VERSION,
+        own_suite_digest=None,
+    )
+
+
+def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
+    """Measure one share in the current folder, which holds what travelled.
+
+    Returns:
+        The record as JSON.
+
+    Raises:
+        CollectorError: this machine cannot measure it.
+    """
+    with ForkServer() as fork_server:
+        return collect_run(suite.unpacked(Path.cwd()), share.plan(plan), fork_server=fork_server).to_json()
+
 
 MAX_RETRIES = 3
 """Times that a share is tried again whose machine was lost."""

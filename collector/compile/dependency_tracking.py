@@ -10,7 +10,7 @@ from pathlib import Path
 from roofwatch.collector.compile.closure import SuiteModules, modules_since
 from roofwatch.collector.compile.sources import Watch
 from roofwatch.collector.compile.toolchain import toolchain_folders
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import CaseSources, SuiteSources
 from roofwatch.cuda import cache_dir
 from roofwatch.install import PACKAGE_DIR

@@ -17,11 +17,10 @@ from roofwatch.collector.compile.sources import Sources
 from roofwatch.collector.compile.static_store import StaticStore, digest_of
 from roofwatch.collector.compile.toolchain import toolchain_digest
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.suite import benchmark_files
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.run_plan import Subject
+from roofwatch.collector.suite import SuiteSource, benchmark_files
 from roofwatch.collector.workers.protocol import DescribeSources, Failure, Reply, SuiteInfo
 from roofwatch.collector.workers.worker import Worker
 

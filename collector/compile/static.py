@@ -18,7 +18,7 @@ from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
 from roofwatch.collector.compile.static_store import StaticStore, digest_of
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
 from roofwatch.collector.compile.toolchain import toolchain_digest
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 

@@ -15,8 +15,8 @@ from typing import Self
 from roofwatch.collector.compile.fact_cache import KnownFacts, Listing
 from roofwatch.collector.compile.static_store import StaticStore
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.run_plan import Subject
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CompileStatic, compile_limit, explained
 from roofwatch.collector.workers.worker import Worker

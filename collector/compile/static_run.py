@@ -12,8 +12,8 @@ from roofwatch.collector.compile.static_store import StaticStore
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 
 

@@ -16,8 +16,7 @@ from roofwatch.collector.errors import TimerError
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.caches import last_level_cache_bytes
-from roofwatch.collector.timing.method import TimingMethod, default_method, possible_methods
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, default_method, possible_methods
 from roofwatch.collector.timing.timing import sample_launches
 
 _BLOCK = 4096

@@ -9,13 +9,12 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter
 
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
 from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
-from roofwatch.collector.suite_digest import digest_of_suite
+from roofwatch.collector.suite import SuiteAt, digest_of_suite
 
 
 class _Line(BaseModel):

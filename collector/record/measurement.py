@@ -9,9 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from roofwatch.collector.record.machine import DeviceState
+from roofwatch.collector.record.machine import Count, DeviceState, Integer, Message, Name, Outcome, Part, PositiveNs
 from roofwatch.collector.record.metrics import METRICS
-from roofwatch.collector.record.part import Count, Integer, Message, Name, Outcome, Part, PositiveNs
 
 
 class CaseRecord(Part):

@@ -26,9 +26,8 @@ from roofwatch.collector.outbox.files import (
     read_document,
     reason_of,
 )
-from roofwatch.collector.record.machine import Ceiling, Environment, Telemetry
+from roofwatch.collector.record.machine import Ceiling, Count, Environment, Name, Part, Sha, Telemetry
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.part import Count, Name, Part, Sha
 from roofwatch.collector.record.results import Accuracy, CaseProfile, Counters, StaticFacts
 
 MAX_ARTEFACT_BYTES = 256 * 2**20

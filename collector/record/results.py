@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from roofwatch.collector.record.part import Count, Integer, Message, Name, Outcome, Part
+from roofwatch.collector.record.machine import Count, Integer, Message, Name, Outcome, Part
 
 
 class TensorError(Part):

@@ -11,7 +11,7 @@ from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, position
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.outbox.journal_entries import TimedStep
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import (
     Autotuning,
     Block,
@@ -21,10 +21,8 @@ from roofwatch.collector.record.measurement import (
     MemoryUse,
     Timer,
 )
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.results import Accuracy
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Subject
+from roofwatch.collector.run_plan import RunPlan, Subject
 from roofwatch.collector.timing.method import ChosenMethod
 from roofwatch.collector.workers.protocol import ChooseTiming, Failure, TimedBlock, machine_error
 from roofwatch.collector.workers.worker_pool import WorkerPool

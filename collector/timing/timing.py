@@ -19,8 +19,7 @@ from roofwatch.collector.record.record import utc_now
 from roofwatch.collector.timing.caches import Copies, Rotation, cache_preparation, copy_count, last_level_cache_bytes
 from roofwatch.collector.timing.cuda_timers import EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch
-from roofwatch.collector.timing.method import ChosenMethod, TimingMethod, default_method, possible_methods
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod, default_method, possible_methods
 from roofwatch.collector.timing.stopwatch import (
     Alone,
     CpuStopwatch,

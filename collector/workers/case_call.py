@@ -16,7 +16,7 @@ from roofwatch.collector.accuracy.evaluation import (
     upstream_gradients,
 )
 from roofwatch.collector.errors import SuiteError, ToolchainError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.timing.cuda_timers import FailedCaptureError
 from roofwatch.collector.workers.protocol import Failure
 from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec, UnsupportedError

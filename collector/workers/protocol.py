@@ -11,14 +11,12 @@ from pydantic import BaseModel, ConfigDict
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.compile.sources import Sources
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.method import ChosenMethod, TimingMethod
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod
 
 
 class Mode(StrEnum):

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import IO, Self
 
 from roofwatch.collector.errors import CollectorError, SuiteError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
 from roofwatch.collector.workers.protocol import Failure, Job, Mode, RankPlace, Reply, SuiteInfo, WorkerSettings
 

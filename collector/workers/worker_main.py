@@ -29,18 +29,18 @@ from roofwatch.collector.compile.dependency_tracking import WatchedSuite
 from roofwatch.collector.compile.kernel_info import checkable_cases, describe_kernel
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
-from roofwatch.collector.device.host_memory import keep_freed_memory, limit_memory
 from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
 from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
 from roofwatch.collector.profiling.profile_capture import profile_calls
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.source_lines import repository_of
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.caches import Copies
 from roofwatch.collector.timing.memory import measure_memory, memory_floor
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
+from roofwatch.collector.workers.process_setup import Rank, keep_freed_memory, limit_memory
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
     ChooseTiming,
@@ -61,7 +61,6 @@ from roofwatch.collector.workers.protocol import (
     TimingChoice,
     WorkerSettings,
 )
-from roofwatch.collector.workers.rank import Rank
 from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
 
 
@@ -165,7 +164,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
         if settings.mode is Mode.INTERPRETER:
             # its interpreter needs NumPy, which a machine that only measures may lack
-            from roofwatch.collector.accuracy.interpreter import round_as_a_gpu_does
+            from roofwatch.collector.accuracy.evaluation import round_as_a_gpu_does
 
             round_as_a_gpu_does()
         if settings.thread_count is not None:

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from roofwatch.collector.accuracy.check_report import CheckReport
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Accuracy
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.run_plan import Subject
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,

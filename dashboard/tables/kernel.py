@@ -12,9 +12,9 @@ from roofwatch.ci.ab.best import BestImplementation, find_best
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import RecordEvidence
 from roofwatch.ci.diagnosis.finding import Diagnosis
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import METRICS, metric
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, StaticFacts
 from roofwatch.dashboard.comparison import changed_facts

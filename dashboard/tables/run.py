@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from roofwatch.collector.device.datasheets import beside_datasheet
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.quantities import rate_text
 from roofwatch.dashboard.wording import outcome_text

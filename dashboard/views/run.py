@@ -9,8 +9,8 @@ from datetime import tzinfo
 import streamlit as st
 
 from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure

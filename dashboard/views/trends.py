@@ -14,8 +14,8 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.plotly_chart import PlotlyState
 
 from roofwatch.ci.history.group import kernel_of
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS
-from roofwatch.collector.record.part import Outcome
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
 from roofwatch.dashboard.figure import show_selectable_figure

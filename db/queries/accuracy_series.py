@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Select, func, select, true
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.queries.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
 from roofwatch.db.queries.series_runs import SeriesRun
 from roofwatch.db.schema.results import AccuracyRow, TensorErrorRow

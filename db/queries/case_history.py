@@ -8,7 +8,7 @@ from collections.abc import Collection
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.queries.conditions import Conditions, conditions_of
 from roofwatch.db.queries.filters import Narrowing

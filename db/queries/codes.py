@@ -7,7 +7,7 @@ from collections.abc import Collection
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.branch import numbered_runs
 from roofwatch.db.schema.results import AccuracyRow, CompilationRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow

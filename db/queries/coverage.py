@@ -10,7 +10,7 @@ from sqlalchemy import Select, SmallInteger, Subquery, func, select, type_coerce
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.coverage_values import CaseStanding, RunnerStanding
 from roofwatch.db.queries.filters import Narrowing
 from roofwatch.db.schema.results import MeasurementRow, SeriesRow

@@ -9,7 +9,7 @@ from sqlalchemy import func, literal, select
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.branch import read_branch
 from roofwatch.db.queries.columns import ErrorColumns
 from roofwatch.db.schema.results import AccuracyRow, TensorErrorRow

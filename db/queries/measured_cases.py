@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import ARRAY, Integer, Select, SmallInteger, Text, any_, cast, func, select, type_coerce
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.run_values import MeasuredCase
 from roofwatch.db.queries.union_queries import Stacked
 from roofwatch.db.schema.results import AccuracyRow, MeasurementRow, SeriesRow, TensorErrorRow

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, literal, select
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.queries.conditions import Conditions, conditions_of
 from roofwatch.db.queries.series_filter import SeriesFilter, Subject, is_first_of_layer, metric_keys, subject_columns

@@ -13,9 +13,8 @@ from pydantic import BaseModel
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.collector.record.results import (
     Accuracy,

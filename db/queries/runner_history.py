@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import CaseError
 from roofwatch.db.queries.filter_options import source_files_of
 from roofwatch.db.queries.series_runs import of_series

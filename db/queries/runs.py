@@ -12,7 +12,7 @@ import orjson
 from sqlalchemy import ColumnElement, Select, Text, and_, cast, collate, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.projects import QUARANTINE, is_quarantine, quarantine_name, record_name
 from roofwatch.db.queries.filters import Narrowing, project_id
 from roofwatch.db.queries.measured_cases import PLACE, RunPlace, measured_cases, queries_of_cases

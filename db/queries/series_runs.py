@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import JSON, ColumnElement, Integer, ScalarSelect, Text, and_, any_, cast, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.shared_rows import as_json
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import CommitRef, RunSetting, SeriesPoint

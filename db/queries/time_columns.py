@@ -18,7 +18,7 @@ from sqlalchemy import CTE, REAL, Integer, Row, Select, cast, false, func, liter
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.branch import read_branch
 from roofwatch.db.queries.columns import TimeColumns
 from roofwatch.db.queries.measured_series import BESIDE

@@ -28,8 +28,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import array
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, Layer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.queries.measured_series import BESIDE, COSTS
 from roofwatch.db.queries.series_filter import metric_keys
 from roofwatch.db.schema.results import (

@@ -27,8 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import Mapped, mapped_column
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
 from roofwatch.db.schema.table import Base, Coded, not_negative, one_of
 

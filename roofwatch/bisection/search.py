@@ -22,13 +22,12 @@ from roofwatch.ci.bisect.reading import Reading, read_pair
 from roofwatch.ci.bisect.search import Measure, Move, Named, Stuck, next_move
 from roofwatch.ci.bisect.weights import MadeFrom
 from roofwatch.collector.errors import JournalError, SuiteError
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import discard, journal_path
 from roofwatch.collector.outbox.journal_entries import header_of
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Subject
+from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import Verdict

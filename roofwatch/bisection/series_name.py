@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofwatch.collector.errors import CollectorError, SuiteError
-from roofwatch.collector.selection import Selection
+from roofwatch.collector.run_plan import Selection
 from roofwatch.collector.workers.protocol import SuiteInfo
 
 _DIRECTIONS = frozenset({"fwd", "bwd"})

@@ -94,7 +94,7 @@ def ab(
     from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.record.record import RunRecord
-    from roofwatch.collector.timing.sampling import Preset
+    from roofwatch.collector.timing.method import Preset
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
@@ -184,7 +184,7 @@ def calibrate(
     from roofwatch.arguments import run_plan
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.ci.thresholds import Thresholds
-    from roofwatch.collector.timing.sampling import Preset
+    from roofwatch.collector.timing.method import Preset
     from roofwatch.measuring.calibrating import noise_of, summary
     from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
     from roofwatch.measuring.undecided import is_floor_unknown

@@ -13,12 +13,11 @@ from sqlalchemy import Engine
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import PairRequest, unconfirmed
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.collector.git import SuiteAt, suite_at_revision
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import collect_run, measure_pair
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt, suite_at_revision
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.values import Regression

@@ -21,11 +21,11 @@ from roofwatch.arguments import suite_at
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import CollectorError, GitError, SuiteError, ToolchainError
-from roofwatch.collector.git import find_repository, own_suite_at_revision, run_git, suite_at_revision
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import SkippedKernel, SkipReason
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource, own_suite_at_revision, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, SuiteSources
 from roofwatch.collector.workers.worker import Worker

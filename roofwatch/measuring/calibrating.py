@@ -11,7 +11,7 @@ from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorErro
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.timing.sampling import Preset
+from roofwatch.collector.timing.method import Preset
 
 
 def noise_of(base: RunRecord, head: RunRecord, thresholds: Thresholds, *, preset: Preset) -> NoiseFloor:

@@ -12,8 +12,8 @@ from typing import Any
 
 from roofwatch.arguments import suite_source
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
-from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.suite import SuiteSource
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from pathlib import Path
 from roofwatch.arguments import suite_at
 from roofwatch.ci.report.pull_request import CaseJudgement
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.git import SuiteAt, suite_at_revision
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal_entries import header_of
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.suite import SuiteAt, suite_at_revision
+from roofwatch.collector.timing.method import EFFORTS, Preset
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measuring.undecided import Judge, MoreWhileItHelps
 from roofwatch.measuring.unfinished import kept

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roofwatch.collector.cluster.spread import spread_run
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.files import check_writable
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measuring.unfinished import finished_record, kept
 from roofwatch.terminal import progress

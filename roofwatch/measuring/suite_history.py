@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.git import SuiteAt, find_repository, own_suite_at_revision, run_git, suite_at_revision
+from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.suite import SuiteAt, own_suite_at_revision, suite_at_revision
 from roofwatch.db.values import CommitRef
 
 

@@ -12,10 +12,10 @@ from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.compile.static_store import digest_of
 from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import run_git
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeSources, SuiteInfo
 from roofwatch.collector.workers.worker import Worker

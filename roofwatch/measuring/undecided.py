@@ -11,8 +11,7 @@ from roofwatch.ci.ab.interim_analysis import look_number, looks_after
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.spent_time import Activity
+from roofwatch.collector.run_plan import Activity, Subject
 
 _MORE_BLOCKS_DECIDE = frozenset({Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY})
 _BLOCKS_OF_A_FLOOR = 18

@@ -9,8 +9,8 @@ from typing import Any
 
 from roofwatch.collector.errors import RecordError, SuiteError
 from roofwatch.collector.profiling.ncu.counting import CountedCall
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import ArtefactKind, Commit, RunRecord
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from roofwatch.api.limits import Limits
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.auth.tokens import create_token

@@ -5,7 +5,7 @@ import pytest
 from bench.overhead import block_plan, one_case_each, shares, with_shortest_blocks
 from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.timing.method import EFFORTS, Preset
 from tests.builders import NOON, make_measurement, make_record
 
 QUICK = EFFORTS[Preset.QUICK].sampling

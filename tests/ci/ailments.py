@@ -8,7 +8,7 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import (
     AutotuneTiming,
     Autotuning,
@@ -17,7 +17,6 @@ from roofwatch.collector.record.measurement import (
     Measurement,
     Timer,
 )
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding, StaticFacts
 from tests.builders import (

@@ -9,7 +9,7 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.values import CommitRef, Regression, RunSetting, Series, SeriesKey, SeriesPoint, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.record.results import StaticFacts
 from tests.builders import CASE_ID, make_accuracy, make_commit, make_environment, make_measurement, make_static_facts

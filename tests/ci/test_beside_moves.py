@@ -13,8 +13,8 @@ from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.junit import to_junit
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.report.sarif import to_sarif
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.values import Verdict
 from tests.builders import make_accuracy, make_environment
 from tests.ci.values import QUIET, SOFTMAX, make_records, make_timed

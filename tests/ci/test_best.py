@@ -1,8 +1,8 @@
 from typing import Any
 
 from roofwatch.ci.ab.best import find_best
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.values import Verdict
 from tests.builders import make_blocks, make_measurement
 

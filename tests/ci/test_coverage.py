@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofwatch.ci.report.coverage import CoverageGap, Gap, coverage_gaps
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 
 OK = frozenset({Outcome.OK})
 

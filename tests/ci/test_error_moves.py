@@ -12,7 +12,7 @@ from roofwatch.ci.gate import exit_code
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import tally, to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.db.values import Verdict
 from tests.builders import CASE_ID, make_accuracy, make_environment, make_tensor_error

@@ -7,9 +7,8 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.history import analyse
 from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.history import judge_history
-from roofwatch.collector.record.machine import DeviceState
+from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.pairs import list_pairs

@@ -5,8 +5,8 @@ import pytest
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Pairing, Side
 from roofwatch.db.values import Verdict
 from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts

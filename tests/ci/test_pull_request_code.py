@@ -8,7 +8,7 @@ from roofwatch.ci.gate import exit_code
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.values import Verdict
 from tests.builders import make_static_facts
 from tests.ci.values import SWIGLU, make_records, make_timed

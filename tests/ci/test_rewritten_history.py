@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.collector.git import read_commit, run_git
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.aged_parts import Part
 from roofwatch.db.maintenance.retention import prune

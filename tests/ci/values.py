@@ -9,9 +9,8 @@ from uuid import UUID
 
 import numpy as np
 
-from roofwatch.collector.record.machine import DeviceState
+from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts
 from roofwatch.db.values import Pair, Regression, Series, SeriesPoint

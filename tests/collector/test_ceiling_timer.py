@@ -9,8 +9,8 @@ import pytest
 from roofwatch.collector.device.ceilings import ceiling_method, measure_ceilings
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, TimingMethod
 from roofwatch.collector.workers.protocol import Job, MeasureCeilings, Reply, TimingChoice
 from roofwatch.collector.workers.worker_pool import WorkerPool

@@ -7,10 +7,10 @@ import torch
 
 from roofwatch.collector.environment import choose_device
 from roofwatch.collector.errors import CollectorError, SuiteError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.timing.method import ChosenMethod, default_method
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Failure, Job, Reply, TimingChoice

@@ -3,10 +3,9 @@
 from typing import Any, cast
 
 from roofwatch.collector.run import _Steps, _take_blocks
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Subject
+from roofwatch.collector.run_plan import RunPlan, Subject
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.timing.method import EFFORTS, Preset
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
 FIRST, SECOND = Subject("a/n=1/float32/fwd", "eager"), Subject("b/n=1/float32/fwd", "eager")

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.collector.git import SuiteAt
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 from tests.roofwatch.command import SUITES

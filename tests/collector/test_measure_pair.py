@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure_pair
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 

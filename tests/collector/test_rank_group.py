@@ -10,18 +10,17 @@ import psutil
 import pytest
 
 from roofwatch import UnsupportedError
-from roofwatch.collector.git import SuiteAt
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy, TensorError
 from roofwatch.collector.run import collect_run, measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.process_setup import Rank
 from roofwatch.collector.workers.protocol import CheckAccuracy, Failure, Mode, RankPlace, Reply, TimeBlock
-from roofwatch.collector.workers.rank import Rank
 from roofwatch.collector.workers.worker_pool import WorkerPool, combined
 from tests.builders import make_commit
 

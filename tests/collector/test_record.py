@@ -10,8 +10,8 @@ import pytest
 
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import check_writable
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import measured_values
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.builders import make_accuracy, make_blocks, make_case, make_measurement, make_record, make_static_facts
 

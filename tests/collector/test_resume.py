@@ -14,18 +14,16 @@ import pytest
 
 from roofwatch.collector import suite_run
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal, journal_path
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Block
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import collect_run, measure_pair
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Subject
+from roofwatch.collector.run_plan import RunPlan, Subject
+from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.measuring.unfinished import finished_record

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.git import own_suite_at_revision
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure_pair
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.suite import own_suite_at_revision
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.timing.method import EFFORTS, Preset
 from roofwatch.collector.timing.timing import TimedLaunches, relative_width_of_median, sample_launches
 from roofwatch.collector.workers.protocol import Failure, check_limit, compile_limit, explained
 

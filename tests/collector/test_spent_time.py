@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from roofwatch.collector.spent_time import Activity, SpentTime
+from roofwatch.collector.run_plan import Activity, SpentTime
 from roofwatch.records import time_spent
 from tests.builders import make_record
 
@@ -11,7 +11,7 @@ from tests.builders import make_record
 def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """What the clock says next, in ns."""
     told: list[int] = []
-    monkeypatch.setattr("roofwatch.collector.spent_time.time.monotonic_ns", lambda: told.pop(0))
+    monkeypatch.setattr("roofwatch.collector.run_plan.time.monotonic_ns", lambda: told.pop(0))
     yield told
     assert told == []
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.terminal import stop_on_sigterm

@@ -4,8 +4,8 @@ import pytest
 
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.suite_source import SuiteSource
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, SuiteInfo
 from tests.builders import make_case
 

@@ -6,8 +6,7 @@ import pytest
 
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.caches import CacheFlush, Copies
-from roofwatch.collector.timing.method import TimingMethod
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.method import SamplingPlan, TimingMethod
 from roofwatch.collector.timing.stopwatch import Sample
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
 

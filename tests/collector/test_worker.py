@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.git import SuiteAt
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, CompileStatic, Mode, TimeBlock
 from roofwatch.collector.workers.worker import Worker

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.run_plan import Subject
+from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import TimeBlock
 from roofwatch.collector.workers.worker_pool import WorkerPool

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome, Telemetry
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, Measurement, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Pairing, RunRecord, Side, SourceLine
 from roofwatch.collector.record.results import Counters, ProfilerFinding
 from roofwatch.db.ingest.ingest import ingest_record

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions

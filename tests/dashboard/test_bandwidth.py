@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.charts.bandwidth import MAX_ROWS, bandwidth_figure, moved
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import make_case, make_ceiling, make_measurement, make_record

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.comparison import (
     Order,
     change_points_between,

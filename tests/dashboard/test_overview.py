@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions

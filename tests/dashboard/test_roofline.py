@@ -4,8 +4,8 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.part import Outcome
 from roofwatch.dashboard.charts.roofline import place, roofline_figure
 from tests.builders import CASE_ID, make_case, make_ceiling, make_commit_ref, make_measurement, make_series_key
 from tests.dashboard.values import make_series

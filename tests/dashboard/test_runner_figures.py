@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 import pytest
 
 from roofwatch.ci.ab.noise_floor import CaseNoise
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
-from roofwatch.collector.record.part import Outcome
 from roofwatch.dashboard.charts.autotune import autotune_figure
 from roofwatch.dashboard.charts.autotune_landscape import landscape_html
 from roofwatch.dashboard.charts.ceiling_history import ceiling_history_figure

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import (

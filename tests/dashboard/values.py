@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from tests.docs.markdown import ROOT, fences, shell_lines
 from tests.roofwatch.command import roofwatch, started_roofwatch

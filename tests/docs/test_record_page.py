@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from roofwatch.collector.record import machine, measurement, record, results
+from roofwatch.collector.record.machine import Outcome, Part
 from roofwatch.collector.record.metrics import METRICS
-from roofwatch.collector.record.part import Outcome, Part
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.docs.markdown import ROOT, table_under
 from tests.roofwatch.command import roofwatch

@@ -7,7 +7,7 @@ import torch
 
 from roofwatch import Case, CudaKernel, KernelSpec, UnsupportedError
 from roofwatch.collector.compile.binary import nvidia_resources
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.building_blocks.rows import row_layout, vector_length
 from roofwatch.kernels.errors import KernelError
 from roofwatch.kernels.normalisation.rms_norm import rms_norm_cuda, rms_norm_reference

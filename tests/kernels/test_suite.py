@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.registry import find_kernel, suite
 from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import check, check_stand_in

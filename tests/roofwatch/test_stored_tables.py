@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from roofwatch.ci.changepoint.detect import NoiseFloor
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.run_values import RunSummary
 from roofwatch.db.values import Series, SeriesPoint
 from roofwatch.stored_tables import runs_table, series_table

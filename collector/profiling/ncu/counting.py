@@ -25,9 +25,9 @@ from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
 from roofwatch.collector.profiling.ncu.trouble import last_error, saw_no_kernel, trouble_of
 from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
 from roofwatch.collector.profiling.ncu_report_file import is_report_readable, read_ncu_report
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Counters
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import Failure
 
 _USUAL_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import Failure
 
 

@@ -14,7 +14,7 @@ import torch
 
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.workers.case_call import compiled, failure_of, prepare_call
 from roofwatch.collector.workers.protocol import Failure

@@ -13,7 +13,7 @@ from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.timing.sampling import Preset
+from roofwatch.collector.timing.method import Preset
 from roofwatch.db.values import Verdict
 from roofwatch.tables import verdict_line
 from tests.builders import CASE_ID, make_environment, make_record, sha_of

@@ -10,7 +10,7 @@ import pytest
 from roofwatch.ci.alerts.causes import Surroundings, regression_firings, silence_firings, why_not
 from roofwatch.ci.alerts.levels import RunLevels, level_firings
 from roofwatch.ci.alerts.rules import AccuracyRule, FloorRule, LimitRule, RegressionRule, SilenceRule, UtilisationRule
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import CaseError
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.queries.run_values import MeasuredCase

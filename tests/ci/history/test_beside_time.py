@@ -7,7 +7,7 @@ import pytest
 
 from roofwatch.ci.history.history import judge_history, unconfirmed
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.values import Cause, RunSetting, Series, Verdict
 from tests.ci.values import SOFTMAX, make_series, only, stepped
 

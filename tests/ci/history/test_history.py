@@ -2,7 +2,7 @@ import pytest
 
 from roofwatch.ci.history.history import PairRequest, judge_history, unconfirmed
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.values import Cause, RegressionState, Series, Verdict
 from tests.builders import CASE_ID, make_commit_ref, make_series_key
 from tests.ci.values import (

@@ -12,7 +12,7 @@ from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError, Held, hold, judge_alone, parse_baseline, to_toml
 from roofwatch.ci.static.comparison import compare_static
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 from tests.builders import make_static_facts

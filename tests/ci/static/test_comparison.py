@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static, is_same_machine_code
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 from tests.builders import make_static_facts

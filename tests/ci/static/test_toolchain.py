@@ -1,7 +1,7 @@
 import pytest
 
 from roofwatch.ci.static.toolchain import Build, judge_upgrades, judge_whole_way
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from tests.builders import make_static_facts
 

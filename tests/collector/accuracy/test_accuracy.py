@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from roofwatch import KernelSpec, Tolerance, cases
 from roofwatch.collector.accuracy.accuracy import Baselines, check_accuracy
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
 

@@ -14,8 +14,8 @@ from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, 
 from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite, select_subjects
 from roofwatch.collector.accuracy.evaluation import prepare
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CaseKind,

@@ -4,7 +4,7 @@ import pytest
 import triton.language as tl
 from triton.runtime import interpreter
 
-from roofwatch.collector.accuracy import interpreter as ours
+from roofwatch.collector.accuracy import evaluation as ours
 
 PARTS = {"tl": tl, "tl.core": tl.core, "tl.tensor": tl.tensor, "tl.math": tl.math}
 

@@ -10,7 +10,7 @@ import torch
 
 from roofwatch.collector.accuracy.accuracy import check_accuracy
 from roofwatch.collector.accuracy.evaluation import References
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.spec import KernelSpec, cases
 
 

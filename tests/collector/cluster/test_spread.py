@@ -11,14 +11,11 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.cluster.shares import Share, deal, join
-from roofwatch.collector.cluster.shipped_suite import ship
-from roofwatch.collector.cluster.spread import Cluster
+from roofwatch.collector.cluster.spread import Cluster, ship
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.selection import Selected
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.run_plan import RunPlan, Selected
+from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.workers.protocol import ImplementationInfo
 from tests.builders import (
     make_case,

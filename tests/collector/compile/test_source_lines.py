@@ -8,8 +8,7 @@ from types import ModuleType
 import pytest
 
 from roofwatch.collector.source_lines import repository_of, source_lines
-from roofwatch.collector.suite import load_suite
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource, load_suite
 
 MODULE = '''
 import functools

@@ -16,7 +16,7 @@ from roofwatch.collector.compile.disassembly import sass
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, TargetError, parse_target
 from roofwatch.collector.errors import ToolchainError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from tests.collector.static_suite import COPY, GEMM, facts_of
 
 RUN = subprocess.run

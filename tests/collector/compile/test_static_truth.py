@@ -14,7 +14,7 @@ from roofwatch.collector.compile.binary import amd_resources
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 from tests.collector.static_suite import COPY, GEMM, facts_of_all

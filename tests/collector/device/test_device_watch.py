@@ -12,14 +12,14 @@ from roofwatch.collector.device.nvml import NvmlBinding
 from roofwatch.collector.device.readings import Window
 from roofwatch.collector.device.telemetry import Sampler, joined
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode
 from roofwatch.collector.workers.worker_pool import WorkerPool

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
-from roofwatch.collector.git import SuiteAt
 from roofwatch.collector.outbox.journal import Journal
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.redaction import (
     EVERYTHING,
     Kind,

@@ -9,14 +9,12 @@ import pytest
 import torch
 
 from roofwatch.collector.errors import TimerError
-from roofwatch.collector.git import SuiteAt
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite_source import SuiteSource
-from roofwatch.collector.timing.method import ChosenMethod, TimingMethod
-from roofwatch.collector.timing.sampling import SamplingPlan
+from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod
 from roofwatch.collector.timing.timing import choose_method
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import ChooseTiming

@@ -7,7 +7,7 @@ import re
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (

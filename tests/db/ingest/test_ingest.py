@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.errors import ConflictError, IngestError, StoreError

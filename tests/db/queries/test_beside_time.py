@@ -4,8 +4,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import MemoryUse
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import list_series_keys, read_series
 from roofwatch.db.queries.trend import TrendQuestion, read_trend

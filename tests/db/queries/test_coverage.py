@@ -7,8 +7,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import DeviceState
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.coverage import list_runner_standings
 from roofwatch.db.queries.coverage_values import CaseStanding, RunnerStanding

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs

@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import DeviceState, Telemetry
+from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.record.results import CaseProfile, Counters, ProfiledActivity, ProfilerFinding
 from roofwatch.db.errors import StoreError

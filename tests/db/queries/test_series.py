@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import DeviceState
+from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import Autotuning, measured_values
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import list_series_keys, read_series

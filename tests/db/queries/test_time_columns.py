@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, MemoryUse
-from roofwatch.collector.record.part import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.codes import list_changed_code, list_failed_checks

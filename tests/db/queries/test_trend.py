@@ -10,8 +10,8 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
-from roofwatch.collector.record.part import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries import trend
 from roofwatch.db.queries.series import list_series_keys, read_series

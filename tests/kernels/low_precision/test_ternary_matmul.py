@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch.collector.compile.static import compile_case
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.errors import KernelError
 from roofwatch.kernels.low_precision.packing import pack_ternary
 from roofwatch.kernels.low_precision.ternary_matmul import MAX_FEW_ROWS, MAX_K, ternary_matmul, ternary_matmul_spec

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch.collector.compile.static import compile_case
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.errors import KernelError
 from roofwatch.kernels.low_precision.packing import pack_int4
 from roofwatch.kernels.low_precision.w4a16_matmul import (

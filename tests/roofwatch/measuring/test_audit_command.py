@@ -10,7 +10,7 @@ import pytest
 from roofwatch.auditing import MARKER, Selection, audited_versions, exit_status, repeat_command, write_report
 from roofwatch.ci.static.toolchain import Build, judge_upgrades
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from tests.builders import make_static_facts
 from tests.roofwatch.command import SUITES, roofwatch
 

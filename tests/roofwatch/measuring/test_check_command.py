@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.measuring.checking import check_target, exit_status, explanation, repeat_command, summary, to_json
 from tests.roofwatch.command import SUITES, roofwatch
 

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
-from roofwatch.collector.timing.sampling import EFFORTS, Preset
+from roofwatch.collector.timing.method import EFFORTS, Preset
 from roofwatch.measuring.pairing import PairPlan
 from tests.roofwatch.command import SUITES
 

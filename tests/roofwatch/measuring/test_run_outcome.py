@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.records import nothing_done
 from tests.builders import make_accuracy, make_case, make_measurement, make_record, make_static_facts

@@ -7,7 +7,7 @@ from roofwatch.arguments import run_plan
 from roofwatch.cli.main import app
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.sampling import EFFORTS, Preset, SamplingPlan
+from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
 
 COMPILING = {"run", "ab", "backfill", "diagnose", "static"}
 TIME_OUTS_OF: dict[str, set[str]] = {"check": {"check_timeout"}, "static": set()}

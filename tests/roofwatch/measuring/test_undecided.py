@@ -7,8 +7,7 @@ import pytest
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.selection import Subject
-from roofwatch.collector.spent_time import Activity
+from roofwatch.collector.run_plan import Activity, Subject
 from roofwatch.measuring.undecided import MoreWhileItHelps, is_floor_unknown, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 

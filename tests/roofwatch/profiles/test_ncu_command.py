@@ -16,7 +16,7 @@ from rich.console import Console
 
 from roofwatch.collector.errors import RecordError, SuiteError
 from roofwatch.collector.profiling.ncu.counting import CountedCall
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding
 from roofwatch.collector.workers.protocol import (

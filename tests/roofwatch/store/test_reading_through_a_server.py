@@ -17,7 +17,7 @@ from roofwatch.cli import show
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
-from roofwatch.collector.record.part import Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.errors import StoreError

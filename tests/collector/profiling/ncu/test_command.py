@@ -8,9 +8,9 @@ import pytest
 
 from roofwatch.collector.profiling.ncu.command import CounterChoice, import_command, profile_command, target_command
 from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
-from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.suite import SuiteSource
 from tests.roofwatch.command import SUITES
 
 NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")

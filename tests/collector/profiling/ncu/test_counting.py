@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.profiling.ncu.counting import CountedCall, CountingPlan, NcuError, count_call
-from roofwatch.collector.record.part import Outcome
-from roofwatch.collector.suite_source import SuiteSource
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.suite import SuiteSource
 
 ANSWERS = """
 job = json.loads(pathlib.Path(sys.argv[-1]).read_text())
