@@ -20,7 +20,7 @@ PARTS = [
     part
     for module in MODULES
     for part in vars(module).values()
-    if inspect.isclass(part) and issubclass(part, Part) and part.__module__ == module.__name__
+    if inspect.isclass(part) and issubclass(part, Part) and part is not Part and part.__module__ == module.__name__
 ]
 
 
