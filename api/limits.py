@@ -1,72 +1,344 @@
-"""How much the door takes from anybody."""
+"""What strangers may send: how much, how nested, how slowly and how often."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
+import math
+import time
+import zlib
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import IO
+
+import orjson
+import zstandard
+from fastapi import Request
+from limits import parse
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from roofwatch.api.problems import ProblemError, unavailable
 
 _MIB = 2**20
+_RETRY_S = 5
+_SHORTER = "compress it, or split the run"
+
+_ENCODINGS = ("gzip", "zstd", "identity")
+_GZIP_WBITS = 16 + zlib.MAX_WBITS
+_UNPACKED_CHUNK_BYTES = _MIB
+_PACKED_CHUNK_BYTES = 2**16
+_PACKED_OVERHEAD_BYTES = _MIB
+_ZSTD_WINDOW_BYTES = 2**27
+"""The most that zstd's own tools accept by default."""
+
+_LISTS = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "ceilings", "artefacts")
+_CONTAINERS = frozenset({list, dict})
+_FLAT = frozenset({int, float, bool, type(None)})
+"""Types of values that hold no others: most of a record is lists of times."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What is beyond one of these is refused before it costs more than reading it so far."""
+    """Whatever is beyond one of these is refused."""
 
     body_bytes: int = 64 * _MIB
     """Of a request as it is sent."""
     document_bytes: int = 256 * _MIB
     """Of a record once it is unpacked."""
-    members: int = 10_000
-    """Of gzip in a body: one after the other, as some packers write a long file."""
     decision_bytes: int = 2**15
-    """Of what a person decides, and why."""
+    """Of a triage decision or a release from quarantine."""
     question_bytes: int = 4 * _MIB
-    """Of a question, which may name every case that is within a reader's filters."""
+    """Of a dashboard's query, which may name every case that its filters leave."""
     answer_bytes: int = 256 * _MIB
-    """Of the answer to a question, before it is packed. No client of ours takes more."""
+    """Of the answer to a dashboard's query."""
     upload_bytes: int = 512 * _MIB
-    """Of all requests that are being read at once, in this process."""
+    """Of all bodies that this process holds at once."""
     depth: int = 32
-    """Of JSON: arrays and objects in each other. A record has seven."""
+    """Of arrays and objects in each other. A record has seven levels."""
     containers: int = 2_000_000
     """Arrays and objects of a document."""
     values: int = 16_000_000
     """Commas in a document, which bound its values."""
     keys: int = 8_000_000
     """Colons in a document, which bound its keys."""
-    memory_bytes: int = 3_072 * _MIB
-    """That records take while they are parsed and stored, all at once in this process; estimated from above."""
+    string_characters: int = 100_000
+    cases: int = 20_000
     entries: int = 200_000
     """Results of one kind in a record."""
-    cases: int = 20_000
     artefacts: int = 1_000
     """Files that a record names."""
     artefact_bytes: int = 256 * _MIB
     """Of one file."""
     run_artefact_bytes: int = 2_048 * _MIB
     """Of all files of a run."""
-    string_characters: int = 100_000
-    ingests: int = 4
-    """Records that are unpacked and stored at once, and files that are stored, in this process."""
+    ingests: int = 2
+    """Records and files that this process stores at once. A record of the largest size takes about 2 GiB meanwhile."""
     turn_s: float = 30.0
-    """Until one of those turns comes free."""
-    silence_s: float = 20.0
-    """Without a byte of a body that is not whole."""
-    body_s: float = 300.0
-    """For a whole body."""
+    """Wait for one of these turns."""
     head_s: float = 10.0
     """For the head of a request."""
-    points: int = 50_000
-    """Of all series of a page."""
+    silence_s: float = 20.0
+    """Between two parts of a body."""
+    body_s: float = 300.0
+    """For a whole body."""
     idle_s: int = 30
     """Between two requests on a connection."""
     connections: int = 500
-    requests_per_s: float = 50.0
-    """Of one token, in the long run."""
-    request_burst: int = 500
-    """Of one token, at once."""
-    failures_per_s: float = 0.5
-    """Wrong tokens from one address that are looked at, in the long run."""
-    failure_burst: int = 30
-    """The same, at once."""
+    points: int = 50_000
+    """Of all series of a page."""
     query_s: float = 30.0
-    """For one question to the database."""
+    """For one statement to the database."""
+    requests: str = "500 per 10 seconds"
+    """Of one token, or of the workflows of one repository."""
+    failures: str = "30 per 1 minute"
+    """Wrong tokens from one address."""
+
+
+class RateLimit:
+    """Counts requests by client, in this process.
+
+    Args:
+        rate: As in `500 per 10 seconds`.
+        detail: Told to whoever sends more.
+    """
+
+    def __init__(self, rate: str, detail: str) -> None:
+        self._item = parse(rate)
+        self._detail = detail
+        self._window = MovingWindowRateLimiter(MemoryStorage())
+
+    def hit(self, client: str) -> None:
+        """Count a request.
+
+        Raises:
+            ProblemError: 429 with `Retry-After`; such a request is not counted.
+        """
+        if not self._window.hit(self._item, client):
+            wait_s = self._window.get_window_stats(self._item, client).reset_time - time.time()
+            retry_after = str(max(1, math.ceil(wait_s)))
+            raise ProblemError(429, "rate-limited", self._detail, {"Retry-After": retry_after})
+
+
+class BodyReader:
+    """Reads bodies; those of a process are bounded together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held_bytes = 0
+
+    @contextlib.asynccontextmanager
+    async def read(self, request: Request, max_bytes: int, *, way_out: str = _SHORTER) -> AsyncIterator[bytes]:
+        """The body as it was sent. It counts towards `upload_bytes` until the block ends.
+
+        Raises:
+            ProblemError: as `save`.
+        """
+        file = io.BytesIO()
+        async with self.save(request, file, max_bytes, way_out=way_out):
+            yield file.getvalue()
+
+    @contextlib.asynccontextmanager
+    async def save(
+        self, request: Request, file: IO[bytes], max_bytes: int, *, way_out: str = _SHORTER
+    ) -> AsyncIterator[None]:
+        """Write the body to a file as it arrives. It counts towards `upload_bytes` until the block ends.
+
+        Args:
+            request: Of an authenticated client.
+            file: To write to.
+            max_bytes: Of the body.
+            way_out: What to do about a longer one, for the client.
+
+        Raises:
+            ProblemError: it is too long or too slow, too much is being read, or the disk is full.
+        """
+        held_bytes = 0
+        try:
+            async for chunk in self._chunks(request, max_bytes, way_out):
+                held_bytes += len(chunk)
+                self._held_bytes += len(chunk)
+                if self._held_bytes > self._limits.upload_bytes:
+                    raise unavailable("too many bodies are being read at once; try again in a moment", _RETRY_S)
+                try:
+                    file.write(chunk)
+                except OSError:
+                    raise unavailable("the server has no room for this now; try again later", _RETRY_S) from None
+            yield
+        finally:
+            self._held_bytes -= held_bytes
+
+    async def discard(self, request: Request, max_bytes: int) -> None:
+        """Read what a refused client is sending: one that is cut off never reads why."""
+        with contextlib.suppress(ProblemError):
+            async for _ in self._chunks(request, max_bytes, _SHORTER):
+                pass
+
+    async def _chunks(self, request: Request, max_bytes: int, way_out: str) -> AsyncIterator[bytes]:
+        too_large = ProblemError(413, "too-large", f"a body has at most {max_bytes} bytes here; {way_out}")
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced[:20]) > max_bytes:
+            raise too_large
+        limits, clock = self._limits, asyncio.get_running_loop().time
+        chunks, deadline_s, size_bytes = request.stream(), clock() + limits.body_s, 0
+        while True:
+            try:
+                async with asyncio.timeout_at(min(deadline_s, clock() + limits.silence_s)):
+                    chunk = await anext(chunks, None)
+            except TimeoutError:
+                detail = f"a body comes within {limits.body_s:g} s, with pauses of at most {limits.silence_s:g} s"
+                raise ProblemError(408, "timed-out", f"{detail}; send it again", {"Connection": "close"}) from None
+            if chunk is None:
+                return
+            size_bytes += len(chunk)
+            if size_bytes > max_bytes:
+                raise too_large
+            yield chunk
+
+
+def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
+    """The document in a body.
+
+    Args:
+        body: As it was sent.
+        encoding: The header Content-Encoding.
+        limits: Of the document; no more of it is ever held.
+
+    Raises:
+        ProblemError: an unknown encoding, a damaged body, or a document that is too large.
+    """
+    kind = encoding.strip().lower() or "identity"
+    if kind not in _ENCODINGS:
+        detail = f"this Content-Encoding is not known here; send one of {', '.join(_ENCODINGS)}"
+        raise ProblemError(415, "unsupported-media", detail, {"Accept-Encoding": ", ".join(_ENCODINGS)})
+    try:
+        if kind == "gzip":
+            return _join(_gunzip(body), limits.document_bytes)
+        if kind == "zstd":
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+            with decompressor.stream_reader(body, read_across_frames=True) as unpacked:
+                return _join(iter(lambda: unpacked.read(_UNPACKED_CHUNK_BYTES), b""), limits.document_bytes)
+    except (EOFError, zlib.error, zstandard.ZstdError):
+        detail = f"the body is not whole {kind}, as its Content-Encoding says; send it again"
+        raise ProblemError(400, "bad-request", detail) from None
+    return body
+
+
+def parse_json(document: bytes, limits: Limits) -> object:
+    """Parse a document that validating and storing can afford.
+
+    Values are counted in the bytes first: what a parser makes of them is many times as large.
+
+    Raises:
+        ProblemError: not JSON, or more of something than the limits allow.
+    """
+    for count, most, name in (
+        (document.count(b"[") + document.count(b"{"), limits.containers, "arrays and objects"),
+        (document.count(b","), limits.values, "values"),
+        (document.count(b":"), limits.keys, "keys"),
+    ):
+        if count > most:
+            raise _too_complex(f"{count} {name}", most)
+    try:
+        parsed = orjson.loads(document)
+    except orjson.JSONDecodeError as error:
+        detail = f"the body is not JSON: {error}; send a record as it was written"
+        raise ProblemError(400, "bad-request", detail) from None
+    _check_values(parsed, limits)
+    if isinstance(parsed, dict):
+        for name in _LISTS:
+            found = parsed.get(name)
+            most = {"cases": limits.cases, "artefacts": limits.artefacts}.get(name, limits.entries)
+            if isinstance(found, list) and len(found) > most:
+                raise _too_complex(f"{len(found)} {name}", most)
+    return parsed
+
+
+class HeaderTimeoutProtocol(H11Protocol):
+    """Closes a connection whose request has no whole head in time; uvicorn itself would wait forever."""
+
+    head_s = Limits.head_s
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        self._start()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop()
+        elif self._deadline is None:
+            self._start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _start(self) -> None:
+        self._deadline = self.loop.call_later(self.head_s, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _gunzip(body: bytes) -> Iterator[bytes]:
+    """The members of a gzip file in pieces, one after the other (RFC 1952, 2.2).
+
+    Empty members and blocks cost much time and yield nothing, so a body may hardly be longer than what is in it.
+    """
+    view, at, size_bytes = memoryview(body), 0, 0
+    while at < len(view):
+        member = zlib.decompressobj(_GZIP_WBITS)
+        while not member.eof:
+            packed = view[at : at + _PACKED_CHUNK_BYTES]
+            chunk = member.decompress(packed, _UNPACKED_CHUNK_BYTES)
+            if not packed and not chunk:
+                raise EOFError
+            at += len(packed) - len(member.unused_data if member.eof else member.unconsumed_tail)
+            size_bytes += len(chunk)
+            if at > size_bytes + _PACKED_OVERHEAD_BYTES:
+                detail = "the body is longer packed than unpacked; pack it anew in one piece"
+                raise ProblemError(422, "too-complex", detail)
+            yield chunk
+
+
+def _join(chunks: Iterator[bytes], limit: int) -> bytes:
+    parts: list[bytes] = []
+    size_bytes = 0
+    for chunk in chunks:
+        size_bytes += len(chunk)
+        if size_bytes > limit:
+            raise ProblemError(413, "too-large", f"the body unpacks to more than {limit} bytes; split the run")
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _check_values(parsed: object, limits: Limits) -> None:
+    """Check depth and strings, level by level."""
+    level = [parsed]
+    for depth in range(limits.depth + 2):
+        strings = [value for value in level if type(value) is str]
+        containers = [value for value in level if type(value) in _CONTAINERS]
+        if depth == limits.depth and containers:
+            raise _too_complex(f"more than {limits.depth} arrays and objects in each other", limits.depth)
+        level = []
+        for container in containers:
+            if isinstance(container, dict):
+                strings += container
+                level += container.values()
+            elif isinstance(container, list) and not _FLAT.issuperset(map(type, container)):
+                level += container
+        longest = max(map(len, strings), default=0)
+        if longest > limits.string_characters:
+            raise _too_complex(f"a string of {longest} characters", limits.string_characters)
+        if not level:
+            return
+
+
+def _too_complex(what: str, limit: int) -> ProblemError:
+    return ProblemError(422, "too-complex", f"the document has {what}, at most {limit} are allowed; split the run")

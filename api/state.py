@@ -1,25 +1,59 @@
-"""What the routes of one app share."""
+"""What all requests of an app share: its state, metrics, and the middleware that counts and logs them."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from roofwatch.api.body import Uploads
-from roofwatch.api.limits import Limits
-from roofwatch.api.memory import Memory
-from roofwatch.api.middleware import Metrics
-from roofwatch.api.problems import unavailable
-from roofwatch.api.room import Room
+from roofwatch.api.limits import BodyReader, Limits
+from roofwatch.api.problems import ProblemError, problem_response, unavailable
 from roofwatch.db.engine.session import reading_session
 
 _RETRY_S = 5
+_HEADERS = [
+    # no browser may run what comes from records or show it as a page, and no cache may hand it to another token
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+]
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
+_METHODS = frozenset({"GET", "POST", "PUT", "HEAD"})
+
+_log = logging.getLogger("roofwatch.api")
+
+
+class Metrics:
+    """Counts of one app. No label comes from what a client sends, but for a usual method."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "roofwatch_requests", "Requests answered.", ["method", "route", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "roofwatch_request_seconds", "Time to answer, in seconds.", ["route"], registry=self.registry
+        )
+        self.open = Gauge("roofwatch_requests_open", "Requests being answered.", registry=self.registry)
+        self.records = Counter(
+            "roofwatch_records", "Records taken: new, known before, or quarantined.", ["kind"], registry=self.registry
+        )
+        self.record_bytes = Counter("roofwatch_record_bytes", "Bytes of records as sent.", registry=self.registry)
+        self.artefact_bytes = Counter("roofwatch_artefact_bytes", "Bytes of artefacts as sent.", registry=self.registry)
+        for kind in ("new", "known", "quarantined"):
+            self.records.labels(kind)
 
 
 @dataclass(frozen=True)
@@ -27,17 +61,14 @@ class State:
     engine: Engine
     limits: Limits
     metrics: Metrics
-    uploads: Uploads
+    bodies: BodyReader
     ingests: asyncio.Semaphore
-    """Held while a record is unpacked and stored."""
-    memory: Memory
-    is_ready: Callable[[], bool]
-    room: Room
-    wake_judge: Callable[[], None]
+    """Held while a record or a file is stored."""
+    wake_analysis: Callable[[], None]
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """One of the turns to store something.
+        """Wait for one of the turns to store something.
 
         Raises:
             ProblemError: none came free in time; a client that waited longer would give up while it is served.
@@ -53,10 +84,60 @@ class State:
             self.ingests.release()
 
     def reading(self) -> AbstractContextManager[Session]:
-        """A session that only reads, sees one state of the store throughout, and does not take for ever."""
+        """A read-only session on one snapshot of the store, with a bound on the time of a statement."""
         return reading_session(self.engine, sees_one_state=True, timeout_s=self.limits.query_s)
 
 
 def state_of(request: Request) -> State:
     state: State = request.app.state.shared
     return state
+
+
+class RequestLog:
+    """ASGI middleware: an id, headers, counts and a line in the log for each request."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        instance = f"urn:uuid:{uuid.uuid4()}"
+        scope.setdefault("state", {})["instance"] = instance
+        began_s = time.perf_counter()
+        status = 0
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        with self._metrics.open.track_inprogress():
+            try:
+                app = self._app
+                if {name for name, _ in scope["headers"]} >= _LENGTHS:
+                    # a proxy may see another end of the body, and take the rest for another request (RFC 9112, 6.1)
+                    detail = "Content-Length and Transfer-Encoding both say how long the body is; send one of them"
+                    app = problem_response(ProblemError(400, "bad-request", detail, {"Connection": "close"}), instance)
+                await app(scope, receive, send_counted)
+            except Exception:
+                _log.exception("%s failed unexpectedly", instance)
+                if status:
+                    raise  # the response has begun and can only be broken off
+                detail = "an internal error, logged under this instance; nothing was half-stored: try again"
+                await problem_response(ProblemError(500, "unexpected", detail), instance)(scope, receive, send_counted)
+        self._note(scope, status, time.perf_counter() - began_s, instance)
+
+    def _note(self, scope: Scope, status: int, seconds: float, instance: str) -> None:
+        # the route's pattern, not the path: that is the client's
+        route: Any = scope.get("route")
+        path = str(getattr(route, "path", "unknown"))
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.requests.labels(method, path, str(status)).inc()
+        self._metrics.seconds.labels(path).observe(seconds)
+        actor = scope["state"].get("actor", "-")
+        _log.info("%s %s %d %.1f ms, %s, %s", method, path, status, seconds * 1e3, actor, instance)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from roofwatch.api.alerting import Alerts
+from roofwatch.api.background import Alerts
 from roofwatch.ci.alerts.channels import Secrets, open_channel
 from roofwatch.ci.alerts.looking import AlertPlan
 from roofwatch.ci.alerts.rules import AlertRules

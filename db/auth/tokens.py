@@ -10,8 +10,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, insert, or_, select, update
@@ -97,27 +96,6 @@ def check_token(engine: Engine, text: str, now: datetime) -> Token | None:
         if is_stale:
             _record_use(session, token.token_id, now)
     return token
-
-
-@dataclass(frozen=True)
-class LiveTokens:
-    """What tells right tokens from wrong ones without the database, for as long as it is fresh."""
-
-    secrets_sha256: Mapping[str, bytes]
-    """By the ids of the tokens."""
-
-    def have(self, text: str) -> bool:
-        """Whether a text is one of them; the time that it takes tells nothing of a secret."""
-        said = _TEXT.fullmatch(text)
-        stored = _NOBODY_S_HASH if said is None else self.secrets_sha256.get(said["token_id"], _NOBODY_S_HASH)
-        return hmac.compare_digest(stored, _sha256(text if said is None else said["secret"]))
-
-
-def load_live_tokens(engine: Engine, now: datetime) -> LiveTokens:
-    """Every token that is neither expired nor revoked."""
-    live = select(TokenRow.token_id, TokenRow.secret_sha256).where(TokenRow.revoked_at.is_(None))
-    with Session(engine) as session:
-        return LiveTokens(dict(session.execute(live.where(TokenRow.expires_at > now)).all()))
 
 
 def list_tokens(session: Session, project: str | None = None) -> list[Token]:

@@ -6,7 +6,7 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from roofwatch.db.engine.disk_space import is_full
+from roofwatch.db.errors import FullDiskError
 
 # libpq and the server say these in English: the first is never translated here, the second only if it was set up so
 _REFUSED_CONNECTIONS = (
@@ -63,6 +63,13 @@ _REFUSED_CONNECTIONS = (
     ("password authentication failed", "correct the user or password in the URL, PGPASSWORD or PGPASSFILE"),
     ("no password supplied", "give a password in the URL, PGPASSWORD or PGPASSFILE"),
 )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether something failed because the server's disk is full."""
+    return isinstance(error, FullDiskError) or (
+        isinstance(error, DBAPIError) and isinstance(error.orig, psycopg.errors.DiskFull)
+    )
 
 
 def way_out_of_refusal(error: OperationalError | InterfaceError) -> str:

@@ -19,8 +19,8 @@ from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.schema.every import Base
 from roofwatch.db.schema.table import Coded
 
-SECRET = frozenset({"token", "allowance"})
-"""Tables that stay out: hashes of tokens and how often they were used."""
+SECRET = frozenset({"token"})
+"""Tables that stay out."""
 _BATCH_ROWS = 10_000
 _ARROW: tuple[tuple[type[sql.TypeEngine[Any]], pa.DataType], ...] = (
     (Coded, pa.string()),

@@ -16,7 +16,6 @@ from roofwatch.db.schema.table import Base
 from roofwatch.db.values import Verdict
 
 __all__ = [
-    "AllowanceRow",
     "AuditEntryRow",
     "Base",
     "JudgingRow",
@@ -52,19 +51,6 @@ class TokenRow(Base):
     expires_at: Mapped[datetime]
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
-
-
-class AllowanceRow(Base):
-    """How many requests somebody has left (`allowance.py`). Written often, and worth nothing after a crash: it is in no
-    log of the server.
-    """
-
-    __tablename__ = "allowance"
-    __table_args__ = (CheckConstraint("level >= 0", name="level_not_negative"), {"prefixes": ["UNLOGGED"]})
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    level: Mapped[float]
-    filled_at: Mapped[datetime]
 
 
 class TrustedRepositoryRow(Base):

@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
 from roofwatch.alerting import read_alerts
-from roofwatch.api.alerting import Alerts
 from roofwatch.api.app import create_app
+from roofwatch.api.background import Alerts
 from roofwatch.cli.main import main
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
@@ -153,7 +153,7 @@ def test_the_service_tells_what_it_has_judged(
     replace_regressions(judged, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])
 
     # leaving waits for the message at hand
-    with TestClient(create_app(judged, version="0", judges=False, alerts=alerts)):
+    with TestClient(create_app(judged, version="0", analyses=False, alerts=alerts)):
         hook.arrived.wait(timeout=30)
 
     assert hook.documents

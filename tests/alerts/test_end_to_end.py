@@ -6,7 +6,7 @@ import numpy as np
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.api.judging import judge_waiting
+from roofwatch.api.background import analyse_waiting
 from roofwatch.ci.alerts.channels import Secrets, open_channel
 from roofwatch.ci.alerts.delivery import deliver_waiting
 from roofwatch.ci.alerts.looking import AlertPlan, raise_alerts
@@ -49,7 +49,7 @@ def test_a_slowdown_of_the_main_branch_is_told_once_bisected_and_told_to_be_over
             commit = make_commit(number, branch=branch)
             ingest_record(store, make_record(number, commit=commit, measurements=[measured]))
         ask_for_judgement(store, PROJECT)
-        assert judge_waiting(store) == [PROJECT]
+        assert analyse_waiting(store) == [PROJECT]
         now = NOON + timedelta(hours=first + count)
         raise_alerts(store, AlertPlan(RULES), now)
         deliver_waiting(store, channels, lambda: now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -19,8 +20,7 @@ from tests.builders import PROJECT
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 MakeToken = Callable[..., NewToken]
-UNHURRIED = Limits(request_burst=1_000_000, failure_burst=1_000_000)
-"""Nobody asks too often, though the clock stands still."""
+UNHURRIED = Limits(requests="1000000 per 1 second", failures="1000000 per 1 second")
 
 
 @pytest.fixture
@@ -44,9 +44,8 @@ def headers_of(token: NewToken | str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token if isinstance(token, str) else token.text}"}
 
 
-def make_app(store: Engine, limits: Limits | None = None, *, judges: bool = False, **fields: object) -> FastAPI:
-    clock: dict[str, object] = {"now": lambda: NOW, "now_s": lambda: 0.0}
-    return create_app(store, version="1", limits=limits, judges=judges, **clock | fields)  # type: ignore[arg-type]
+def make_app(store: Engine, limits: Limits | None = None, *, analyses: bool = False, **fields: Any) -> FastAPI:
+    return create_app(store, version="1", limits=limits, analyses=analyses, **{"now": lambda: NOW} | fields)
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from fastapi import FastAPI, Request
 from sqlalchemy import Engine
 from starlette.types import Message
 
-from roofwatch.api.body import Uploads
-from roofwatch.api.limits import Limits
+from roofwatch.api.limits import BodyReader, Limits
 from roofwatch.api.problems import ProblemError
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.ingest.ingest import ingest_record
@@ -146,18 +145,20 @@ def test_a_body_that_never_comes_is_waited_for_no_longer_than_its_limit(app: Fas
 
 
 def test_a_body_counts_for_as_long_as_it_is_held() -> None:
-    uploads = Uploads(Limits(upload_bytes=3 * len(CHUNK)))
+    bodies = BodyReader(Limits(upload_bytes=3 * len(CHUNK)))
 
     async def run() -> None:
         def sent() -> Request:
             return Request({"type": "http", "headers": []}, Sent(2).receive)
 
-        async with uploads.held(sent(), LIMITS.body_bytes) as body:
+        async with bodies.read(sent(), LIMITS.body_bytes) as body:
             assert body == CHUNK * 2
             with pytest.raises(ProblemError) as told:
-                await uploads.read(sent(), LIMITS.body_bytes)
+                async with bodies.read(sent(), LIMITS.body_bytes):
+                    pass
             assert (told.value.status, int(told.value.headers["Retry-After"]) > 0) == (503, True)
 
-        assert await uploads.read(sent(), LIMITS.body_bytes) == CHUNK * 2
+        async with bodies.read(sent(), LIMITS.body_bytes) as body:
+            assert body == CHUNK * 2
 
     asyncio.run(run())

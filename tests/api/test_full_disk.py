@@ -122,24 +122,21 @@ def test_what_finds_no_room_stays_in_the_spool_and_arrives_once_there_is_some(
         sender = HttpSender(url, token_of_today(store, Scope.INGEST))
         spool.submit(first)
         spool.deliver(sender, backoff=ONCE)
-        ready_before = asked(f"{url}/readyz")
 
         spool.submit(second)
         with filled(disk):
             full = spool.deliver(sender, backoff=ONCE)
-            ready_while_full, alive_while_full = asked(f"{url}/readyz"), asked(f"{url}/healthz")
+            alive_while_full = asked(f"{url}/healthz")
             with Session(store) as session:
                 known_while_full = [run.run_id for run in list_runs(session, PROJECT)]
 
         after = spool.deliver(sender, backoff=ONCE)
-        ready_after = asked(f"{url}/readyz")
         verification = verify_store(store)
 
     assert (len(full.left), len(full.sent), len(full.refused)) == (1, 0, 0)
     assert "HTTP 507" in full.left[0][1]
-    assert "the disk of the database is full; nothing was kept half-done" in full.left[0][1]
-    assert (ready_before[0], ready_while_full[0], alive_while_full[0], ready_after[0]) == (200, 503, 200, 200)
-    assert ready_while_full[1]["type"] == "urn:roofwatch:problem:full-disk"
+    assert "the disk of the database is full; nothing was half-stored" in full.left[0][1]
+    assert alive_while_full[0] == 200
     assert known_while_full == [str(first.run_id)]
     assert len(after.sent) == 1
     assert (verification.run_count, verification.proven_count, verification.problems) == (2, 2, ())

@@ -18,8 +18,8 @@ from jwt.algorithms import RSAAlgorithm
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
+from roofwatch.api.auth import Workflows
 from roofwatch.api.limits import Limits
-from roofwatch.api.oidc import Workflows
 from roofwatch.db.auth.trust import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
@@ -216,14 +216,14 @@ def test_without_an_audience_no_workflow_is_let_in(store: Engine, issuer: Issuer
     assert send(TestClient(make_app(store)), issuer.token()).status_code == 401
 
 
-def test_keys_never_come_over_an_open_line() -> None:
+def test_keys_never_come_unencrypted(store: Engine) -> None:
     with pytest.raises(ValueError, match="must be https"):
-        Workflows(AUDIENCE, lambda _: [], issuer="http://issuer.example")
+        Workflows(store, AUDIENCE, "http://issuer.example")
 
 
 def test_workflows_of_a_repository_are_counted_together_whatever_their_ref(store: Engine, issuer: Issuer) -> None:
     trust_repository(store, REPOSITORY, PROJECT, [MAIN], actor="test")
-    client = TestClient(make_app(store, Limits(request_burst=2), audience=AUDIENCE, issuer=issuer.url))
+    client = TestClient(make_app(store, Limits(requests="2 per 1 hour"), audience=AUDIENCE, issuer=issuer.url))
     refs = (MAIN, *(f"refs/pull/{number}/merge" for number in range(3)))
 
     answers = [send(client, issuer.token(ref=ref)) for ref in refs]

@@ -28,7 +28,6 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert said == {
         "a body as it is sent": f"{limits.body_bytes // MIB} MiB",
         "a record once it is unpacked": f"{limits.document_bytes // MIB} MiB",
-        "members of gzip in a body": f"{limits.members:,}",
         "a decision, or a release from quarantine": f"{limits.decision_bytes // 2**10} KiB",
         "a question of the dashboard": f"{limits.question_bytes // MIB} MiB",
         "the answer to a question of a dashboard": f"{limits.answer_bytes // MIB} MiB",
@@ -37,9 +36,6 @@ def test_the_limits_are_those_of_the_code() -> None:
         "arrays and objects in a record": f"{limits.containers:,}",
         "values in a record": f"{limits.values:,}",
         "keys in a record": f"{limits.keys:,}",
-        "memory for all records that are parsed and stored at once": (
-            f"{limits.memory_bytes // 2**30} GiB, as it is estimated"
-        ),
         "cases of a record": f"{limits.cases:,}",
         "results of one kind": f"{limits.entries:,}",
         "files that a record names": f"{limits.artefacts:,}",
@@ -48,17 +44,16 @@ def test_the_limits_are_those_of_the_code() -> None:
         "one string": f"{limits.string_characters:,} characters",
         "records and files that are stored at once": f"{limits.ingests}",
         "the wait for one of these turns": f"{limits.turn_s:g} s, then 503",
-        "requests of one token": f"{limits.requests_per_s:g} a second, {limits.request_burst} at once",
+        "requests of one token": limits.requests,
         "requests that are worked on at once": (
-            "database_connections of the [settings](../README.md#configuration), but one for judging and one for alerts"
+            "database_connections of the [settings](../README.md#configuration), "
+            "but one for analysis and one for alerts"
         ),
-        "wrong tokens from one address": (
-            f"{limits.failure_burst} at once, then one every {1 / limits.failures_per_s:g} s"
-        ),
+        "wrong tokens from one address": limits.failures,
         "connections": f"{limits.connections}",
         "the head of a request": f"{limits.head_s:g} s",
         "points of a page of series": f"{limits.points:,}",
-        "silence within a body": f"{limits.silence_s:g} s",
+        "a pause within a body": f"{limits.silence_s:g} s",
         "a whole body": f"{limits.body_s:g} s",
         "one question to the database": f"{limits.query_s:g} s",
     }

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from roofwatch.api.judging import judge_waiting
+from roofwatch.api.background import analyse_waiting
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.aged_parts import Part
@@ -104,7 +104,7 @@ def test_a_run_is_judged_once_its_project_was(client: TestClient, store: Engine)
     path = f"/v1/runs/{record.run_id}/status"
     before = client.get(path).json()
 
-    assert judge_waiting(store) == [PROJECT]
+    assert analyse_waiting(store) == [PROJECT]
 
     assert (before["is_judged"], client.get(path).json()["is_judged"]) == (False, True)
     assert before["content_hash"] == record.content_hash
@@ -122,7 +122,7 @@ def test_a_wish_that_comes_while_a_project_is_judged_is_kept(store: Engine) -> N
 
     with Session(store) as session:
         assert [name for name, _ in list_waiting(session)] == [PROJECT]
-    assert judge_waiting(store) == [PROJECT]
+    assert analyse_waiting(store) == [PROJECT]
     with Session(store) as session:
         assert list_waiting(session) == []
 

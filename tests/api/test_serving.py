@@ -166,7 +166,7 @@ def test_a_record_waits_in_the_spool_while_the_database_is_down(
 
 def test_as_many_requests_are_worked_on_as_there_are_connections_for_them(database_url: URL) -> None:
     engine = create_engine(database_url, pool_size=4)
-    with TestClient(make_app(engine, judges=True)) as client:
+    with TestClient(make_app(engine, analyses=True)) as client:
         assert client.portal is not None
         threads = client.portal.call(lambda: to_thread.current_default_thread_limiter().total_tokens)
     engine.dispose()

@@ -12,11 +12,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
-from roofwatch.api.access import Reader
-from roofwatch.api.documents import PROBLEMS
-from roofwatch.api.paging import json_response
-from roofwatch.api.problems import ProblemError
-from roofwatch.api.response_models import ComparedRuns, Comparison, Project, Word
+from roofwatch.api.auth import Reader
+from roofwatch.api.models import ComparedRuns, Comparison, Project, Word, as_json
+from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.calibrations import stored_floor
 from roofwatch.ci.gate import exit_code
@@ -26,7 +24,7 @@ from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.sides import SIDE_PATTERN, NoSideError, find_sides
 
-router = APIRouter(tags=["comparison"])
+router = APIRouter(tags=["comparison"], responses=PROBLEMS)
 
 Side = Annotated[
     str,
@@ -69,7 +67,6 @@ class TwoSides:
                 "text/markdown": {"schema": {"type": "string"}},
             }
         },
-        **PROBLEMS,
     },
 )
 def get_comparison(
@@ -96,21 +93,21 @@ def get_comparison(
             else None,
         )
     if format == "markdown":
-        return json_response(to_markdown(judgement).encode(), media_type="text/markdown")
+        return Response(to_markdown(judgement), media_type="text/markdown")
     document = {
         "base_run_id": str(base_id),
         "head_run_id": str(head_id),
         "exit_code": exit_code(judgement),
         "judgement": judgement,
     }
-    return json_response(orjson.dumps(document, default=_plain, option=orjson.OPT_NON_STR_KEYS))
+    content = orjson.dumps(document, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+    return Response(content, media_type="application/json")
 
 
 @router.get(
     "/v1/comparison/runs",
     summary="Which runs to compare",
     response_model=ComparedRuns,
-    responses={**PROBLEMS},
 )
 def get_compared_runs(
     request: Request,
@@ -124,8 +121,8 @@ def get_compared_runs(
     with state_of(request).reading() as session:
         base_id, head_id = sides.find(session)
         calibrations = list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
-    compared = ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=stored_floor(calibrations))
-    return json_response(compared.model_dump_json().encode())
+    floor = stored_floor(calibrations)
+    return as_json(ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=floor))
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Runs: which there are, what each found, how far it has come."""
+"""Projects, and their runs: which there are, what each found, how far it has come."""
 
 from __future__ import annotations
 
@@ -8,32 +8,44 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from pydantic import TypeAdapter
 
-from roofwatch.api.access import Administrator, Reader
-from roofwatch.api.documents import PROBLEMS
-from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
-from roofwatch.api.permissions import no_run, seen_run
-from roofwatch.api.request_models import body_of, sent
-from roofwatch.api.response_models import Project, Release
+from roofwatch.api.auth import Administrator, Reader, no_run
+from roofwatch.api.models import (
+    Cursor,
+    Limit,
+    Page,
+    Project,
+    Release,
+    as_json,
+    body_schema,
+    json_body,
+    page,
+    read_cursor,
+)
+from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
 from roofwatch.db.quarantine import release_run
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.run_values import RunDetail, RunSummary
-from roofwatch.db.queries.runs import list_runs, run_detail
+from roofwatch.db.queries.runs import list_projects, list_runs, run_detail
 from roofwatch.db.regressions.judging import RunState, ask_for_judgement
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["runs"], responses=PROBLEMS)
 
-_DETAIL = TypeAdapter(RunDetail)
-_STATE = TypeAdapter(RunState)
+
+@router.get("/v1/projects", summary="List projects", response_model=Page[str])
+def get_projects(request: Request, reader: Reader, *, limit: Limit = 100, cursor: Cursor = None) -> Response:
+    """The projects that the token may read, by name."""
+    (after,) = ("",) if cursor is None else read_cursor(cursor, str)
+    with state_of(request).reading() as session:
+        names = list_projects(session, among=reader.projects, after=after, limit=limit + 1)
+    return page(names, limit, lambda name: [name])
 
 
 @router.get(
     "/v1/runs",
     summary="List runs",
     response_model=Page[RunSummary],
-    responses={**PROBLEMS},
 )
 def get_runs(
     request: Request,
@@ -46,39 +58,36 @@ def get_runs(
 ) -> Response:
     """The runs of a project, the last one to start first."""
     reader.check_project(project)
-    after = None if cursor is None else decode(cursor, (_aware_time, UUID))
+    after = None if cursor is None else read_cursor(cursor, _aware_time, UUID)
     with state_of(request).reading() as session:
         found = list_runs(session, project, limit + 1, after=after, is_quarantined=quarantined)
-    items, following = page_of(found, limit, lambda run: [run.started_at.isoformat(), run.run_id])
-    return json_response(Page[RunSummary](items=items, next=following).model_dump_json().encode())
+    return page(found, limit, lambda run: [run.started_at.isoformat(), run.run_id])
 
 
 @router.get(
     "/v1/runs/{run_id}",
     summary="A run",
     response_model=RunDetail,
-    responses={**PROBLEMS},
 )
 def get_run(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Everything that one run found."""
     state = state_of(request)
-    seen_run(state, reader, run_id)
+    reader.see_run(state, run_id)
     with state.reading() as session:
         detail = run_detail(session, str(run_id))
     if detail is None:
         raise no_run(run_id)
-    return json_response(_DETAIL.dump_json(detail))
+    return as_json(detail)
 
 
 @router.get(
     "/v1/runs/{run_id}/status",
     summary="How far a run has come",
     response_model=RunState,
-    responses={**PROBLEMS},
 )
 def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     """Stored, and judged or not yet."""
-    return json_response(_STATE.dump_json(seen_run(state_of(request), reader, run_id)))
+    return as_json(reader.see_run(state_of(request), run_id))
 
 
 @router.get(
@@ -87,42 +96,39 @@ def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     response_class=Response,
     responses={
         200: {"content": {"application/json": {"schema": {"type": "object"}}}},
-        **PROBLEMS,
     },
 )
 def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
     """The record that was sent, its times in UTC: docs/record.md."""
     state = state_of(request)
-    seen_run(state, reader, run_id)
+    reader.see_run(state, run_id)
     with state.reading() as session:
         record = load_record(session, run_id)
-    return json_response(record.to_json())
+    return Response(record.to_json(), media_type="application/json")
 
 
 @router.post(
     "/v1/runs/{run_id}/release",
     summary="Let a run out of quarantine",
     response_model=RunState,
-    responses={**PROBLEMS},
-    openapi_extra=body_of(Release),
+    openapi_extra=body_schema(Release),
 )
 def post_release(
     request: Request,
     administrator: Administrator,
     run_id: UUID,
-    release: Annotated[Release, Depends(sent(Release))],
+    release: Annotated[Release, Depends(json_body(Release))],
 ) -> Response:
     """Make a run one of its project's, because somebody vouches for it. The audit trail says who and why.
 
     A run that counts already is refused with 409.
     """
     state = state_of(request)
-    before = seen_run(state, administrator, run_id)
-    said = {"person": release.person, "reason": release.reason}
-    release_run(state.engine, run_id, actor=administrator.actor, **said)
+    before = administrator.see_run(state, run_id)
+    release_run(state.engine, run_id, actor=administrator.actor, person=release.person, reason=release.reason)
     ask_for_judgement(state.engine, before.project)
-    state.wake_judge()
-    return Response(_STATE.dump_json(seen_run(state, administrator, run_id)), media_type="application/json")
+    state.wake_analysis()
+    return as_json(administrator.see_run(state, run_id))
 
 
 def _aware_time(text: str) -> datetime:

@@ -10,16 +10,14 @@ from fastapi.responses import Response
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
-from roofwatch.api.access import Reader
-from roofwatch.api.documents import PROBLEMS
-from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
-from roofwatch.api.problems import ProblemError
-from roofwatch.api.response_models import Project, Word
+from roofwatch.api.auth import Reader
+from roofwatch.api.models import Cursor, Limit, Page, Project, Word, as_json, cursor_after, page, read_cursor
+from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.series import count_series_runs, list_series_page, read_series
 from roofwatch.db.values import Series, SeriesKey
 
-router = APIRouter(tags=["series"])
+router = APIRouter(tags=["series"], responses=PROBLEMS)
 
 
 @dataclass(frozen=True)
@@ -33,28 +31,26 @@ class Chosen:
     include_pairs: Annotated[bool, Query(description="Also runs that are one side of a pair.")] = False
     include_dirty: Annotated[bool, Query(description="Also runs of a work tree that differed from its commit.")] = False
 
-    def page_of_keys(self, session: Session, cursor: str | None, limit: int) -> tuple[list[SeriesKey], str | None]:
-        """The page after a cursor, and the cursor of the next."""
-        after = None if cursor is None else SeriesKey(*decode(cursor, (str,) * 8))
-        keys = list_series_page(
+    def list_keys(self, session: Session, cursor: str | None, limit: int) -> list[SeriesKey]:
+        """The keys after a cursor."""
+        after = None if cursor is None else SeriesKey(*read_cursor(cursor, *[str] * 8))
+        return list_series_page(
             session,
             self.project,
             after=after,
-            limit=limit + 1,
+            limit=limit,
             case=self.case,
             kernel=self.kernel,
             metric=self.metric,
             include_pairs=self.include_pairs,
             include_dirty=self.include_dirty,
         )
-        return page_of(keys, limit, lambda key: list(astuple(key)))
 
 
 @router.get(
     "/v1/series",
     summary="List series",
     response_model=Page[SeriesKey],
-    responses={**PROBLEMS},
 )
 def get_series_keys(
     request: Request,
@@ -67,15 +63,14 @@ def get_series_keys(
     """Which series a project has, in the order of their keys. Runs in quarantine are in none."""
     reader.check_project(chosen.project)
     with state_of(request).reading() as session:
-        keys, following = chosen.page_of_keys(session, cursor, limit)
-    return json_response(Page[SeriesKey](items=keys, next=following).model_dump_json().encode())
+        keys = chosen.list_keys(session, cursor, limit + 1)
+    return page(keys, limit, astuple)
 
 
 @router.get(
     "/v1/series/points",
     summary="Read series",
     response_model=Page[Series],
-    responses={**PROBLEMS},
 )
 def get_series(
     request: Request,
@@ -107,17 +102,19 @@ def get_series(
             detail = f"a series may have {run_count} points, a page has at most {state.limits.points}"
             raise ProblemError(422, "too-large", f"{detail}: narrow the time with since and until")
         if run_count == 0:
-            return json_response(Page[Series](items=[], next=None).model_dump_json().encode())
+            return as_json(Page[Series](items=[], next=None))
         limit = min(limit, state.limits.points // run_count)
-        keys, following = chosen.page_of_keys(session, cursor, limit)
+        keys = chosen.list_keys(session, cursor, limit + 1)
         found = read_series(
             session,
             chosen.project,
-            keys=keys,
+            keys=keys[:limit],
             kernel=chosen.kernel,
             include_pairs=chosen.include_pairs,
             include_dirty=chosen.include_dirty,
             since=since,
             until=until,
         )
-    return json_response(Page[Series](items=found, next=following).model_dump_json().encode())
+    # by the keys: a series without points in the time is left out
+    following = cursor_after(astuple(keys[limit - 1])) if len(keys) > limit else None
+    return as_json(Page[Series](items=found, next=following))

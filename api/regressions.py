@@ -1,4 +1,4 @@
-"""Regressions: what was judged, and what people decide about it."""
+"""Regressions, what people decide about them, and the audit trail."""
 
 from __future__ import annotations
 
@@ -8,26 +8,37 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from roofwatch.api.access import Reader, Triager
-from roofwatch.api.documents import PROBLEMS
-from roofwatch.api.paging import Cursor, Limit, Page, decode, json_response, page_of
-from roofwatch.api.problems import not_found
-from roofwatch.api.request_models import body_of, sent
-from roofwatch.api.response_models import Decision, Project, TriagedRegression
+from roofwatch.api.auth import Administrator, Reader, Triager
+from roofwatch.api.models import (
+    Cursor,
+    Decision,
+    Limit,
+    Page,
+    Project,
+    TriagedRegression,
+    Word,
+    as_json,
+    body_schema,
+    json_body,
+    page,
+    position,
+    read_cursor,
+)
+from roofwatch.api.problems import PROBLEMS, not_found
 from roofwatch.api.state import state_of
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.values import AuditEntry, Triage, TriageState
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import set_triage
 from roofwatch.db.values import Regression, RegressionState
 
-router = APIRouter(tags=["regressions"])
+router = APIRouter(tags=["regressions"], responses=PROBLEMS)
 
 
 @router.get(
     "/v1/regressions",
     summary="List regressions",
     response_model=Page[TriagedRegression],
-    responses={**PROBLEMS},
 )
 def get_regressions(
     request: Request,
@@ -41,27 +52,25 @@ def get_regressions(
 ) -> Response:
     """What was judged of a project, of the newest commit first. Improvements too: their verdict says so."""
     reader.check_project(project)
-    after = None if cursor is None else decode(cursor, (int, str, str, str))
+    after = None if cursor is None else read_cursor(cursor, int, str, str, str)
     with state_of(request).reading() as session:
         states = None if state is None else {state}
         found = list_triaged(session, project, states, triage=triage, after=after, limit=limit + 1)
-    items, following = page_of(_shown(found), limit, lambda one: list(one.regression.place))
-    return json_response(Page[TriagedRegression](items=items, next=following).model_dump_json().encode())
+    return page(_shown(found), limit, lambda one: one.regression.place)
 
 
 @router.post(
     "/v1/regressions/{regression}/triage",
     summary="Decide about a regression",
     response_model=TriagedRegression,
-    responses={**PROBLEMS},
-    openapi_extra=body_of(Decision),
+    openapi_extra=body_schema(Decision),
 )
 def post_triage(
     request: Request,
     triager: Triager,
     regression: UUID,
     project: Project,
-    decision: Annotated[Decision, Depends(sent(Decision))],
+    decision: Annotated[Decision, Depends(json_body(Decision))],
 ) -> Response:
     """Set what people think of a regression. It outlives later judgements, and the audit trail keeps every change.
 
@@ -84,8 +93,25 @@ def post_triage(
         reason=decision.reason,
         actor=triager.actor,
     )
-    answer = one.model_copy(update={"triage": triage})
-    return Response(answer.model_dump_json(), media_type="application/json")
+    return as_json(one.model_copy(update={"triage": triage}))
+
+
+@router.get("/v1/audit", summary="Who did what", response_model=Page[AuditEntry])
+def get_audit(
+    request: Request,
+    administrator: Administrator,
+    project: Project,
+    *,
+    subject: Annotated[Word | None, Query(description="Only what was done to this regression, run or token.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """Every decision and every change of rights in a project, newest first."""
+    administrator.check_project(project)
+    (before_id,) = (None,) if cursor is None else read_cursor(cursor, position)
+    with state_of(request).reading() as session:
+        found = list_entries(session, project, subject=subject, before_id=before_id, limit=limit + 1)
+    return page(found, limit, lambda entry: [entry.entry_id])
 
 
 def _shown(found: list[tuple[Regression, Triage]]) -> list[TriagedRegression]:

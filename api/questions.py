@@ -9,16 +9,14 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import Response
 from pydantic import ValidationError
 
-from roofwatch.api.access import Reader
-from roofwatch.api.documents import PROBLEMS, QUESTION_BODY
-from roofwatch.api.permissions import check_concerned
-from roofwatch.api.problems import ProblemError, not_found
-from roofwatch.api.request_models import check_is_json, invalid_body
+from roofwatch.api.auth import Reader
+from roofwatch.api.models import check_is_json, invalid_body
+from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.question import written
 from roofwatch.db.queries.questions import QUESTIONS
 
-router = APIRouter(tags=["questions"])
+router = APIRouter(tags=["questions"], responses=PROBLEMS)
 
 Name = Annotated[
     str, Path(pattern=r"^[a-z_]{1,50}$", description="Of the question.", json_schema_extra={"enum": sorted(QUESTIONS)})
@@ -26,11 +24,10 @@ Name = Annotated[
 
 
 async def _document(request: Request) -> AsyncIterator[bytes]:
-    """Read once it is known who asks, as `roofwatch.api.request_models` has it."""
+    """Read after authentication, as `json_body` does."""
     check_is_json(request, "a question")
     state = state_of(request)
-    # who waits to be answered holds it
-    async with state.uploads.held(request, state.limits.question_bytes, way_out="ask about less at once") as document:
+    async with state.bodies.read(request, state.limits.question_bytes, way_out="ask about less at once") as document:
         yield document
 
 
@@ -38,8 +35,14 @@ async def _document(request: Request) -> AsyncIterator[bytes]:
     "/v1/questions/{question}",
     summary="Ask as the dashboard does",
     response_class=Response,
-    responses={200: {"content": {"application/json": {"schema": {}}}}, **PROBLEMS},
-    openapi_extra=QUESTION_BODY,
+    responses={200: {"content": {"application/json": {"schema": {}}}}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "What the question takes, by name.",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }
+    },
 )
 def post_question(
     request: Request, reader: Reader, question: Name, document: Annotated[bytes, Depends(_document)]
@@ -60,13 +63,10 @@ def post_question(
         asked = asked.model_copy(update={known.known_projects: frozenset(reader.projects)})
     state = state_of(request)
     with state.reading() as session:
-        check_concerned(session, reader, known.concerned(asked))
+        reader.check_concerned(session, known.concerned(asked))
         answer = known.ask_by(session, asked)
-    return _response(written(answer), state.limits.answer_bytes)
-
-
-def _response(document: bytes, max_bytes: int) -> Response:
-    if len(document) > max_bytes:
-        detail = f"the answer would have {len(document)} bytes, more than the {max_bytes} that are sent"
+    content, max_bytes = written(answer), state.limits.answer_bytes
+    if len(content) > max_bytes:
+        detail = f"the answer would have {len(content)} bytes, more than the {max_bytes} that are sent"
         raise ProblemError(422, "too-large", f"{detail}: ask about fewer cases, or a shorter time")
-    return Response(document, media_type="application/json", headers={"Cache-Control": "no-store"})
+    return Response(content, media_type="application/json")

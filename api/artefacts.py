@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import tempfile
-from typing import IO, Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from roofwatch.api.access import Principal, Reader, Sender
-from roofwatch.api.documents import ARTEFACT_BODY, PROBLEMS
-from roofwatch.api.paging import PRIVATE, Cursor, Limit, Page, decode, json_response, page_of
-from roofwatch.api.permissions import seen_run
-from roofwatch.api.problems import ProblemError, not_found
-from roofwatch.api.response_models import HeldArtefact
+from roofwatch.api.auth import Principal, Reader, Sender
+from roofwatch.api.models import Cursor, HeldArtefact, Limit, Page, as_json, page, position, read_cursor
+from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
 from roofwatch.db.artefacts import StoredArtefact, list_artefacts, read_artefact, store_artefact
 
-router = APIRouter(tags=["artefacts"])
+router = APIRouter(tags=["artefacts"], responses=PROBLEMS)
 
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as the record has it.")]
-_LARGEST = 2**31 - 1
+
+_FILE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "The file as it is.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}, "example": "{}"}},
+    }
+}
 
 
 @router.get(
     "/v1/runs/{run_id}/artefacts",
     summary="List the files of a run",
     response_model=Page[StoredArtefact],
-    responses={**PROBLEMS},
 )
 def get_artefacts(
     request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
     """What the run's record names, in its order, and whether its content is here."""
-    named = list(enumerate(_named(state_of(request), reader, run_id)))
-    (after,) = (-1,) if cursor is None else decode(cursor, (_position,))
-    items, following = page_of(named[after + 1 :][: limit + 1], limit, lambda found: [found[0]])
-    page = Page[StoredArtefact](items=[artefact for _, artefact in items], next=following)
-    return json_response(page.model_dump_json().encode())
+    named = _named(state_of(request), reader, run_id)
+    (begin,) = (0,) if cursor is None else read_cursor(cursor, position)
+    return page(named[begin : begin + limit + 1], limit, lambda _: [begin + limit])
 
 
 @router.put(
@@ -47,8 +48,8 @@ def get_artefacts(
     status_code=201,
     summary="Send a file of a run",
     response_model=HeldArtefact,
-    responses={200: {"model": HeldArtefact, "description": "The run had it before."}, **PROBLEMS},
-    openapi_extra=ARTEFACT_BODY,
+    responses={200: {"model": HeldArtefact, "description": "The run had it before."}},
+    openapi_extra=_FILE_BODY,
 )
 async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: Sha256) -> Response:
     """Store the content of a file that the run's record names: all of it or nothing, once however often it is sent.
@@ -62,15 +63,15 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
     artefact = await run_in_threadpool(_awaited, state, sender, run_id, sha256)
     refusal = await run_in_threadpool(_refusal, state, run_id, artefact)
     if refusal is not None:
-        await state.uploads.discard(request, state.limits.run_artefact_bytes)
+        await state.bodies.discard(request, state.limits.run_artefact_bytes)
         raise refusal
     with tempfile.TemporaryFile() as file:
-        await state.uploads.save(request, file, artefact.size_bytes)
-        state.metrics.artefact_bytes.inc(file.tell())
-        async with state.turn():
-            was_new = await run_in_threadpool(_store, state, run_id, sha256, file)
+        async with state.bodies.save(request, file, artefact.size_bytes), state.turn():
+            state.metrics.artefact_bytes.inc(file.tell())
+            file.seek(0)
+            was_new = await run_in_threadpool(store_artefact, state.engine, run_id, sha256, file)
     held = HeldArtefact(run_id=str(run_id), sha256=sha256, size_bytes=artefact.size_bytes, was_new=was_new)
-    return Response(held.model_dump_json(), 201 if was_new else 200, media_type="application/json")
+    return as_json(held, 201 if was_new else 200)
 
 
 @router.get(
@@ -79,7 +80,6 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
     response_class=Response,
     responses={
         200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}},
-        **PROBLEMS,
     },
 )
 def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256) -> Response:
@@ -89,7 +89,6 @@ def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256)
     if artefact is None:
         raise _no_artefact(run_id, sha256)
     headers = {
-        **PRIVATE,
         "Content-Length": str(artefact.size_bytes),
         # a record's names have nothing that could end the quotes
         "Content-Disposition": f'attachment; filename="{artefact.name}"',
@@ -101,7 +100,7 @@ def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256)
 
 
 def _named(state: State, principal: Principal, run_id: UUID) -> list[StoredArtefact]:
-    seen_run(state, principal, run_id)
+    principal.see_run(state, run_id)
     with state.reading() as session:
         return list_artefacts(session, run_id)
 
@@ -127,17 +126,6 @@ def _refusal(state: State, run_id: UUID, artefact: StoredArtefact) -> ProblemErr
     return None
 
 
-def _store(state: State, run_id: UUID, sha256: str, file: IO[bytes]) -> bool:
-    file.seek(0)
-    return store_artefact(state.engine, run_id, sha256, file)
-
-
 def _no_artefact(run_id: UUID, sha256: str) -> ProblemError:
     way_out = f"GET /v1/runs/{run_id}/artefacts lists those that its record names"
     return not_found(f"content {sha256[:12]} of run {run_id}", way_out)
-
-
-def _position(value: object) -> int:
-    if not isinstance(value, int) or not 0 <= value <= _LARGEST:
-        raise ValueError("not a position")
-    return value

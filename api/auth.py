@@ -1,0 +1,277 @@
+"""Authentication: tokens, workflows of GitHub Actions with a token of GitHub's (OIDC), and what each may see.
+
+Every route but the health checks asks for a scope.
+
+Source: GitHub Docs, "OpenID Connect reference", for the claims and where the keys are.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import jwt
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from jwt.exceptions import PyJWKClientConnectionError, PyJWTError
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.api.limits import Limits, RateLimit
+from roofwatch.api.problems import ProblemError, not_found, unavailable
+from roofwatch.api.state import State
+from roofwatch.db.auth.tokens import check_token
+from roofwatch.db.auth.trust import list_trusted
+from roofwatch.db.auth.values import Scope
+from roofwatch.db.projects import record_name
+from roofwatch.db.queries.question import Concerned
+from roofwatch.db.queries.resource_scope import projects_of_bisections, projects_of_runs
+from roofwatch.db.regressions.judging import RunState, read_run_state
+
+GITHUB = "https://token.actions.githubusercontent.com"
+
+_LEEWAY_S = 30
+_FETCH_TIMEOUT_S = 5
+_KEYS_LIVE_S = 3_600
+_KEYS_COOLDOWN_S = 30
+_RETRY_S = 30
+_MAX_JWT_CHARACTERS = 16_000
+_MAX_CLAIM_CHARACTERS = 500
+_REQUIRED_CLAIMS = ["exp", "iat", "iss", "aud", "sub", "repository", "ref", "event_name"]
+# all others, above all those of pull requests and what they trigger, may run somebody else's code
+_TRUSTED_EVENTS = frozenset({"push", "schedule", "workflow_dispatch", "release"})
+_LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_log = logging.getLogger("roofwatch.api")
+
+_bearer = HTTPBearer(
+    auto_error=False,
+    bearerFormat="rw_<id>_<secret>, or an OIDC token of GitHub Actions",
+    description="`roofwatch token create` makes one. It goes into this header and nowhere else.",
+)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who is authenticated."""
+
+    actor: str
+    """As the audit trail and the log name it."""
+    scopes: frozenset[Scope]
+    projects: Mapping[str, bool] | None
+    """By project whether its records land in quarantine; None for all projects."""
+    is_quarantined: bool = False
+    """Records of every project land in quarantine."""
+    rate_key: str = ""
+    """Requests with the same key share a rate limit."""
+
+    def may_see(self, project: str) -> bool:
+        return self.projects is None or project in self.projects
+
+    def check_project(self, project: str) -> None:
+        """Raise ProblemError unless the project may be seen."""
+        if not self.may_see(project):
+            ours = ", ".join(sorted(self.projects or ())) or "no project"
+            detail = f"this token is for {ours}; ask for one of the project: roofwatch token create"
+            raise ProblemError(403, "forbidden", detail)
+
+    def check_concerned(self, session: Session, concerned: Concerned) -> None:
+        """Raise ProblemError unless everything that a query is about may be seen.
+
+        A project is forbidden, as the client named it; a run or a bisection of one looks as if there were none.
+        """
+        for project in concerned.projects:
+            self.check_project(record_name(project))
+        if concerned.run_ids:
+            projects = projects_of_runs(session, concerned.run_ids)
+            for run_id in map(UUID, concerned.run_ids):
+                if str(run_id) not in projects or not self.may_see(projects[str(run_id)]):
+                    raise no_run(run_id)
+        if concerned.bisected and not all(map(self.may_see, projects_of_bisections(session, concerned.bisected))):
+            raise not_found("this regression", "GET /v1/regressions lists those of a project")
+
+    def must_quarantine(self, project: str) -> bool:
+        return self.is_quarantined or (self.projects or {}).get(project, False)
+
+    def see_run(self, state: State, run_id: UUID) -> RunState:
+        """How far a run has come. One of another project looks as if there were none.
+
+        Raises:
+            ProblemError: there is none that may be seen.
+        """
+        with state.reading() as session:
+            found = read_run_state(session, run_id)
+        if found is None or not self.may_see(found.project):
+            raise no_run(run_id)
+        return found
+
+
+def no_run(run_id: UUID) -> ProblemError:
+    return not_found(f"run {run_id}", "GET /v1/runs lists those of a project")
+
+
+class Workflows:
+    """Authenticates workflows of trusted repositories.
+
+    Args:
+        engine: Of the store, which knows the trusted repositories.
+        audience: What their tokens must be made for: this server.
+        issuer: Who makes them, and publishes its keys at `/.well-known/jwks`.
+
+    Raises:
+        ValueError: the issuer's keys would come unencrypted.
+    """
+
+    def __init__(self, engine: Engine, audience: str, issuer: str) -> None:
+        parts = urlsplit(issuer)
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
+            raise ValueError(f"the issuer {issuer!r} must be https://…, as its keys decide who gets in")
+        self._engine = engine
+        self._audience = audience
+        self._issuer = issuer
+        self._keys = jwt.PyJWKClient(
+            f"{issuer}/.well-known/jwks",
+            lifespan=_KEYS_LIVE_S,
+            timeout=_FETCH_TIMEOUT_S,
+            cooldown_duration=_KEYS_COOLDOWN_S,
+        )
+
+    def authenticate(self, text: str) -> Principal | None:
+        """The workflow of a token; None unless its signature is right and its repository trusted.
+
+        Raises:
+            ProblemError: the issuer's keys cannot be fetched.
+        """
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                text,
+                self._keys.get_signing_key_from_jwt(text),
+                algorithms=["RS256"],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=_LEEWAY_S,
+                options={"require": _REQUIRED_CLAIMS},
+            )
+        except PyJWKClientConnectionError as error:
+            _log.error("the keys of %s cannot be fetched: %s", self._issuer, error)
+            raise unavailable("the keys of the token's issuer cannot be fetched; try again later", _RETRY_S) from None
+        except (PyJWTError, ValueError) as error:
+            _log.warning("a workflow's token is refused: %s", type(error).__name__)
+            return None
+        repository, ref, event = (claims[name] for name in ("repository", "ref", "event_name"))
+        number = str(claims.get("repository_id", repository))
+        for claim in (repository, ref, event, number):
+            if not (isinstance(claim, str) and claim.isprintable() and len(claim) < _MAX_CLAIM_CHARACTERS):
+                return None
+        with Session(self._engine) as session:
+            trusted = list_trusted(session, [repository, number])
+        if not trusted:
+            return None
+        is_trusted_event = event in _TRUSTED_EVENTS
+        return Principal(
+            actor=f"workflow {repository}@{ref}",
+            scopes=frozenset({Scope.INGEST}),
+            projects={
+                one.project: not (is_trusted_event and any(fnmatch.fnmatchcase(ref, pattern) for pattern in one.refs))
+                for one in trusted
+            },
+            # not by ref: anybody who opens a pull request makes one
+            rate_key=f"workflow {repository}",
+        )
+
+
+class Authenticator:
+    """Tells who sends a request.
+
+    Args:
+        engine: Of the store.
+        limits: For requests and wrong tokens.
+        now: The time.
+        workflows: None to let no workflow in.
+    """
+
+    def __init__(
+        self, engine: Engine, limits: Limits, now: Callable[[], datetime], workflows: Workflows | None
+    ) -> None:
+        self._engine = engine
+        self._now = now
+        self._workflows = workflows
+        self._requests = RateLimit(limits.requests, "this token asks too often; wait as long as Retry-After says")
+        self._failures = RateLimit(
+            limits.failures, "too many wrong tokens came from this address; wait as long as Retry-After says"
+        )
+
+    def authenticate(self, credentials: HTTPAuthorizationCredentials | None, scope: Scope, address: str) -> Principal:
+        """Who sends these credentials.
+
+        Args:
+            credentials: As they were sent.
+            scope: What the route needs.
+            address: Of the connection; no header is believed about it.
+
+        Raises:
+            ProblemError: 401 for an unknown token, 403 for one without the scope, 429 for too many requests.
+        """
+        if credentials is None:
+            detail = "this needs a token: Authorization: Bearer rw_…; make one: roofwatch token create"
+            raise _unauthenticated(detail)
+        principal = self._find(credentials.credentials)
+        if principal is None:
+            # after the lookup: behind a proxy all clients share an address, and right tokens always get in
+            self._failures.hit(address)
+            detail = "this token is not known, or expired or revoked; make another: roofwatch token create"
+            raise _unauthenticated(detail, ', error="invalid_token"')
+        self._requests.hit(principal.rate_key)
+        if not principal.scopes & {scope, Scope.ADMIN}:
+            raise ProblemError(
+                403,
+                "forbidden",
+                f"this needs the scope {scope}, the token has {' '.join(sorted(principal.scopes))}; "
+                "ask for one that has it: roofwatch token create",
+                {"WWW-Authenticate": f'Bearer realm="roofwatch", error="insufficient_scope", scope="{scope}"'},
+            )
+        return principal
+
+    def _find(self, text: str) -> Principal | None:
+        is_jwt = text.count(".") == 2 and text.startswith("ey") and len(text) <= _MAX_JWT_CHARACTERS
+        if self._workflows is not None and is_jwt:
+            return self._workflows.authenticate(text)
+        token = check_token(self._engine, text, self._now())
+        if token is None:
+            return None
+        return Principal(
+            actor=f"token {token.token_id}",
+            scopes=frozenset(token.scopes),
+            projects=None if token.project is None else {token.project: token.is_quarantined},
+            is_quarantined=token.is_quarantined,
+            rate_key=f"token {token.token_id}",
+        )
+
+
+def _unauthenticated(detail: str, error: str = "") -> ProblemError:
+    return ProblemError(401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="roofwatch"{error}'})
+
+
+def _needing(scope: Scope) -> Callable[..., Principal]:
+    def authenticate(
+        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    ) -> Principal:
+        authenticator: Authenticator = request.app.state.authenticator
+        address = "" if request.client is None else request.client.host
+        principal = authenticator.authenticate(credentials, scope, address)
+        request.state.actor = principal.actor
+        return principal
+
+    return authenticate
+
+
+Sender = Annotated[Principal, Depends(_needing(Scope.INGEST))]
+Reader = Annotated[Principal, Depends(_needing(Scope.READ))]
+Triager = Annotated[Principal, Depends(_needing(Scope.TRIAGE))]
+Administrator = Annotated[Principal, Depends(_needing(Scope.ADMIN))]

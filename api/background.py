@@ -1,0 +1,98 @@
+"""What the service does beside answering requests: analyse projects after records came in, raise and send alerts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Engine
+
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.looking import AlertPlan, raise_alerts
+from roofwatch.ci.alerts.sending import Sender
+from roofwatch.ci.history.analyse import analyse_project
+from roofwatch.db.engine.session import reading_session
+from roofwatch.db.regressions.judging import list_waiting, note_judgement
+
+ANALYSIS_INTERVAL_S = 30.0
+ALERTS_INTERVAL_S = 60.0
+
+_log = logging.getLogger("roofwatch.api")
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """Which alerts are raised, and where they are sent."""
+
+    plan: AlertPlan
+    channels: Mapping[str, Sender | str]
+    """By name; where one cannot be used, why."""
+
+
+class BackgroundThread:
+    """Calls a function when woken, and every interval. Several services may do so on one store.
+
+    Args:
+        name: Of the thread, and of the task in the log.
+        task: Called with a function that tells whether to stop between two steps.
+        interval_s: Between two calls.
+    """
+
+    def __init__(self, name: str, task: Callable[[Callable[[], bool]], object], interval_s: float) -> None:
+        self._task = task
+        self._interval_s = interval_s
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Stop after the step at hand."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._task(self._stopping.is_set)
+            except Exception as error:  # noqa: BLE001  the next call may succeed, and requests are answered meanwhile
+                # an error's own text may quote what it was about
+                _log.error("%s failed: %s", self._thread.name, type(error).__name__)
+            self._wake.wait(self._interval_s)
+            self._wake.clear()
+
+
+def analyse_waiting(engine: Engine) -> list[str]:
+    """Analyse every project with new records; their names. One that fails does not hold up the others."""
+    with reading_session(engine) as session:
+        waiting = list_waiting(session)
+    analysed = []
+    for project, asked_at in waiting:
+        try:
+            analyse_project(engine, project)
+            note_judgement(engine, project, asked_at)
+        except Exception:  # noqa: BLE001  whatever is wrong with one history, others are analysed
+            _log.exception("project %r could not be analysed", project)
+        else:
+            analysed.append(project)
+    return analysed
+
+
+def send_alerts(
+    engine: Engine, alerts: Alerts, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
+) -> None:
+    """Raise what is due, and send what waits, a message at a time. What cannot be raised holds up no message."""
+    try:
+        raise_alerts(engine, alerts.plan, now())
+    finally:
+        while not is_stopping() and deliver_waiting(engine, alerts.channels, now, limit=1):
+            pass
