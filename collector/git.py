@@ -1,4 +1,4 @@
-"""Read commits of a user's repository, and check them out beside it. Nothing in the user's work tree is touched."""
+"""Git: read commits and check them out in another folder. The user's work tree is never changed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 
 
 def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | None = None) -> str:
-    """Run git in a folder and return what it prints.
+    """Run git in a folder and return its output.
 
     Raises:
-        GitError: git is not there, or says no; the message is git's.
+        GitError: git is missing or fails; the message is git's.
     """
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(extra_environment or {})}
     try:
@@ -37,7 +37,7 @@ def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | N
 
 
 def find_repository(path: Path) -> Path | None:
-    """Root of the work tree that holds `path`; None outside of any."""
+    """Root of the work tree that contains `path`, or None."""
     folder = path if path.is_dir() else path.parent
     try:
         return Path(run_git(folder, "rev-parse", "--show-toplevel").strip())
@@ -48,10 +48,10 @@ def find_repository(path: Path) -> Path | None:
 
 
 def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
-    """What the record keeps of a commit. `is_dirty` says whether tracked files of the work tree differ from HEAD.
+    """Read what a record stores of a commit; `is_dirty` is true if tracked files differ from HEAD.
 
     Raises:
-        GitError: there is no such commit.
+        GitError: the commit is unknown.
     """
     line = run_git(repository, "log", "-1", f"--format={_FORMAT}", "--end-of-options", revision)
     sha, parents, committed_at, author, subject = line.rstrip("\n").split("\0")
@@ -71,10 +71,10 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
 
 
 def commit_of(path: Path) -> tuple[Commit, str]:
-    """The commit that a benchmark file or folder belongs to, and a name for its project.
+    """The commit of a benchmark file or folder, and its project name.
 
-    Outside of any repository, and in one without commits, the file's content stands in for a commit, marked dirty:
-    such a run is kept and shown, but is never part of a trend.
+    Outside a repository, or without commits, a content hash replaces the commit. It is marked dirty, so the run is
+    stored and shown, but not part of any history.
     """
     repository = find_repository(path)
     if repository is None or not _has_commits(repository):
@@ -86,22 +86,21 @@ def commit_of(path: Path) -> tuple[Commit, str]:
 
 
 def project_of(repository: Path) -> str:
-    """A name for a repository's project: of its folder, the same in all of its work trees."""
+    """Project name: the repository's folder, the same in all its work trees."""
     common = Path(run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
     return project_name(common.parent if common.name == ".git" else common)
 
 
 def project_name(folder: Path) -> str:
-    """A folder's name, with what a project name may not hold replaced."""
     return re.sub(r"[^\w.-]", "-", folder.name).lstrip("-.")[:200] or "project"
 
 
 @contextlib.contextmanager
 def checked_out(repository: Path, revision: str, folder: Path) -> Iterator[Path]:
-    """A detached work tree of one commit in `folder`, removed afterwards.
+    """Check out a commit into a detached work tree in `folder`; removed at the end.
 
     Raises:
-        GitError: there is no such commit, or the folder exists already.
+        GitError: the commit is unknown, or the folder exists.
     """
     run_git(repository, "worktree", "add", "--quiet", "--detach", str(folder), revision)
     try:

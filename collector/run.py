@@ -1,4 +1,4 @@
-"""Measure a suite: one commit alone, or two commits against each other with their blocks interleaved."""
+"""Measure a suite at one commit, or at two commits with interleaved blocks."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ _MOST_CHECKS_AT_ONCE = 8
 class Progress:
     done: int
     total: int
-    """Steps known so far; grows once the suite has been read."""
+    """Steps known so far; grows after the suite is loaded."""
     text: str
     is_to_stay: bool = False
-    """Something to know about the run, not where it is just now."""
+    """A notice about the whole run, not the current step."""
 
 
 OnProgress = Callable[[Progress], None]
 
 MoreBlocks = Callable[[RunRecord, RunRecord], Mapping[Subject, int]]
-"""Looks at the records of base and head so far; says how many blocks on each side those shall have in all that are
-still undecided. Empty where there is nothing more to measure.
-"""
+"""From the base and head records so far, the number of blocks per side that each undecided subject needs; may be empty."""
 
 
 class _Steps:
@@ -54,7 +52,7 @@ class _Steps:
         self._on_progress(Progress(self._done, self.total, text))
 
     def note(self, text: str) -> None:
-        """Say something that is to stay; of two suites that have the same to say, once."""
+        """Report a notice once, even if both suites report it."""
         if text not in self._noted:
             self._noted.add(text)
             self._on_progress(Progress(self._done, self.total, text, is_to_stay=True))
@@ -74,20 +72,19 @@ def collect_run(
 ) -> RunRecord:
     """Check, compile and time a suite at one commit.
 
-    Compiling and the interpreter's checks run side by side; nothing else runs while something is timed.
+    Compilation and interpreter checks run in parallel; nothing else runs while a kernel is timed.
 
     Args:
-        suite: What to measure.
-        plan: What of it, and how long.
+        suite: The suite to measure.
+        plan: What to measure, and for how long.
         on_progress: Called after every step.
         fork_server: Forks the workers.
-        journal: Takes every result as it comes, and has those of a run that was cut short, which are not measured
-            again.
+        journal: Stores each result as it arrives; results of an interrupted run are read from it, not measured again.
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
         CollectorError: the machine cannot be measured.
-        JournalError: a result cannot be kept, or the run was begun on another machine.
+        JournalError: a result cannot be stored, or the run was started on another machine.
     """
     steps = _Steps(on_progress)
     session = _device_session(plan, journal)
@@ -103,7 +100,7 @@ def collect_run(
 
 
 def _take_blocks(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
-    """Block by block through all subjects, so that no moment decides."""
+    """Take block after block over all subjects, so that a disturbance affects all of them."""
     for number in range(run.plan.block_count):
         if run.plan.has_fresh_processes and any(_lacks(run, subject, number) for subject in run.to_time):
             workers.stop()  # they start anew with the next job
@@ -115,7 +112,7 @@ def _take_blocks(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
 
 
 def _profile(run: SuiteRun, workers: WorkerPool, steps: _Steps) -> None:
-    """In a process that has timed nothing: the timer may hold what the profiler needs."""
+    """Profile in a fresh process: the timer may hold the profiling interface."""
     if run.to_profile:
         steps.total += len(run.to_profile)
         workers.stop()
@@ -133,30 +130,28 @@ def measure_pair(
     on_progress: OnProgress = lambda _: None,
     journal: Journal | None = None,
 ) -> tuple[RunRecord, RunRecord]:
-    """Measure two commits in one job on one device, so that drift and clocks cancel.
+    """Measure two commits in one job on one device, so that drift and clock changes cancel out.
 
-    Every block of every side comes from a fresh process; the two sides of a block run right after each other, in an
-    order drawn at random. Each side compiles and tunes into a cache of its own that begins empty, so neither finds
-    what the other, or another day, left there. What one side alone has is measured on that side alone.
+    Every block comes from a fresh process. The two sides of a block run directly after each other in random order. Each
+    side has its own compiler and autotuning cache, empty at the start. A subject of only one side is measured there.
 
     Args:
-        base: What to compare against.
-        head: What is new.
-        plan: `block_count` is the number of blocks on each side before the first look at them.
+        base: The suite to compare against.
+        head: The changed suite.
+        plan: `block_count` is the number of blocks per side before the first interim analysis.
         fork_server: Forks the workers.
-        only: Time these; all that both commits can run if left out.
-        more: Asked after each look what else to measure; nothing if left out.
+        only: Time only these subjects; default all that can run.
+        more: Called after each interim analysis, returns what else to measure.
         on_progress: Called after every step.
-        journal: Takes every result as it comes, and has those of a job that was cut short, which are not measured
-            again; a block whose other half is missing is.
+        journal: As in `collect_run`; a block without its other side is measured again.
 
     Returns:
-        The records of base and head; block i of the one ran next to block i of the other.
+        The records of base and head; block i of one ran next to block i of the other.
 
     Raises:
         SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
         CollectorError: the machine cannot be measured.
-        JournalError: a result cannot be kept, or the job was begun on another machine.
+        JournalError: a result cannot be stored, or the job was started on another machine.
     """
     steps = _Steps(on_progress)
     steps.say("loading torch and Triton")
@@ -198,7 +193,7 @@ def measure_pair(
 
 
 def _forget_half_pairs(runs: dict[Side, SuiteRun]) -> None:
-    """Of a job that was cut short between the two sides of a block, the half that is there is no pair's."""
+    """Drop blocks of an interrupted job whose other side is missing."""
     for subject in set.intersection(*(set(run.to_time) for run in runs.values())):
         count = min(run.block_count(subject) for run in runs.values())
         for run in runs.values():
@@ -213,9 +208,7 @@ def _take_interleaved_blocks(
     order: random.Random,
     steps: _Steps,
 ) -> bool:
-    """Until every subject has as many blocks as are wanted of it, block by block through all of them; False if there is
-    none to take.
-    """
+    """Take blocks until every subject has the wanted number; return False if none was missing."""
     missing = sum(
         max(0, count - run.block_count(subject))
         for subject, count in wanted.items()
@@ -265,7 +258,7 @@ def _take_one_block_each(
 
 
 def _lacks(run: SuiteRun, subject: Subject, number: int) -> bool:
-    """Whether block `number`, from 0, is still to be timed."""
+    """Whether block `number`, from 0, is still missing."""
     return subject in run.to_time and run.block_count(subject) <= number
 
 
@@ -282,7 +275,7 @@ def _prepare(
     steps: _Steps,
     blocks_per_subject: int = 0,
 ) -> None:
-    """Load the suite, measure the machine, compile and check: all that comes before the first block."""
+    """Do everything before the first block: load the suite, measure the machine, compile and check."""
     with WorkerPool(fork_server, run.source, Mode.INTERPRETER, device="cpu") as interpreter:
         _begin(run, session, workers, interpreter, steps)
         steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check) * (1 + blocks_per_subject)
@@ -290,7 +283,6 @@ def _prepare(
 
 
 def _begin(run: SuiteRun, session: DeviceSession, workers: WorkerPool, interpreter: WorkerPool, steps: _Steps) -> None:
-    """Load the suite, then measure the machine while nothing else runs."""
     with ThreadPoolExecutor(1) as pool:
         # where no GPU will do its work the interpreter is needed: load it meanwhile
         loading = pool.submit(interpreter.start) if run.plan.device == "cpu" else None
@@ -328,15 +320,14 @@ def _compile_and_check(
 
 
 def _load_compilers(fork_server: ForkServer, run: SuiteRun) -> None:
-    """Once for all workers that are forked from now on."""
     if run.is_on_cpu and run.has_torch_compile:
         with run.spent.on(Activity.CHECK):
             fork_server.load_torch_compile()
 
 
 def _checks_at_once(run: SuiteRun) -> int:
-    """One for each core of a CPU that a check's own threads leave, eight at the most: each has a share of the memory
-    alone. On a GPU nothing runs beside a check, in which Triton's autotuner times its candidates.
+    """Number of parallel checks: on a CPU one per free core, at most eight, as they share the memory. On a GPU one, as
+    Triton's autotuner times its candidates during a check.
     """
     if not run.is_on_cpu:
         return 1

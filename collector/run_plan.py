@@ -30,36 +30,35 @@ from roofwatch.collector.workers.protocol import (
 
 class Activity(StrEnum):
     START = "start"
-    """Starting the first worker: torch, Triton and the suite are loaded."""
+    """Start the first worker: load torch, Triton and the suite."""
     CEILINGS = "ceilings"
     COMPILE = "compile"
-    """For targets, on all cores, unless it is known from before; meanwhile Triton's interpreter begins to check."""
+    """Compile for all targets; Triton's interpreter starts checking at the same time."""
     CHECK = "check"
     COOL_DOWN = "cool_down"
-    """Waiting for a device that heat holds back."""
+    """Wait for a throttled device."""
     WARM_UP = "warm_up"
     TIMING = "timing"
-    """Launching what is timed, whatever is done around each launch to time it included."""
+    """Timed launches, including the work around each launch."""
     OVERHEAD = "overhead"
-    """What a block of samples takes beside: its process, its inputs, its way back."""
+    """Everything else in a block: starting the process, making inputs, returning results."""
     PROFILE = "profile"
-    """Calls under a profiler, after all that is timed."""
+    """Profile calls, after all timing."""
 
 
 class SpentTime:
-    """Adds up by a clock that never goes backwards. For one thread: what runs beside it takes no time of its own."""
+    """Wall time per activity, by a monotonic clock; for one thread."""
 
     def __init__(self) -> None:
         self._total_ns: Counter[str] = Counter()
         self._new_ns: Counter[str] = Counter()
 
     def add_earlier(self, spent_ns: Mapping[str, int]) -> None:
-        """Count what an earlier process of the same run spent."""
+        """Add the time of an earlier process of the same run."""
         self._total_ns.update(spent_ns)
 
     @contextmanager
     def on(self, activity: Activity) -> Iterator[None]:
-        """Count the time within."""
         began_ns = time.monotonic_ns()
         try:
             yield
@@ -67,20 +66,19 @@ class SpentTime:
             self._add(activity, time.monotonic_ns() - began_ns)
 
     def was_in_truth(self, activity: Activity, spent_ns: int, *, counted_as: Activity) -> None:
-        """Of what was counted as one activity, a part was another."""
+        """Move a part of one activity's time to another."""
         part_ns = min(spent_ns, self._new_ns[counted_as])
         self._add(counted_as, -part_ns)
         self._add(activity, part_ns)
 
     def take_new(self) -> dict[str, int]:
-        """What was spent since it was asked last, in ns."""
+        """Time in ns since the last call."""
         new, self._new_ns = self._new_ns, Counter()
         self._total_ns.update(new)
         return {str(activity): spent_ns for activity, spent_ns in new.items() if spent_ns}
 
     @property
     def total_ns(self) -> dict[str, int]:
-        """By activity, in the order of a run."""
         total = self._total_ns + self._new_ns
         return {str(activity): total[activity] for activity in Activity if total[activity]}
 
@@ -90,7 +88,7 @@ class SpentTime:
 
 @dataclass(frozen=True, order=True)
 class Subject:
-    """A case and an implementation of it: what is checked, compiled and timed."""
+    """A case and one of its implementations."""
 
     case_id: str
     implementation: str
@@ -100,13 +98,12 @@ class Subject:
 
     @property
     def named(self) -> dict[str, str]:
-        """As fields of what came back."""
         return {"case_id": self.case_id, "implementation": self.implementation}
 
 
 @dataclass(frozen=True)
 class Selected:
-    """One subject, and what its suite says of it."""
+    """A subject with its kernel's spec."""
 
     case: CaseRecord
     implementation: ImplementationInfo
@@ -119,15 +116,15 @@ class Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is meant.
+    """Which cases and implementations to measure.
 
     Args:
         kernels: Shell patterns of kernel names.
         implementations: Shell patterns of implementation names.
-        tags: Cases that have all of them; None takes, of a kernel whose cases are tagged, those tagged `usual_tag`,
-            and of any other kernel all.
-        usual_tag: `quick` on a GPU and `small` on a CPU if None.
-        cases: Shell patterns of case ids, whatever the tags; None takes those of the tags.
+        tags: Cases with all of these tags. None takes `usual_tag` of kernels that have tagged cases, and every case of
+            the others.
+        usual_tag: None means `quick` on a GPU and `small` on a CPU.
+        cases: Shell patterns of case IDs, instead of tags.
     """
 
     kernels: tuple[str, ...]
@@ -137,7 +134,7 @@ class Selection:
     cases: tuple[str, ...] | None = None
 
     def of(self, info: SuiteInfo) -> tuple[Selected, ...]:
-        """In the order of the suite.
+        """Matching subjects in the order of the suite.
 
         Raises:
             SuiteError: nothing matches.
@@ -177,18 +174,18 @@ class Selection:
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a name matches one of some shell patterns."""
+    """Whether a name matches one of the shell patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def accuracy_of(subject: Subject, reply: Reply, *, timeout_s: float, runs_here: bool) -> Accuracy:
-    """What came of a check, or why nothing did.
+    """Turn a worker's reply to a check into an accuracy result.
 
     Args:
         subject: What was checked.
-        reply: The worker's.
-        timeout_s: That it had.
-        runs_here: On the run's device, not in Triton's interpreter.
+        reply: The worker's reply.
+        timeout_s: Time limit of the check.
+        runs_here: Whether it ran on the device, not in Triton's interpreter.
     """
     if reply.accuracy is not None:
         return reply.accuracy
@@ -203,44 +200,36 @@ def accuracy_of(subject: Subject, reply: Reply, *, timeout_s: float, runs_here: 
 
 
 HARNESS_VERSION = __version__
-"""Version of what measures: times of different versions do not compare."""
+"""Version of the measuring code; times of different versions are not comparable."""
 
 _LAUNCHES_BESIDE_SAMPLING = 14
-"""Of a kernel so slow that no time is left for more: one that compiles it, two that its memory is counted by, three to
-warm up, six samples, one that began just before the budget was spent, and one that a timer repeats.
+"""For kernels slower than the budget: one to compile, two to read memory, three to warm up, six samples, one that
+started just before the budget ended, and one that the timer repeats.
 """
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to measure, and how long.
+    """What to measure, and for how long.
 
     Args:
-        kernels: Shell patterns of kernel names.
-        implementations: Shell patterns of implementation names.
-        tags: Cases that have all of them; None takes what the device does in moments: of a kernel whose cases are
-            tagged, those tagged `usual_tag`, and of any other kernel all.
-        usual_tag: `quick` on a GPU and `small` on a CPU if None.
-        targets: To compile for; empty leaves the static layer out.
-        device: `cpu` or `cuda`; None takes a GPU where torch sees one.
-        thread_count: Threads of torch on the CPU. One by default: with more, a neighbour that takes one core for a
-            moment stalls all of them, and times say more about the neighbour than about the kernel.
-        block_count: Blocks of samples per measurement, spread over the run so that no moment decides.
-        has_fresh_processes: Whether a block comes from a process that has timed none of its measurement before; of a
-            pair every block does.
+        kernels, implementations, tags, usual_tag, cases: See `Selection`.
+        targets: GPU targets to compile for; empty skips the static layer.
+        device: `cpu` or `cuda`; None takes a GPU if torch sees one.
+        thread_count: Torch threads on a CPU. One by default: with more, any other process on a core delays all of them.
+        block_count: Blocks of samples per measurement, spread over the run.
+        has_fresh_processes: Start a new process for every block; two commits always do.
         sampling: When a block ends.
-        timer: The only one to take; None takes the best that there is, one for the whole run.
-        cache: What each launch finds; None takes the timer's usual state.
-        lock_clocks: What to hold the device's SM clock at meanwhile; None leaves it free.
-        unfit_device: Whether to refuse to measure, or to warn, where others use the GPU or it is not kept awake; None
-            leaves it to the blocks to tell.
-        checks_at_once: Side by side on a CPU; None takes one for each core.
-        cases: Shell patterns of case ids, in place of tags.
-        has_profiles: Whether some calls of each case are profiled after all is timed.
-        check_timeout_s: The longest that one check may take, with compiling, autotuning and the reference.
-        compile_timeout_s: The longest that one case and implementation may take to compile for all targets.
-        preparation_timeout_s: What a block has before its first launch: inputs, compiling, autotuning.
-        launch_timeout_s: The longest that one launch of a healthy kernel may take.
+        timer: None takes the best available timer.
+        cache: Cache state before each launch; None takes the timer's default.
+        lock_clocks: SM clock to lock; None leaves it free.
+        unfit_device: Refuse or warn if other processes use the GPU or persistence mode is off; None only records it.
+        checks_at_once: Parallel checks on a CPU; None takes one per core.
+        has_profiles: Profile some calls of each case after timing.
+        check_timeout_s: Time limit of one check, including compilation, autotuning and the reference.
+        compile_timeout_s: Time limit for compiling one subject for all targets.
+        preparation_timeout_s: Time limit before the first launch of a block: inputs, compilation, autotuning.
+        launch_timeout_s: Time limit of one launch.
     """
 
     kernels: tuple[str, ...] = ("*",)
@@ -268,20 +257,18 @@ class RunPlan:
 
     @property
     def preset(self) -> Preset | None:
-        """The one that samples so, with however many blocks; None where none does."""
+        """The preset with this sampling; None if there is none."""
         return next((preset for preset, effort in EFFORTS.items() if effort.sampling == self.sampling), None)
 
     @property
     def block_timeout_s(self) -> float:
-        """When a block that is not done hangs: what it has to prepare, to warm up and to sample, and the launches that
-        are made however slow they are.
-        """
+        """Time limit of a block: preparation, warm-up, sampling, and the minimum number of launches."""
         sampled_s = (self.sampling.warmup_ms + self.sampling.budget_ms) / 1e3
         return self.preparation_timeout_s + sampled_s + _LAUNCHES_BESIDE_SAMPLING * self.launch_timeout_s
 
     @property
     def block_timeout_in_words(self) -> str:
-        """What the time-out is made of, and who may change it."""
+        """The parts of the time limit, and the options that change it."""
         warmup_s, budget_s = self.sampling.warmup_ms / 1e3, self.sampling.budget_ms / 1e3
         return (
             f"a block has {self.preparation_timeout_s:g} s to prepare, {warmup_s:g} s to warm up, {budget_s:g} s of "

@@ -28,10 +28,9 @@ class SuiteSource:
     """Where a suite is declared.
 
     Args:
-        path: A benchmark file, a folder of which every `bench_*.py` counts, or a file of signatures; None for the
-            suite that comes with roofwatch.
-        import_roots: Put first on the import path, so that the suite finds its own repository's packages.
-        module: Of a file of signatures: only what is in this module.
+        path: A benchmark file, a folder of `bench_*.py`, or a file of launch signatures; None for the bundled suite.
+        import_roots: Folders put first on the import path.
+        module: For a file of signatures: take only this module.
     """
 
     path: Path | None = None
@@ -43,10 +42,10 @@ BENCHMARK_PATTERN = "bench_*.py"
 
 
 def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
-    """Import a suite and return its kernels in the order declared.
+    """Import a suite and return its kernels in order of declaration.
 
     Raises:
-        SuiteError: no such file, it raises on import, declares no kernel, or declares a name twice.
+        SuiteError: the file is missing, raises on import, declares no kernel, or declares a name twice.
     """
     for root in reversed(source.import_roots):
         sys.path.insert(0, str(root))
@@ -79,7 +78,7 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
 
 
 def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
-    """The suite that comes with roofwatch, as it is in one of the roots if there are any."""
+    """The bundled suite, from one of the roots if given."""
     try:
         if roots:
             _load_kernels_from(roots[0] / "kernels")
@@ -100,7 +99,7 @@ def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
 
 
 def _load_kernels_from(folder: Path) -> None:
-    """Make `roofwatch.kernels` the one of another checkout; everything else of roofwatch stays as installed."""
+    """Load `roofwatch.kernels` from another checkout; the rest of roofwatch stays as installed."""
     name = "roofwatch.kernels"
     module_spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
@@ -113,10 +112,10 @@ def _load_kernels_from(folder: Path) -> None:
 
 
 def benchmark_files(path: Path) -> list[Path]:
-    """The files of a suite.
+    """List the files of a suite.
 
     Raises:
-        SuiteError: there is no such file or folder, or the folder holds no benchmark file.
+        SuiteError: the path is missing, or the folder has no benchmark file.
     """
     if path.is_file():
         return [path]
@@ -134,7 +133,7 @@ def benchmark_files(path: Path) -> list[Path]:
 
 
 def _import_file(file: Path) -> ModuleType:
-    """Import a file by its path; as part of its package where it lies in one, so that relative imports work."""
+    """Import a file by path, as part of its package if it has one, so that relative imports work."""
     file = file.resolve()
     top = file.parent
     while (top / "__init__.py").exists():
@@ -175,7 +174,7 @@ _OWN_SUITE = (PACKAGE_DIR / "kernels").resolve()
 
 
 def digest_of_suite(source: SuiteSource) -> str:
-    """A digest of the suite's files, and of all code in their repository that differs from the commit.
+    """Digest of the suite's files and of all uncommitted code in their repository.
 
     Raises:
         GitError: the repository cannot be read.
@@ -193,7 +192,7 @@ def digest_of_suite(source: SuiteSource) -> str:
 
 
 def digest_of_own_suite() -> str:
-    """A digest of the kernels that come with this roofwatch, wherever it is installed."""
+    """Digest of the bundled kernels."""
     files = sorted(file for file in _OWN_SUITE.rglob("*") if file.suffix in _CODE)
     return digest_of(None, [(_name(file, _OWN_SUITE), digest_of_file(file)) for file in files])
 
@@ -220,7 +219,7 @@ class SuiteAt:
 
 
 def import_roots(repository: Path | None) -> tuple[Path, ...]:
-    """Where a repository's own packages are imported from."""
+    """Folders from which a repository's own packages are imported."""
     if repository is None:
         return ()
     return tuple(root for root in (repository / "src", repository) if root.is_dir())
@@ -228,17 +227,17 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 
 @contextlib.contextmanager
 def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str | None = None) -> Iterator[SuiteAt]:
-    """Check a revision out and point at the same benchmark file or folder in it; a file of signatures is today's.
+    """Check out a revision and return the same suite in it; a file of signatures is today's.
 
     Args:
-        path: In the user's work tree.
-        revision: Anything that git takes for a commit.
-        folder: Made for the check-out, and removed at the end.
-        project: Name of the project; the repository's folder if left out.
+        path: Suite in the user's work tree.
+        revision: Any git revision.
+        folder: Created for the checkout, removed at the end.
+        project: Project name; default the repository's folder.
 
     Raises:
-        GitError: the path lies in no repository, or there is no such revision.
-        SuiteError: the revision does not have the path.
+        GitError: the path is not in a repository, or the revision is unknown.
+        SuiteError: the path does not exist at the revision.
     """
     path = path.resolve()
     repository = find_repository(path)
@@ -259,15 +258,14 @@ def suite_at_revision(path: Path, revision: str, folder: Path, *, project: str |
 
 @contextlib.contextmanager
 def own_suite_at_revision(revision: str, folder: Path) -> Iterator[SuiteAt]:
-    """Check a revision of roofwatch itself out and point at the suite that comes with it: its kernels as they were,
-    compiled and measured by the roofwatch of today.
+    """Check out a revision of roofwatch and return its bundled kernels, to be measured by today's roofwatch.
 
     Args:
-        revision: Anything that git takes for a commit.
-        folder: Made for the check-out, and removed at the end.
+        revision: Any git revision.
+        folder: Created for the checkout, removed at the end.
 
     Raises:
-        GitError: this roofwatch is not a check-out of a repository, or there is no such revision.
+        GitError: this roofwatch is not a git checkout, or the revision is unknown.
     """
     repository = find_repository(Path(__file__))
     if repository is None:

@@ -1,4 +1,4 @@
-"""One suite at one commit while it is being measured: what was asked for, what came back, and the record of it."""
+"""State of one suite during a run: the plan, the results so far, and the record made of them."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from roofwatch.collector.workers.protocol import (
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
 OnStep = Callable[[str], None]
-"""Called with what was just done, once a step."""
+"""Called with a description of each finished step."""
 
 
 class SuiteRun:
-    """Measures one suite step by step. A kernel that fails is an outcome; an exception here is the collector's.
+    """Measures one suite step by step. A failing kernel is an outcome; an exception is a failure of the collector.
 
     Args:
         source: The suite.
-        plan: What of it, and how long.
-        log: Takes what comes back, and has what came back before, which is not done again.
-        session: Of the device, which two suites of one job share; one of its own if left out.
+        plan: What to measure.
+        log: Stores results and holds those of an interrupted run, which are not measured again.
+        session: The device session, shared by two suites of one job; default a new one.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class SuiteRun:
         self._started_at = utc_now() if log is None else log.journal.header.started_at
         self._device = plan.device or "cpu"
         self.chosen: ChosenMethod | None = None
-        """How times are taken; None before the machine is described."""
+        """Timer and cache state; None until the machine is described."""
         self._environment: Environment | None = None
         self._ceilings: tuple[Ceiling, ...] = ()
         self._at_ceilings: tuple[DeviceState, ...] = ()
-        """The device while they were measured."""
+        """Device readings while the ceilings were measured."""
         self._cases: dict[str, CaseRecord] = {}
         self._rank_counts: dict[str, int] = {}
         self._infos: dict[Subject, ImplementationInfo] = {}
@@ -77,7 +77,7 @@ class SuiteRun:
         self._profiles: dict[Subject, CaseProfile] = {}
 
     def select(self, info: SuiteInfo) -> None:
-        """Select what to measure.
+        """Select the cases and implementations to measure.
 
         Raises:
             SuiteError: no kernel or implementation matches the plan.
@@ -91,10 +91,10 @@ class SuiteRun:
         self._restore()
 
     def describe_machine(self, workers: WorkerPool) -> None:
-        """Learn the environment and measure the ceilings, while nothing else runs.
+        """Read the environment and measure the ceilings, while nothing else runs.
 
         Raises:
-            CollectorError: the machine cannot be described, or is not the one on which the run was begun.
+            CollectorError: the machine cannot be described, or the run was started on another one.
         """
         with self.spent.on(Activity.START):
             reply = workers.request(DescribeEnvironment(), timeout_s=self.plan.environment_timeout_s)
@@ -120,10 +120,10 @@ class SuiteRun:
         self._keep(ceilings=self._ceilings, at_ceilings=self._at_ceilings)
 
     def _choose_timing(self, workers: WorkerPool) -> ChosenMethod:
-        """Choose how times are taken, once for all: as an earlier process of the same run did, if there was one.
+        """Choose timer and cache state for the whole run; an earlier process of the same run decides.
 
         Raises:
-            TimerError: what was asked for, or taken before, is not to be had here.
+            TimerError: the requested or earlier choice is not available.
         """
         earlier = next((timing for timing in self._timings.values() if timing.blocks), None)
         touched = () if self.plan.cases else {self._cases[subject.case_id].memory_bytes for subject in self.to_check}
@@ -138,7 +138,7 @@ class SuiteRun:
 
     @property
     def to_interpret(self) -> list[Subject]:
-        """Triton code where there is no GPU: its numerics are checked in the interpreter, and it is not timed."""
+        """Triton implementations on a machine without a GPU: checked in the interpreter, not timed."""
         return [subject for subject in self._infos if not self._runs_on_device(subject)]
 
     @property
@@ -147,7 +147,7 @@ class SuiteRun:
 
     @property
     def to_time(self) -> list[Subject]:
-        """Those that are correct, and have not failed while they were timed."""
+        """Subjects that are correct and have not failed during timing."""
         return [
             subject
             for subject in self.to_check
@@ -157,7 +157,7 @@ class SuiteRun:
         ]
 
     def compile(self, compiler: StaticCompiler, on_step: OnStep) -> None:
-        """Compile for the targets what was not compiled before."""
+        """Compile for the targets, except what was compiled before."""
         missing = []
         for subject in self.to_compile:
             if subject in self._static_facts:
@@ -175,7 +175,7 @@ class SuiteRun:
             on_step(f"compiled {found.subject}")
 
     def interpret(self, workers: WorkerPool, on_step: OnStep) -> None:
-        """Check in Triton's interpreter; in another thread than the rest, until `stop()`."""
+        """Run checks in Triton's interpreter; runs in its own thread until `stop()`."""
         for subject in self.to_interpret:
             if subject not in self._accuracies:
                 reply = workers.request(
@@ -197,11 +197,10 @@ class SuiteRun:
 
     @property
     def has_torch_compile(self) -> bool:
-        """Whether something that runs here is to be made by `torch.compile`."""
         return any(self._infos[subject].is_compiled for subject in self.to_check)
 
     def check(self, workers: WorkerPool, on_step: OnStep, *, worker_count: int = 1) -> None:
-        """Check what runs on the device, so many at once."""
+        """Check what runs on the device, `worker_count` at a time."""
         for subject in self.to_check:
             if subject in self._accuracies:
                 on_step(f"checked {subject}")
@@ -219,32 +218,31 @@ class SuiteRun:
                 on_step(f"checked {subject}")
 
     def stop(self) -> None:
-        """From now on nothing counts that still comes back."""
+        """Ignore all results that still arrive."""
         self._is_stopped.set()
 
     def block_count(self, subject: Subject) -> int:
-        """Blocks that were taken of a subject."""
         return len(self._timing(subject).blocks)
 
     def keep_blocks(self, subject: Subject, count: int) -> None:
-        """Forget all but so many blocks: what lacks its other half is no pair."""
+        """Keep only the first `count` blocks."""
         timing = self._timing(subject)
         if len(timing.blocks) > count:
             del timing.blocks[count:]
             self._keep_step(subject, timing)
 
     def launches_per_sample(self, subject: Subject) -> int | None:
-        """What the subject's blocks use; None before the first one."""
+        """Launches per sample of the subject's blocks; None before the first block."""
         return self._timing(subject).launches_per_sample
 
     def cool_down(self, on_wait: OnStep) -> None:
-        """Wait for a device that heat holds back; `on_wait` is told."""
+        """Wait for a throttled device to cool down."""
         if self._session.is_too_hot:
             with self.spent.on(Activity.COOL_DOWN):
                 self._session.cool_down(on_wait)
 
     def take_block(self, workers: WorkerPool, subject: Subject, launches_per_sample: int | None = None) -> None:
-        """Time one more block of a subject; its first block chooses the launches per sample unless they are given."""
+        """Time one more block; the first block chooses the launches per sample unless given."""
         timing, block = self._timing(subject), None
         with self.spent.on(Activity.OVERHEAD):
             reply = workers.request(
@@ -269,12 +267,12 @@ class SuiteRun:
 
     @property
     def to_profile(self) -> list[Subject]:
-        """What was timed, alone, if profiles were asked for."""
+        """What was timed and runs in one process, if profiles were requested."""
         timed = [subject for subject in self.to_time if self.block_count(subject)] if self.plan.has_profiles else []
         return [subject for subject in timed if self._rank_count(subject) == 1]
 
     def profile(self, workers: WorkerPool, on_step: OnStep, on_trouble: OnStep) -> None:
-        """Profile some calls of what was timed; one that cannot be profiled keeps its times."""
+        """Profile some calls; a subject that cannot be profiled keeps its times."""
         for subject in self.to_profile:
             if subject not in self._profiles:
                 with self.spent.on(Activity.PROFILE):
@@ -288,11 +286,11 @@ class SuiteRun:
 
     @property
     def static_facts(self) -> tuple[StaticFacts, ...]:
-        """In the order of the suite, whatever was compiled first."""
+        """In the order of the suite."""
         return tuple(fact for subject in self._infos for fact in self._static_facts.get(subject, ()))
 
     def record(self, commit: Commit, project: str, pairing: Pairing | None = None) -> RunRecord:
-        """The document of all that came back, without what must not leave the machine."""
+        """The redacted record of all results."""
         assert self._environment is not None, "describe_machine() comes first"
         telemetry = self._session.telemetry
         record = RunRecord(
@@ -325,7 +323,7 @@ class SuiteRun:
         self._keep(timed=timing.step(subject, block))
 
     def _restore(self) -> None:
-        """Take over what came back before."""
+        """Restore results of an interrupted run."""
         for entry in self._log.past if self._log is not None else ():
             self.spent.add_earlier(entry.spent_ns)
             self._environment = entry.environment or self._environment

@@ -36,7 +36,7 @@ class CaseTiming:
     cache: CacheState = CacheState.HOT
     launches_per_sample: int | None = None
     memory: MemoryUse | None = None
-    """Of the first block: the others tell the same."""
+    """Of the first block; the others are equal."""
     autotuning: tuple[Autotuning, ...] = ()
 
     def add(self, taken: TimedBlock) -> None:
@@ -47,7 +47,7 @@ class CaseTiming:
         self.autotuning = merged(self.autotuning, taken.autotuning)
 
     def step(self, subject: Subject, block: Block | None) -> TimedStep:
-        """For the journal: the block that was added last, or None where none was."""
+        """Journal entry for the last block; None if there is none."""
         return TimedStep(
             **subject.named,
             blocks_before=len(self.blocks) - (block is not None),
@@ -56,17 +56,17 @@ class CaseTiming:
         )
 
     def after(self, step: TimedStep) -> CaseTiming:
-        """As it was after a step that the journal has, this being as it was before."""
+        """The state after a journal entry."""
         before = self.blocks[: step.blocks_before]
         blocks = before if step.block is None else [*before, step.block]
         return replace(_ADAPTER.validate_python(step.state), blocks=blocks)
 
     def why_untimed(self, accuracy: Accuracy | None, *, runs_here: bool) -> Failure | None:
-        """Why there are no samples; None where there are.
+        """Why there are no samples; None if there are.
 
         Args:
-            accuracy: The check of it, if it was checked.
-            runs_here: The device can run it.
+            accuracy: The check's result, if it was checked.
+            runs_here: Whether the device can run it.
         """
         if accuracy is not None and accuracy.outcome is not Outcome.OK:
             return Failure(outcome=accuracy.outcome, message=accuracy.message or "")
@@ -82,7 +82,7 @@ class CaseTiming:
         return None
 
     def measurement(self, subject: Subject, failure: Failure | None) -> Measurement:
-        """What the record has of it, before it is held against the roof."""
+        """The measurement, without its roofline position."""
         return Measurement(
             case_id=subject.case_id,
             implementation=subject.implementation,
@@ -103,7 +103,7 @@ _ADAPTER = TypeAdapter(CaseTiming)
 def under_the_roof(
     measured: Measurement, case: CaseRecord, ceilings: Sequence[Ceiling], environment: Environment
 ) -> Measurement:
-    """The measurement with the ceiling that binds it; without its samples where it is faster than that allows."""
+    """Add the binding ceiling to a measurement; drop the samples if they are faster than the ceiling allows."""
     if measured.median_ns is None:
         return measured
     place = position(case, measured.median_ns, ceilings, measured.cache)
@@ -125,19 +125,18 @@ def under_the_roof(
 def choose_timing(
     workers: WorkerPool, plan: RunPlan, device: str, *, earlier: CaseTiming | None, touched_bytes: Collection[float]
 ) -> ChosenMethod:
-    """The method that the plan asks for, or that an earlier process of the same run took.
+    """Choose timer and cache state as the plan asks, or as an earlier process of the run did.
 
     Args:
-        workers: One of them tries it out.
-        plan: What is asked for.
+        workers: One of them tries the timer.
+        plan: The requested timer and cache state.
         device: `cpu` or `cuda`.
-        earlier: A measurement of the run that has blocks; None if there is none.
-        touched_bytes: Of a launch of each case that is to be timed. None of a share of a run, all of whose shares are
-            timed alike, whatever cases one of them holds.
+        earlier: A measurement of the run with blocks, if any.
+        touched_bytes: Bytes per launch of each case to time; None for a part of a run on many machines.
 
     Raises:
-        TimerError: it is not to be had here.
-        CollectorError: the worker cannot say.
+        TimerError: not available here.
+        CollectorError: the worker failed.
     """
     timer, cache = (plan.timer, plan.cache) if earlier is None else (earlier.timer, earlier.cache)
     job = ChooseTiming(timer=timer, cache=cache, touched_bytes=tuple(sorted(set(touched_bytes))))

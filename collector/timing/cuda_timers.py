@@ -1,4 +1,4 @@
-"""Device time from CUDA events: around launches queued on a busy device, or around replays of a graph."""
+"""Device time from CUDA events: around queued launches, or around replays of a CUDA graph."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ from roofwatch.collector.timing.stopwatch import Launch, Ranks, Sample
 from roofwatch.spec import UnsupportedError
 
 _FIRST_CYCLES = 200_000
-"""About 0.1 ms of a GPU, several times what one launch takes to issue."""
+"""About 0.1 ms on a GPU, several times the time to issue one launch."""
 _MOST_CYCLES = 50_000_000
 _MOST_AT_ONCE = 50
-"""Of TritonBench, too: a GPU takes about a thousand launches before it makes its host wait for one to be done."""
+"""A GPU queues about a thousand launches before the host has to wait; TritonBench uses the same limit."""
 
 
 class BusyDevice:
-    """Queues work behind a kernel that spins, and makes sure that the kernel was still spinning when all was queued.
+    """Queues work behind a spinning kernel, and verifies that the kernel was still spinning when all work was queued.
 
-    How long it has to spin is found out: each time that it ended too early it spins four times as long, for half as
-    much work. A call that waits for the device itself can never be queued; then nothing is held any more.
+    If it ended too early, it spins four times as long for half as much work. A launch that synchronises with the device
+    cannot be queued; it is then timed without the spinning kernel.
 
     Args:
-        ranks: Those that launch together; they repeat together.
+        ranks: Processes that launch together and repeat together.
 
-    Source: the blocking kernel of nvbench, with one that ends by itself in place of one that the host has to end, so
-    that a call that waits for the device cannot wait for ever.
+    Source: nvbench's blocking kernel. Ours ends by itself, so that a synchronising launch cannot deadlock.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -41,10 +40,10 @@ class BusyDevice:
         self._cycles = _FIRST_CYCLES
         self.most_at_once = _MOST_AT_ONCE
         self.can_hold = True
-        """Whether launches do get queued; where not, times hold what the host does between them."""
+        """Whether launches can be queued; if not, times include host time between them."""
 
     def queue(self, work: Callable[[], None], count: int) -> bool:
-        """Queue work of so many launches and wait for it; False if some of it ran early and all is to be repeated."""
+        """Queue work and wait for it; False if some of it started early and must be repeated."""
         if not self.can_hold:
             work()
             torch.cuda.synchronize()
@@ -65,19 +64,19 @@ class BusyDevice:
 
 
 _SHORTEST_EVENT_SAMPLE_NS = 50_000.0
-"""100 times what events resolve."""
+"""100 times the resolution of events."""
 
 
 class EventStopwatch:
-    """Times launches by events around each, all of them queued before the first one runs.
+    """Times launches with CUDA events; all launches are queued before the first one runs.
 
-    Events resolve about 0.5 µs, and what lies between them holds the gaps between a launch's kernels.
+    Events resolve about 0.5 µs. The time between them includes gaps between a launch's kernels.
 
     Args:
-        launch: What is timed.
-        cache: What each launch finds.
-        prepare_cache: Brings that about, before the first event.
-        ranks: Those that launch together.
+        launch: The launch to time.
+        cache: Cache state before each launch.
+        prepare_cache: Establishes the cache state, before the first event.
+        ranks: Processes that launch together.
     """
 
     def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
@@ -105,7 +104,7 @@ class EventStopwatch:
     def _timed_batch(
         self, sample_count: int, launches: int, run: Callable[[Callable[[], None], int], bool]
     ) -> list[Sample]:
-        """The samples; none of them if the device did not wait for all to be queued."""
+        """Samples; empty if some work started early."""
         events = [(_event(), _event()) for _ in range(sample_count)]
         host_ns: list[float] = []
 
@@ -141,31 +140,31 @@ def _event() -> Any:
 
 
 _SHORTEST_GRAPH_SAMPLE_NS = 1_000_000.0
-"""A replay begins some microseconds before its first kernel: half a per cent of it."""
+"""A replay starts some microseconds before its first kernel: 0.5 % of this."""
 _MOST_LAUNCHES = 8_192
 _PREVIOUS_ERROR = "previous error during capture"
 _LAUNCHES_QUEUED_AT_ONCE = 500
-"""Of a graph, in about the time that one launch takes without it."""
+"""Launches in a graph that take about as long as one launch without it."""
 
 
 class FailedCaptureError(UnsupportedError):
-    """A launch that no graph can hold. Of a capture that failed torch's allocator believes that it goes on: from then
-    on it refuses, in this process, to give anything back, and to capture anything else.
+    """A launch that cannot be captured in a CUDA graph.
 
-    Source: CUDAGraph::capture_end, which ends the allocator's part after CUDA's, and not at all where that fails.
+    After a failed capture torch's allocator refuses to free memory and to capture again in this process.
+
+    Source: CUDAGraph::capture_end does not end the allocator's part if CUDA's fails.
     """
 
 
 class GraphStopwatch:
-    """Times replays of one graph that holds all launches of a sample, so that none waits for the host.
+    """Times replays of one CUDA graph that holds all launches of a sample, so that none waits for the host.
 
-    The launches of a rotation are unrolled in it, every copy as often as the others. What the host takes is measured
-    while it launches without the graph.
+    Launches of a rotation are unrolled, each copy equally often. Host time is measured without the graph.
 
     Args:
-        launch: What is timed; a rotation unless the cache is to be hot.
-        cache: What each launch finds.
-        ranks: Those that launch together.
+        launch: The launch to time; a rotation unless the cache is hot.
+        cache: Cache state before each launch.
+        ranks: Processes that launch together.
     """
 
     def __init__(self, launch: Launch, cache: CacheState, ranks: Ranks) -> None:
@@ -227,7 +226,7 @@ class GraphStopwatch:
         self._graph, self._launches = graph, launches
 
     def _replayed(self, launches: int) -> list[Sample]:
-        """One sample; none if the device did not wait for the graph to be queued."""
+        """One sample; None if the graph started early."""
         start, end = _event(), _event()
 
         def work() -> None:

@@ -1,4 +1,4 @@
-"""Device time from CUPTI's activity records, through NVIDIA's binding `cupti-python`."""
+"""Device time from CUPTI activity records, through NVIDIA's `cupti-python`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from roofwatch.spec import UnsupportedError
 
 @dataclass(frozen=True)
 class Activity:
-    """A kernel, a copy or a fill, by the profiler's clock."""
+    """A kernel, copy or memset; times by the profiler's clock."""
 
     name: str
     start_ns: int
@@ -33,26 +33,24 @@ class Activity:
 
 @dataclass(frozen=True)
 class Window:
-    """One launch: the device was idle when it began, and idle again when it ended."""
+    """One launch; the device is idle before and after it."""
 
     begin_ns: int
-    """By the profiler's clock, right before the call."""
+    """By the profiler's clock, just before the call."""
     end_ns: int
-    """By the same clock, after the device had done what the call asked for."""
+    """By the same clock, after the device finished."""
     host_ns: float
-    """How long the call took to return."""
+    """Time until the call returned."""
 
 
 def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> list[Sample]:
-    """What each launch did on the device: all that started within its window.
-
-    What started in no window, such as overwriting the cache, is left out.
+    """Sum up the activities that started in each launch's window; others, such as cache flushes, are ignored.
 
     Raises:
-        UnsupportedError: in some window nothing started, or when is not known.
+        UnsupportedError: no activity, or one without times, in a window.
 
-    Source: the last design of TileOPs (tile-ai/TileOPs#1891). Matching launches by their calls takes tracing of the
-    runtime or the driver, which stretched a call of three kernels twentyfold there.
+    Source: tile-ai/TileOPs#1891. Correlating by API calls needs driver tracing, which slowed a call of three kernels
+    twentyfold there.
     """
     ordered = sorted(activities, key=lambda activity: activity.start_ns)
     starts = [activity.start_ns for activity in ordered]
@@ -81,11 +79,11 @@ def _sample(activities: Sequence[Activity], window: Window) -> Sample:
 _BUFFER_BYTES = 8 * 2**20
 _NO_RECORD_LIMIT = 0
 _ALL_BUFFERS = 1
-"""CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: those too that are not full."""
+"""CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: includes buffers that are not full."""
 
 
 class Recorder:
-    """CUPTI as this process has it: there is one set of callbacks for all."""
+    """CUPTI in this process; it has one set of callbacks."""
 
     def __init__(self, cupti: ModuleType) -> None:
         self._activities: list[Activity] = []
@@ -97,7 +95,7 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record from an idle device on; what was recorded before is forgotten."""
+        """Start recording on an idle device; forget earlier records."""
         for kind in self._kinds:
             self._call(partial(self._cupti.activity_enable, kind))
         self._dropped()  # what was lost before is nobody's
@@ -113,10 +111,10 @@ class Recorder:
         return int(self._cupti.get_timestamp())
 
     def activities(self) -> list[Activity]:
-        """What was recorded since recording began, all of it, once the device is idle.
+        """All activities since recording started; the device must be idle.
 
         Raises:
-            UnsupportedError: CUPTI lost records, so that a launch would look shorter than it was.
+            UnsupportedError: CUPTI dropped records, so a launch would look too short.
         """
         # forced: the last kernels of a launch may lie in a buffer that is not full, though its first were handed over
         self._call(partial(self._cupti.activity_flush_all, _ALL_BUFFERS))
@@ -129,9 +127,9 @@ class Recorder:
         return list(self._activities)
 
     def _dropped(self) -> int:
-        """Records that CUPTI had no room for since it was asked last.
+        """Records dropped since the last call.
 
-        Source: cuptiActivityGetNumDroppedRecords. Buffers are global since CUDA 6: it is asked of no context or stream.
+        Source: cuptiActivityGetNumDroppedRecords; buffers are global since CUDA 6.
         """
         dropped = ctypes.c_size_t()
         self._call(partial(self._cupti.activity_get_num_dropped_records, 0, 0, ctypes.addressof(dropped)))
@@ -161,10 +159,10 @@ class Recorder:
 
 @cache
 def recorder() -> Recorder:
-    """The process's own; torch has to have started CUDA.
+    """The recorder of this process; torch must have initialised CUDA.
 
     Raises:
-        TimerError: CUPTI cannot be had.
+        TimerError: CUPTI is not available.
     """
     if torch.version.hip:
         raise TimerError("cupti: it knows NVIDIA's GPUs alone")
@@ -179,19 +177,18 @@ def recorder() -> Recorder:
 
 
 class CuptiStopwatch:
-    """Times launches one by one on an idle device, by when CUPTI says that their kernels began and ended.
+    """Times launches one by one on an idle device, from CUPTI's kernel start and end times.
 
-    Kernels, copies and fills are recorded and nothing else: tracing the runtime's calls too would slow them down.
+    Only kernels, copies and memsets are recorded: tracing API calls would slow them down.
 
     Args:
-        launch: What is timed.
-        cache: What each launch finds.
-        prepare_cache: Brings that about, before the window of the launch.
-        ranks: Those that launch together. They wait for each other and for their devices first, so a collective's
-            times hold by how much its hosts differ.
+        launch: The launch to time.
+        cache: Cache state before each launch.
+        prepare_cache: Establishes the cache state, before the launch's window.
+        ranks: Processes that launch together. Times of a collective include the skew between hosts.
 
     Raises:
-        TimerError: CUPTI cannot be had; the message says why, and the way out.
+        TimerError: CUPTI is not available; the message says why and what to do.
     """
 
     def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:

@@ -1,4 +1,4 @@
-"""Device memory that one launch takes, by what torch's caching allocator counts."""
+"""Device memory of one launch, from torch's caching allocator."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from roofwatch.collector.record.measurement import MemoryUse
 from roofwatch.collector.timing.stopwatch import Launch
 
 Statistics = Mapping[str, int]
-"""As `torch.cuda.memory_stats` gives them."""
+"""As returned by `torch.cuda.memory_stats`."""
 
 
 @dataclass(frozen=True)
 class MemoryFloor:
-    """What a process holds before a case is there: what an earlier case left is not this one's."""
+    """Memory allocated before a case is loaded."""
 
     allocated_bytes: int
     reserved_bytes: int
 
 
 def memory_floor(device: str) -> MemoryFloor | None:
-    """What is held now, with all given back that nobody uses; None where torch does not count."""
+    """Allocated memory after emptying the cache; None if torch does not count it."""
     if not device.startswith("cuda"):
         return None
     _give_back()
@@ -33,9 +33,9 @@ def memory_floor(device: str) -> MemoryFloor | None:
 
 
 def measure_memory(launch: Launch, floor: MemoryFloor) -> MemoryUse:
-    """What one launch takes beyond the floor, its inputs among it.
+    """Memory that one launch uses above the floor, including its inputs.
 
-    It is launched once before, so that compiling, autotuning and a library's workspace are not counted as requests.
+    A first launch is not counted: it compiles, autotunes and allocates library workspaces.
     """
     launch()
     torch.cuda.synchronize()
@@ -50,9 +50,9 @@ def measure_memory(launch: Launch, floor: MemoryFloor) -> MemoryUse:
 
 
 def memory_use(floor: MemoryFloor, before: Statistics, after: Statistics) -> MemoryUse:
-    """From the allocator's statistics right before and right after a launch, peaks counted from before. Pure.
+    """Memory use from allocator statistics before and after a launch.
 
-    Source: torch.cuda.memory_stats. Inactive split blocks are the free parts of segments that are still in use.
+    Source: torch.cuda.memory_stats. Inactive split blocks are the free parts of segments in use.
     """
     reserved_bytes = after["reserved_bytes.all.current"]
     return MemoryUse(

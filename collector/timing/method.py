@@ -20,14 +20,12 @@ _CACHES = {
     Timer.CUDA_GRAPH: (CacheState.ROTATED, CacheState.HOT),
     Timer.CUDA_EVENT: (CacheState.COLD, CacheState.HOT, CacheState.ROTATED),
 }
-"""The first is what is taken unless another is asked for. A graph runs its launches back to back: a cache could be
-overwritten between them only within what is timed.
-"""
+"""The first is the default. Launches of a graph run back to back, so the cache cannot be overwritten between them."""
 
 
 @dataclass(frozen=True)
 class TimingMethod:
-    """How a run takes its times: one choice for all of its measurements."""
+    """Timer and cache state; one choice for a whole run."""
 
     timer: Timer
     cache: CacheState
@@ -38,15 +36,15 @@ class TimingMethod:
 
 @dataclass(frozen=True)
 class ChosenMethod:
-    """What a run takes, and why nothing better."""
+    """The chosen method, and why a better one was not available."""
 
     method: TimingMethod
     passed_over: tuple[str, ...] = ()
-    """Better timers that are not there, each with the reason."""
+    """Better timers that are not available, with the reason."""
 
     @property
     def was_a_choice(self) -> bool:
-        """Whether it could have been another: a CPU has but one timer."""
+        """Whether there was an alternative; a CPU has only one timer."""
         return self.method != default_method("cpu")
 
     def __str__(self) -> str:
@@ -54,21 +52,21 @@ class ChosenMethod:
 
 
 def default_method(device: str) -> TimingMethod:
-    """What every device of its kind offers."""
+    """The method available on every device of this kind."""
     timer = _BY_DEVICE[_kind(device)][-1]
     return TimingMethod(timer, _CACHES[timer][0])
 
 
 def possible_methods(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> list[TimingMethod]:
-    """What fits the device and what was asked for, best first.
+    """Methods that fit the device and the request, best first.
 
     Args:
         device: `cpu` or `cuda`.
-        timer: Only this one; None takes any.
-        cache: Only with this; None takes the timer's usual one.
+        timer: Only this one, if given.
+        cache: Only with this state; None takes the timer's default.
 
     Raises:
-        TimerError: what was asked for does not go together.
+        TimerError: the request cannot be met.
     """
     on_device = _BY_DEVICE[_kind(device)]
     if timer is not None and timer not in on_device:
@@ -97,17 +95,15 @@ class SamplingPlan:
     """When a block of samples ends.
 
     Args:
-        warmup_ms: Untimed running first, and at least three launches, under the cache state that counts.
-        budget_ms: Time for timed launches, with what is done between them. Six samples, of which the median has an
-            interval, are taken even if they last longer.
-        min_samples: The interval ends nothing before there are so many: one of fewer is too rough to stop by.
-        max_samples: More teach nothing and fill the record.
-        relative_width: Stop early once the 95 % interval of the median is this narrow, relative to it.
-        patience_ms: The interval ends nothing before so much of the budget is spent.
-        patience_samples: Nor before there are so many.
+        warmup_ms: Untimed launches first, at least three, with the same cache state.
+        budget_ms: Time for timed launches and the work between them. Six samples are always taken.
+        min_samples: Minimum number of samples before the interval may end the block.
+        max_samples: Maximum number of samples.
+        relative_width: End early once the 95 % interval of the median is this narrow, relative to the median.
+        patience_ms: Minimum time before the interval may end the block.
+        patience_samples: Minimum number of samples before the interval may end the block.
 
-    Source: stopping at a relative width of the interval is nvbench's stdrel criterion with the median in place of
-    the mean (NVIDIA/nvbench:docs/cli_help.md).
+    Source: nvbench's stdrel criterion (NVIDIA/nvbench:docs/cli_help.md), with the median instead of the mean.
     """
 
     warmup_ms: float = 30.0
@@ -120,14 +116,14 @@ class SamplingPlan:
 
 
 class Preset(StrEnum):
-    """How much a measurement may cost, by what it is for."""
+    """How much time a measurement may take."""
 
     SURVEY = "survey"
-    """A whole suite: where is what. The quick cases of the suite that comes with roofwatch take a GPU a minute."""
+    """A whole suite; the bundled suite's quick cases take a minute on a GPU."""
     QUICK = "quick"
-    """A few kernels that a change touches."""
+    """A few changed kernels."""
     GATE = "gate"
-    """What is to be confirmed, whatever it costs."""
+    """Confirmation of a result."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +133,9 @@ class Effort:
     sampling: SamplingPlan
     block_count: int
     refuses_unfit_device: bool = False
-    """One that others use, or that is not kept awake: what is to be confirmed cannot be confirmed there."""
+    """Refuse a GPU with other processes or without persistence mode."""
     has_fresh_processes: bool = False
-    """For each block: what one process happens to have, such as where its memory lies, is in all of its blocks."""
+    """A new process per block, so that no property of one process, such as memory placement, is in all blocks."""
 
 
 EFFORTS = {

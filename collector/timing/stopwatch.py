@@ -19,32 +19,32 @@ Launch = Callable[[], object]
 
 @dataclass(frozen=True)
 class Sample:
-    """One launch, or the mean of several. What a timer cannot tell is None."""
+    """One launch, or the mean of several; None if the timer cannot tell."""
 
     busy_ns: float
-    """How long the device worked."""
+    """Time the device was busy."""
     span_ns: float | None = None
     """From the start of the first kernel to the end of the last."""
     host_ns: float | None = None
-    """How long the host took to issue it."""
+    """Host time to issue the launch."""
     launch_delay_ns: float | None = None
     """From the call to the start of the first kernel."""
     kernels: tuple[str, ...] | None = None
-    """Names of its kernels, copies and fills, sorted."""
+    """Sorted names of its kernels, copies and memsets."""
 
 
 class Ranks(Protocol):
-    """Those that make each launch together with this process."""
+    """Processes that launch together with this one."""
 
     def align(self) -> None:
-        """Go on once all are here."""
+        """Wait for all ranks."""
 
     def slowest_ns(self, elapsed_ns: float) -> float:
-        """The longest of their times."""
+        """The longest time of all ranks."""
 
 
 class Alone:
-    """No others to wait for."""
+    """A single process."""
 
     def align(self) -> None:
         pass
@@ -60,13 +60,13 @@ class Stopwatch(Protocol):
     def method(self) -> TimingMethod: ...
 
     def rehearse(self) -> float:
-        """Launch once, as it will be when it counts; about how long that took, in ns."""
+        """Launch once under measurement conditions; returns its approximate time in ns."""
 
     def launches_for(self, launch_ns: float) -> int:
-        """How many launches make a sample, of a launch that takes so long."""
+        """Launches per sample for a launch of this duration."""
 
     def take(self, sample_count: int, launches: int) -> list[Sample]:
-        """So many samples, each of so many launches.
+        """Take samples.
 
         Raises:
             UnsupportedError: this timer cannot time this launch.
@@ -79,13 +79,13 @@ _SHORTEST_SAMPLE_NS = 100_000.0
 
 
 class CpuStopwatch:
-    """Wall time of the calling thread: a call on the CPU is synchronous.
+    """Wall time of the calling thread; a call on the CPU is synchronous.
 
     Args:
-        launch: What is timed.
-        cache: What each launch finds. Cold ones are timed one by one, since a second would find the first one's data.
-        prepare_cache: Brings that about.
-        ranks: Those that launch together.
+        launch: The launch to time.
+        cache: Cache state before each launch; with a cold cache each launch is its own sample.
+        prepare_cache: Establishes the cache state.
+        ranks: Processes that launch together.
     """
 
     def __init__(self, launch: Launch, cache: CacheState, prepare_cache: Callable[[], None], ranks: Ranks) -> None:
@@ -116,11 +116,10 @@ class CpuStopwatch:
 
 @contextmanager
 def garbage_left_alone(*, collects_first: bool = False) -> Iterator[None]:
-    """Look for no garbage for the time of a `with` block: where the search would fall into what is timed, or takes time
-    and finds nothing, since much is made and kept. Afterwards it is as it was.
+    """Disable Python's garbage collection within a `with` block, so that it does not run in a timed section.
 
     Args:
-        collects_first: Once before the block, so that what others left is not kept for so long.
+        collects_first: Collect once before the block.
     """
     was_enabled = gc.isenabled()
     if collects_first:

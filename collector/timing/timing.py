@@ -1,4 +1,4 @@
-"""Choose a timer that works here, and time launches with it until their median is known."""
+"""Choose a timer that works, and time launches until the median is known."""
 
 from __future__ import annotations
 
@@ -35,30 +35,26 @@ _FIRST_CHECK = 10
 _LEAST_WARMUP_LAUNCHES = 3
 _Z_95 = 1.959964
 _LEAST_FOR_AN_INTERVAL = 6
-"""Samples whose range is a 95 % interval of their median: it misses it only if all lie on one side, 2 / 2**6 = 3 % of
-the time, and of five 6 %. So many are taken however slow a launch is; for more the time must last.
-"""
+"""The range of six samples is a 95 % interval of the median: it misses only if all lie on one side, 2 / 2**6 = 3 %."""
 
 StoppedBy = Literal["precision", "budget", "samples"]
 
 
 @dataclass(frozen=True)
 class TimedLaunches:
-    """A block of samples, and how they were taken."""
-
     block: Block
     launches_per_sample: int
     method: TimingMethod
     began_ns: int
-    """When the first sample began, by the monotonic clock."""
+    """Start of the first sample, monotonic clock."""
     ended_ns: int
-    """When the last one had ended."""
+    """End of the last sample."""
     warm_up_ns: int
     """Wall time of untimed launches."""
 
     @property
     def samples_ns(self) -> tuple[float, ...]:
-        """Time of each sample in ns per launch, in the order taken."""
+        """Time per launch in ns, in the order taken."""
         return self.block.samples_ns
 
 
@@ -72,20 +68,19 @@ def sample_launches(
     ranks: Ranks | None = None,
     copies: Copies | None = None,
 ) -> TimedLaunches:
-    """Time a call again and again.
+    """Time a call repeatedly.
 
     Args:
         launch: Does the work; on a GPU, enqueues it on the current stream and returns.
         plan: When to stop.
         device: `cpu` or `cuda`.
-        method: Timer and cache state; what every device of its kind offers if left out.
-        launches_per_sample: What an earlier block of the same measurement used; chosen here if left out.
-        ranks: Those that make each launch together with this process; None if it launches alone. All of them stop at
-            the same sample, since they decide by the same times.
-        copies: How to come by launches on memory of their own, which a rotated cache takes.
+        method: Timer and cache state; default what every such device offers.
+        launches_per_sample: Of an earlier block of the same measurement; chosen here if None.
+        ranks: Processes that launch together; they stop at the same sample. None for a single process.
+        copies: Makes launches on separate memory, for a rotated cache.
 
     Raises:
-        TimerError: the timer or the cache state cannot be had.
+        TimerError: timer or cache state is not available.
         UnsupportedError: the timer cannot time this launch.
         Exception: whatever the launch raises.
     """
@@ -123,10 +118,10 @@ def sample_launches(
 def make_stopwatch(
     launch: Launch, method: TimingMethod, *, device: str, ranks: Ranks, copies: Copies | None = None
 ) -> Stopwatch:
-    """The stopwatch of a method for one launch.
+    """Create the stopwatch for one launch.
 
     Raises:
-        TimerError: it cannot be had.
+        TimerError: it is not available.
         UnsupportedError: the launch cannot be rotated.
     """
     if method.cache is CacheState.ROTATED:
@@ -147,7 +142,7 @@ def make_stopwatch(
 
 @contextmanager
 def timing_stream(device: str) -> Iterator[None]:
-    """Where everything that is timed is made and run: a graph cannot capture a GPU's default stream."""
+    """Stream for everything that is timed; a CUDA graph cannot capture the default stream."""
     with torch.cuda.stream(_gpu_stream()) if device.startswith("cuda") else nullcontext():
         yield
 
@@ -158,10 +153,10 @@ def _gpu_stream() -> torch.cuda.Stream:
 
 
 def relative_width_of_median(samples_ns: Sequence[float]) -> float:
-    """Width of the distribution-free 95 % interval of the median, relative to the median; infinite below 6 samples.
+    """Relative width of the distribution-free 95 % interval of the median; infinite below 6 samples.
 
-    Source: order statistics by the binomial distribution in its normal approximation (Conover, Practical
-    Nonparametric Statistics, 3rd ed., section 3.2).
+    Source: order statistics with the normal approximation of the binomial (Conover, Practical Nonparametric Statistics,
+    3rd ed., section 3.2).
     """
     count = len(samples_ns)
     if count < 6:
@@ -174,7 +169,7 @@ def relative_width_of_median(samples_ns: Sequence[float]) -> float:
 
 
 def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
-    """Run untimed for a while; returns the fastest launch seen, in ns."""
+    """Launch untimed for a while; returns the fastest launch in ns."""
     fastest_ns = math.inf
     spent_ns = 0.0
     done = 0
@@ -209,9 +204,7 @@ def _sample_until_known(
 
 
 def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
-    """How many samples to take before the interval is looked at again: more and more, but none that the rest of the
-    budget has no room for.
-    """
+    """Samples to take before checking the interval again: increasing, but within the budget."""
     if done < _least(plan):
         return _least(plan) - done
     left_ns = plan.budget_ms * 1e6 - spent_ns
@@ -221,7 +214,7 @@ def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
 
 
 def _least(plan: SamplingPlan) -> int:
-    """Samples that are taken however long they take."""
+    """Minimum number of samples."""
     return min(_LEAST_FOR_AN_INTERVAL, plan.min_samples, plan.max_samples)
 
 
@@ -244,16 +237,16 @@ def choose_method(
     cache: CacheState | None = None,
     touched_bytes: Collection[float] = (),
 ) -> ChosenMethod:
-    """The best method that works here and fits what was asked for.
+    """The best method that works here and fits the request.
 
     Args:
         device: `cpu` or `cuda`.
         timer: Only this one; None takes the best.
-        cache: Only with this; None takes the timer's usual one.
-        touched_bytes: By a launch of each case that is to be timed; unknown if empty.
+        cache: Only with this state; None takes the timer's default.
+        touched_bytes: Bytes per launch of each case to time; empty if unknown.
 
     Raises:
-        TimerError: none does, or it can time none of these cases; the message says why, and the way out.
+        TimerError: none works, or it can time none of the cases; the message says why and what to do.
     """
     passed_over: list[str] = []
     for method in possible_methods(device, timer, cache):
@@ -271,8 +264,7 @@ def choose_method(
 def _require_rotation(
     method: TimingMethod, device: str, asked: CacheState | None, touched_bytes: Collection[float]
 ) -> None:
-    """Refuse to take turns on copies where no case has enough data for it: each would be `unsupported`, after all that
-    comes before timing.
+    """Refuse a rotated cache early if no case has enough data for it.
 
     Raises:
         TimerError: none has.
@@ -293,10 +285,10 @@ def _require_rotation(
 
 
 def _try_out(method: TimingMethod, device: str) -> None:
-    """Take a few samples, as it will be done later.
+    """Take a few samples to see whether the method works.
 
     Raises:
-        TimerError: the timer or the cache state cannot be had.
+        TimerError: timer or cache state is not available.
         UnsupportedError: it cannot time even this.
         RuntimeError: the driver refuses.
     """
