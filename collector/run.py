@@ -38,7 +38,7 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 MoreBlocks = Callable[[RunRecord, RunRecord], Mapping[Subject, int]]
-"""From the base and head records so far, the number of blocks per side that each undecided subject needs; may be empty."""
+"""From the base and head records so far, the number of blocks per side that each undecided subject needs."""
 
 
 class _Steps:
