@@ -16,7 +16,7 @@ from roofwatch.api.auth import Reader
 from roofwatch.api.models import ComparedRuns, Comparison, Project, Word, as_json
 from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import state_of
-from roofwatch.ci.ab.calibrations import stored_floor
+from roofwatch.ci.ab.noise_floor import stored_floor
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint import online
 from roofwatch.ci.changepoint.detect import find_change_points
-from roofwatch.ci.changepoint.online_state import OnlineState
+from roofwatch.ci.changepoint.online import OnlineState
 
 Values = NDArray[np.float64]
 

@@ -165,7 +165,7 @@ def agreement(first: RunRecord, second: RunRecord, floor: NoiseFloor | None) -> 
 
 def _limits(floor: NoiseFloor, measured: Mapping[Subject, Measurement]) -> dict[Subject, float]:
     """What a change must exceed, of each case that the floor knows, without the practical threshold."""
-    known = {subject for subject, one in measured.items() if any(case.speaks_of(one) for case in floor.cases)}
+    known = {subject for subject, one in measured.items() if any(case.applies_to(one) for case in floor.cases)}
     return {subject: floor.threshold(measured[subject], least=0.0) for subject in known}
 
 

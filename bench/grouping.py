@@ -17,10 +17,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from roofwatch.ci.ab.pair_evidence import PairEvidence
+from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.finding import TrendFinding, Window
 from roofwatch.ci.history.group import group_findings
-from roofwatch.ci.history.history import gather, judge_history
-from roofwatch.ci.history.trend_finding import TrendFinding, Window
+from roofwatch.ci.history.history import analyse_series, judge_history
+from roofwatch.ci.history.regression import Population
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Series, SeriesKey
 from tests.builders import NOON, make_commit_ref, make_series_key
@@ -69,14 +70,14 @@ def print_cost() -> None:
     """How long grouping takes for more and more change points, those of one history beside each other."""
     limits = Thresholds()
     planted = plant(1).series
-    found = gather(planted, PairEvidence((), limits), limits).findings
+    found = analyse_series(planted, SupportingEvidence(), limits).findings
     keys = [one.key for one in planted if one.key.metric == "median_ns"]
     for copies in (1, 2, 4, 8, 16):
         # the same history over and over, each time of other kernels and later commits
         findings = [_moved(finding, copy) for copy in range(copies) for finding in found]
         time_series = [_renamed(key, copy) for copy in range(copies) for key in keys]
         started = time.process_time()
-        group_findings(findings, time_series=time_series, thresholds=limits)
+        group_findings(findings, population=Population(time_series), thresholds=limits)
         spent_s = time.process_time() - started
         count = len(findings)
         print(

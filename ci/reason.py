@@ -56,6 +56,8 @@ class Reason(StrEnum):
     """Products run on a lesser, or better, path of the tensor cores, or on none."""
     ACCESS_WIDTH_MOVED = "access_width_moved"
     """The same bytes of global memory are moved by narrower, or wider, instructions."""
+    COUNTER_MOVED = "counter_moved"
+    """A hardware counter; it decides nothing."""
     CODE_MOVED = "code_moved"
     """The machine code changed without moving a fact that decides."""
     LAUNCH_MOVED = "launch_moved"

@@ -20,7 +20,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from roofwatch.arguments import open_configured_store
-from roofwatch.ci.ab.calibrations import RunnerNoise, noise_of_runners
+from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
 from roofwatch.ci.errors import AlertError
 from roofwatch.ci.report.owners import Ownership
 from roofwatch.collector.errors import SpoolError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
 
-from roofwatch.ci.history.change import Movement
+from roofwatch.ci.history.movement import Movement
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.db.auth.values import TriageState

@@ -22,9 +22,9 @@ from roofwatch.measuring.listing import targets
 from roofwatch.terminal import printable
 
 if TYPE_CHECKING:
+    from roofwatch.ci.ab.comparable import SideResult
     from roofwatch.ci.ab.compare import Comparison
     from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
-    from roofwatch.ci.ab.side_result import SideResult
     from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.ci.static.comparison import StaticJudgement
     from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
@@ -178,13 +178,13 @@ def judgement(judged: PullRequestJudgement) -> list[Table]:
             str(case.reason) + more_blocks(comparison),
         )
     errors = _table("case", "implementation", "result", "error at base", "error at head", "what", title="accuracy")
-    for move in judged.error_moves:
+    for move in judged.accuracy_changes:
         sides = (metric("rmse_ratio").format(side) for side in (move.base, move.head))
         errors.add_row(
-            printable(move.case_id), printable(move.implementation), printable(move.tensor), *sides, str(move.reason)
+            printable(move.case_id), printable(move.implementation), printable(move.part), *sides, str(move.reason)
         )
     beside = _table("case", "implementation", "what", "verdict", "reason", title="memory and host of a launch")
-    for launch in judged.beside_moves:
+    for launch in judged.secondary_changes:
         words = printable(launch.case_id), printable(launch.implementation), launch.in_words
         beside.add_row(*words, verdict(str(launch.verdict)), str(launch.reason))
     return [table for table in (cases, errors, beside, static_changes(judged.static)) if table.row_count]

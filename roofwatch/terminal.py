@@ -185,7 +185,7 @@ def one_line(text: str) -> str:
 
 
 def _inert(text: str) -> str:
-    """Text of others without the control characters that could drive a terminal. As `roofwatch.ci.visible_text` has
+    """Text of others without the control characters that could drive a terminal. As `roofwatch.ci.message` has
     it, which
     cannot be had before it is known that `ci` is ours.
     """

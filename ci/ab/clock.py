@@ -1,11 +1,8 @@
-"""The state of the device in a comparison: which pairs of blocks count, and whether the clock moved or the code. Pure.
+"""Whether the clock changed or the code: of a comparison of two records, and of one step of a history. Pure.
 
-A block that was taken while the device was held back, or shared, says less about the kernel; its pair is left out on
-both sides, so that what remains still lies side by side. What remains is judged in time. A move in time must then be
-there in clock cycles too, time multiplied by the SM clock that was read meanwhile: a kernel that takes the same cycles
-at a lower clock has not regressed.
-
-Source: deciding in cycles as well as in time is nvbench's (NVIDIA/nvbench, nvbench-compare).
+A block taken while the device was held back or shared says less about the kernel; its pair is left out on both sides.
+A change in time must then be there in clock cycles too, time multiplied by the SM clock that was read meanwhile: a
+kernel that takes the same cycles at a lower clock has not regressed. (As nvbench-compare does, NVIDIA/nvbench.)
 """
 
 from __future__ import annotations
@@ -17,11 +14,23 @@ from dataclasses import dataclass
 
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.message import Remark
+from roofwatch.ci.reason import Reason
 from roofwatch.collector.record.measurement import Block, Measurement
-from roofwatch.db.values import Verdict
+from roofwatch.db.values import SeriesPoint, Verdict
 
 MIN_CLOCK_MOVE = 0.01
 """A clock that moved by less is at the same step: steps are 15 MHz, of some 1,500."""
+
+
+GONE = 1 / 3
+"""A change in cycles of less than this share of the change in time is none: the noise of a median clock leaves that."""
+_MIN_RUNS = 3
+"""On either level, with a clock."""
+_MIN_SHARE = 0.5
+"""Of the runs of a level, with a clock."""
+
+
+# --- two records
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ def block_pairs(base: Measurement, head: Measurement) -> BlockPairs:
     kept: list[tuple[Block, Block]] = []
     left_out = []
     for position, (there, here) in enumerate(zip(base.blocks, head.blocks, strict=True)):
-        reasons = (_degraded_by(there), _degraded_by(here))
+        reasons = [() if one.device_state is None else one.device_state.degraded_by for one in (there, here)]
         if any(reasons):
             left_out.append(LeftOut(position, *reasons))
         else:
@@ -100,17 +109,11 @@ def compare_cycles(pairs: BlockPairs, *, threshold: float) -> CycleComparison | 
 
 
 def is_clock_move(times: Comparison, cycles: CycleComparison) -> bool:
-    """Whether times moved because the clock did: in cycles the verdict is another, and the clock moved so that it
-    explains this.
-    """
+    """Whether the clock explains the change in time: in cycles the verdict is another."""
     if times.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED} or cycles.comparison.verdict is times.verdict:
         return False
     clock_log_ratio = cycles.comparison.log_ratio - times.log_ratio
     return clock_log_ratio * times.log_ratio < 0 and abs(clock_log_ratio) > math.log1p(MIN_CLOCK_MOVE)
-
-
-def _degraded_by(block: Block) -> tuple[str, ...]:
-    return () if block.device_state is None else block.device_state.degraded_by
 
 
 def _clocks_mhz(blocks: Sequence[Block]) -> list[float] | None:
@@ -124,3 +127,58 @@ def _cycles(blocks: Sequence[Block], clocks_mhz: Sequence[float]) -> list[list[f
         [sample_ns * clock_mhz / 1e3 for sample_ns in block.samples_ns]
         for block, clock_mhz in zip(blocks, clocks_mhz, strict=True)
     ]
+
+
+# --- one step of a history
+
+
+@dataclass(frozen=True)
+class ClockStep:
+    """One step of a time, with the clocks on either side."""
+
+    before_mhz: float
+    """Median SM clock of the runs on the old level."""
+    after_mhz: float
+    log_change: float
+    """Of the time."""
+    log_cycles: float
+    """Of the clock cycles."""
+
+    def is_clock_move(self, *, min_relative_change: float) -> bool:
+        """Whether the clock explains the change, and less than `min_relative_change` is left of it in cycles."""
+        clock = self.log_cycles - self.log_change
+        if clock * self.log_change >= 0 or abs(clock) < math.log1p(MIN_CLOCK_MOVE):
+            return False
+        # what goes the other way in cycles is no part of the change either
+        left = self.log_cycles * math.copysign(1.0, self.log_change)
+        return left <= GONE * abs(self.log_change) and left < math.log1p(min_relative_change)
+
+    def in_words(self) -> str:
+        return (
+            f"{Reason.CLOCK_MOVED}: the SM clock moved from {self.before_mhz:.0f} to {self.after_mhz:.0f} MHz, and in "
+            f"clock cycles the change is {math.expm1(self.log_cycles):+.1%}"
+        )
+
+
+def clock_step(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], log_change: float) -> ClockStep | None:
+    """A step in cycles, from the timed runs of both levels and ln(after / before) of their times; None where the clock
+    of too few runs was read.
+    """
+    there, here = _clocked(before), _clocked(after)
+    if there is None or here is None:
+        return None
+    levels = [statistics.median(math.log(time * mhz) for time, mhz in runs) for runs in (there, here)]
+    times = [statistics.median(math.log(time) for time, _ in runs) for runs in (there, here)]
+    clock_log_change = (levels[1] - levels[0]) - (times[1] - times[0])
+    return ClockStep(
+        before_mhz=statistics.median(mhz for _, mhz in there),
+        after_mhz=statistics.median(mhz for _, mhz in here),
+        log_change=log_change,
+        log_cycles=log_change + clock_log_change,
+    )
+
+
+def _clocked(runs: Sequence[SeriesPoint]) -> list[tuple[float, float]] | None:
+    """Times and clocks of the runs that have both."""
+    known = [(run.value, run.sm_clock_mhz) for run in runs if run.value and run.sm_clock_mhz]
+    return known if len(known) >= max(_MIN_RUNS, _MIN_SHARE * len(runs)) else None

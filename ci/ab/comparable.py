@@ -1,4 +1,4 @@
-"""What of two records may be compared, and what else about them differs. Pure."""
+"""What of two records may be compared, what else differs between them, and what each says of a case. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.message import Remark
-from roofwatch.collector.record.machine import Environment
+from roofwatch.collector.record.machine import Environment, Outcome
+from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord, Side
+from roofwatch.collector.record.results import Accuracy
 
 _TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
+_NOT_FAILURES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
+Key = tuple[str, str]
+"""Case id, implementation."""
 
 
 @dataclass(frozen=True, order=True)
 class ComparabilityClass:
-    """What two runs must share for their times to compare. What is of each measurement must be equal too: its
-    `BlockTiming`.
-    """
+    """What two runs must share for their times to compare; `refuse_timing` says what two measurements must share."""
 
     runner_class: str
     harness_version: str
@@ -30,21 +33,21 @@ class Difference:
     values: tuple[str, ...]
     """One of each environment."""
     may_move_times: bool
-    """It belongs to the toolchain, so what moved may be its doing."""
+    """It belongs to the toolchain, which may explain a change."""
 
 
 def differences_of(environments: Sequence[Environment]) -> list[Difference]:
     """What differs between environments of one class, which are compared all the same; the toolchain first."""
     found = []
     for name in (*_TOOLCHAIN, *(name for name in Environment.model_fields if name not in _TOOLCHAIN)):
-        values = tuple("not known" if value is None else str(value) for value in _values(environments, name))
+        given = [getattr(environment, name) for environment in environments]
+        values = tuple("not known" if value is None else str(value) for value in given)
         if len(set(values)) > 1:
             found.append(Difference(name.replace("_", " "), values, may_move_times=name in _TOOLCHAIN))
     return found
 
 
-def _values(environments: Sequence[Environment], name: str) -> list[object]:
-    return [getattr(environment, name) for environment in environments]
+# --- refusals
 
 
 def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
@@ -76,6 +79,16 @@ def refuse_times(base: RunRecord, head: RunRecord) -> list[Remark]:
     return [Remark("the base ran on {}, the head on {}: their times do not compare", classes)]
 
 
+def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:
+    """Why the two times of one case are not compared block by block; None where they may be."""
+    return _name_differences(
+        ("timer", base.timer, head.timer),
+        ("cache", base.cache, head.cache),
+        ("launches per sample", base.launches_per_sample, head.launches_per_sample),
+        ("blocks", len(base.blocks), len(head.blocks)),
+    )
+
+
 @dataclass(frozen=True)
 class Timing:
     """How one case was timed."""
@@ -85,39 +98,12 @@ class Timing:
     """State of the cache before each sample."""
 
 
-@dataclass(frozen=True)
-class BlockTiming(Timing):
-    """How the samples of its blocks were taken."""
-
-    launches_per_sample: int
-    block_count: int
-
-
-def refuse_timing(base: BlockTiming, head: BlockTiming) -> Remark | None:
-    """Why the two times of one case are not compared block by block; None where they may be."""
-    return _remark_on(
-        [
-            *_ways(base, head),
-            ("launches per sample", base.launches_per_sample, head.launches_per_sample),
-            ("blocks", base.block_count, head.block_count),
-        ]
-    )
-
-
 def refuse_medians(base: Timing, head: Timing) -> Remark | None:
-    """Why the two medians of one case, of runs that are no pair, are not even set beside each other.
-
-    Each run has as many launches in a sample as its kernel is short: one that became slower has fewer, so that is no
-    reason.
-    """
-    return _remark_on(_ways(base, head))
+    """Why the two medians of one case, of runs that are no pair, are not even set beside each other."""
+    return _name_differences(("timer", base.timer, head.timer), ("cache", base.cache, head.cache))
 
 
-def _ways(base: Timing, head: Timing) -> list[tuple[str, object, object]]:
-    return [("timer", base.timer, head.timer), ("cache", base.cache, head.cache)]
-
-
-def _remark_on(facts: Sequence[tuple[str, object, object]]) -> Remark | None:
+def _name_differences(*facts: tuple[str, object, object]) -> Remark | None:
     differing = [f"{what} {there} and {here}" for what, there, here in facts if there != here]
     return Remark("; ".join(differing)) if differing else None
 
@@ -134,7 +120,7 @@ def are_paired(base: RunRecord, head: RunRecord) -> bool:
 
 
 def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[Remark]:
-    """What else differs and may explain a move."""
+    """What else differs and may explain a change."""
     if not is_paired and base.measurements and head.measurements:
         yield Remark("base and head were not measured in one job, so their times are shown but decide nothing")
     for name in _TOOLCHAIN:
@@ -147,3 +133,59 @@ def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[R
             yield Remark(f"the {side}'s work tree differed from its commit, so its numbers are not the commit's alone")
     if base.commit.sha == head.commit.sha:
         yield Remark("base and head are the same commit: whatever moved is noise")
+
+
+# --- results by case
+
+
+@dataclass(frozen=True)
+class SideResult:
+    """What one record says of one case and implementation."""
+
+    measured: Outcome | None
+    """None where the record has no measurement of it."""
+    accuracy: Outcome | None
+    message: str | None
+    median_ns: float | None
+    utilisation: float | None
+    bound: str | None
+    rmse_ratio: float | None
+    """Of the worst tensor."""
+    worst_tensor: str | None
+
+    @property
+    def failure(self) -> Outcome | None:
+        """How it failed, a wrong result first; None if it works, or is not supported."""
+        return next(
+            (how for how in (self.accuracy, self.measured) if how is not None and how not in _NOT_FAILURES), None
+        )
+
+
+class SideResults:
+    """One record, by case and implementation."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.measurements = {(m.case_id, m.implementation): m for m in record.measurements}
+        self.accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
+        self.keys = self.measurements.keys() | self.accuracies.keys()
+
+    def result(self, key: Key) -> SideResult | None:
+        """None where the record does not know it."""
+        if key not in self.keys:
+            return None
+        return _side_result(self.measurements.get(key), self.accuracies.get(key))
+
+
+def _side_result(measurement: Measurement | None, accuracy: Accuracy | None) -> SideResult:
+    worst = None if accuracy is None else accuracy.worst
+    messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
+    return SideResult(
+        measured=None if measurement is None else measurement.outcome,
+        accuracy=None if accuracy is None else accuracy.outcome,
+        message=messages[0] if messages else None,
+        median_ns=None if measurement is None else measurement.median_ns,
+        utilisation=None if measurement is None else measurement.utilisation,
+        bound=None if measurement is None else measurement.bound,
+        rmse_ratio=None if worst is None else worst.rmse_ratio,
+        worst_tensor=None if worst is None else worst.tensor,
+    )

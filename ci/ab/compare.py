@@ -1,21 +1,23 @@
 """Base against head: paired samples to a verdict with its interval and its reason. Pure.
 
 The block is the unit of evidence, not the sample: samples of one block share its clock, its neighbours on the machine
-and its memory layout, so a thousand of them say little more about the next block than thirty do.
+and its memory layout.
 
 Method (docs/analysis.md has the arguments and the simulated coverage): the logarithm of head/base of the block medians,
-one number per pair of neighbouring blocks, and Student's interval for their centre. With blocks in random order these
-numbers lie symmetrically around the true log ratio; Student's t is valid for them at every level below 8.3 %, however
-unequal the blocks' noise, from two blocks up (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks
-up the extreme blocks are trimmed (Tukey and McLaughlin 1963), so that one spoilt block costs little; ours gives up one
-more degree of freedom than theirs, which keeps the coverage where eight blocks fall short of it. Blocks may be added
-until the verdict is clear: `roofwatch.ci.ab.interim_analysis` spends the 5 % that the interval may miss over the looks.
+one number per pair of neighbouring blocks, and Student's interval for their centre, which is valid at every level below
+8.3 % however unequal the blocks' noise (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks up the
+extreme blocks are trimmed (Tukey and McLaughlin 1963), with one degree of freedom less than theirs.
+
+Blocks may be added until the verdict is clear. The interim analyses are planned before anything is measured, at 8, 12,
+18, 27, 40 ... blocks, and half of what is left of the 5 % error rate is spent at each (alpha spending, Lan and DeMets
+1983, with Bonferroni's sum in place of the joint distribution). The level depends on the number of blocks alone, so
+blocks of one commit pair that several jobs measured add up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
@@ -23,8 +25,7 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.interim_analysis import ERROR_RATE, FIRST_LOOK_BLOCKS, error_rate_at, looks_after
-from roofwatch.ci.changepoint.student import critical_t, two_sided_p
+from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
 from roofwatch.ci.reason import Reason
 from roofwatch.db.values import Verdict
 
@@ -33,6 +34,12 @@ MIN_BLOCKS = 3
 MAX_FLAT_BLOCKS = 10
 """Into so many contiguous blocks a flat list of samples is cut."""
 
+ERROR_RATE = 0.05
+"""How often the intervals of all interim analyses together may miss the truth."""
+FIRST_LOOK_BLOCKS = 8
+
+_GROWTH = 1.5
+"""Each look has so many times the blocks of the one before."""
 _TRIM_FROM_BLOCKS = 8
 _BLOCKS_PER_TRIMMED = 6
 _MISSED_EITHER_WAY = 0.4
@@ -45,10 +52,8 @@ Samples = Sequence[float] | Sequence[Sequence[float]] | Sequence[NDArray[np.floa
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sides of one case and implementation, and what may be said about them.
-
-    Two questions are answered apart: `is_significant`, whether the move is beyond the noise, and `is_relevant`,
-    whether it is large enough to tell someone. The verdict needs more than both: the whole interval.
+    """Two sides of one case and implementation. `is_significant`: the change is beyond the noise; `is_relevant`: it is
+    large enough to report. The verdict needs more than both: the whole interval.
     """
 
     verdict: Verdict
@@ -65,13 +70,11 @@ class Comparison:
     p_value: float
     """Two-sided, of the hypothesis that the true change lies within the threshold; holds however often one looks."""
     more_blocks: int | None = None
-    """How many more on each side a verdict would take, if the noise stays as it is and the centre where it is; None
-    where there is one, or where no number in reach would do.
-    """
+    """How many more on each side a verdict would take, if noise and centre stay; None where there is a verdict, or
+    where no number in reach would do."""
     block_deviation: float | None = None
     """Robust standard deviation of the logarithm of one block's time, less what its neighbour on the other side shares;
-    None where there are too few blocks.
-    """
+    None where there are too few blocks."""
 
     @property
     def relative_change(self) -> float:
@@ -101,18 +104,14 @@ class Comparison:
 def compare(
     base_ns: Samples, head_ns: Samples, *, threshold: float = 0.03, error_rate: float | None = None
 ) -> Comparison:
-    """Judge the times of a head against those of its base.
-
-    Swapping the two sides flips the sign of everything and changes nothing else: the threshold is a factor of
-    1 + `threshold` in either direction.
+    """Judge the times of a head against those of its base. Swapping the sides flips the sign of everything.
 
     Args:
         base_ns: Blocks of samples, block i taken next to block i of the head; or a flat list of samples in the order
-            taken, which is cut into up to ten contiguous blocks (batch means: what hangs together stays in one block).
+            taken, which is cut into up to ten contiguous blocks.
         head_ns: In the same form.
-        threshold: Practical threshold as a fraction: smaller changes are not worth telling.
-        error_rate: How often the interval may miss the truth; that of the look which so many blocks are at
-            (`roofwatch.ci.ab.interim_analysis`) if left out.
+        threshold: Smallest change worth reporting, as a fraction: a factor of 1 + `threshold` either way.
+        error_rate: How often the interval may miss the truth; `alpha_at` the number of blocks if left out.
 
     Returns:
         `regressed` or `improved` only if the whole interval lies beyond the threshold, `unchanged` only if it lies
@@ -134,7 +133,7 @@ def compare(
     more_blocks: int | None = FIRST_LOOK_BLOCKS - pairs.count
     verdict, reason = Verdict.INCONCLUSIVE, Reason.TOO_FEW_BLOCKS
     if pairs.count >= MIN_BLOCKS:
-        level = error_rate_at(pairs.count) if error_rate is None else error_rate
+        level = alpha_at(pairs.count) if error_rate is None else error_rate
         half = critical(pairs.degrees, level) * pairs.error
         interval = (pairs.centre - half, pairs.centre + half)
         p_value = min(1.0, pairs.p_beyond(edge) * ERROR_RATE / level)
@@ -160,22 +159,19 @@ def detectable_change(block_deviation: float, block_count: int, *, threshold: fl
 
     Args:
         block_deviation: As a comparison says it.
-        block_count: On each side, 3 or more; looked at as `roofwatch.ci.ab.interim_analysis` plans it.
+        block_count: On each side, 3 or more.
         threshold: Practical threshold as a fraction.
     """
     error, degrees = block_deviation * math.sqrt(2 / block_count), _degrees(block_count)
-    errors = critical(degrees, error_rate_at(block_count)) + critical(degrees, _MISSED_EITHER_WAY)
+    errors = critical(degrees, alpha_at(block_count)) + critical(degrees, _MISSED_EITHER_WAY)
     return math.expm1(math.log1p(threshold) + errors * error)
 
 
 def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) -> list[Comparison]:
     """Hold the expected share of false ones among all `regressed` and `improved` of a family at `rate`.
 
-    Those that do not survive become `inconclusive`, with reason `multiplicity`. A family of one is left as it is at
-    a rate of 0.05, the level of the interval.
-
-    Source: Benjamini and Hochberg 1995; valid for independent and for positively dependent tests (Benjamini and
-    Yekutieli 2001), and cases timed side by side on one machine are positively dependent.
+    Those that do not survive become `inconclusive`, with reason `multiplicity`. Source: Benjamini and Hochberg 1995;
+    valid for positively dependent tests too (Benjamini and Yekutieli 2001), as cases timed side by side are.
     """
     ordered = sorted(comparison.p_value for comparison in comparisons)
     survivors = [p for rank, p in enumerate(ordered, start=1) if p <= rate * rank / len(ordered)]
@@ -186,6 +182,35 @@ def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) ->
         else comparison
         for comparison in comparisons
     ]
+
+
+# --- interim analyses
+
+
+def look_number(block_count: int) -> int:
+    """Which interim analysis so many blocks are at: 1 up to 8 blocks, 2 up to 12 and so on."""
+    return next(number for number, blocks in enumerate(_looks(), start=1) if block_count <= blocks)
+
+
+def alpha_at(block_count: int) -> float:
+    """How often the interval of this interim analysis may miss the truth."""
+    return ERROR_RATE / 2.0 ** look_number(block_count)
+
+
+def looks_after(block_count: int) -> Iterator[int]:
+    """The numbers of blocks at which to look next; without end."""
+    reached = look_number(block_count)
+    return (blocks for number, blocks in enumerate(_looks(), start=1) if number > reached)
+
+
+def _looks() -> Iterator[int]:
+    blocks = FIRST_LOOK_BLOCKS
+    while True:
+        yield blocks
+        blocks = math.floor(blocks * _GROWTH)
+
+
+# --- intervals
 
 
 def judge_interval(interval: tuple[float, float], edge: float) -> tuple[Verdict, Reason]:
@@ -248,7 +273,7 @@ class _Pairs:
 def _more_blocks(pairs: _Pairs, edge: float) -> int | None:
     distance = abs(abs(pairs.centre) - edge)
     for blocks in takewhile(lambda blocks: blocks <= _FORESEEN_BLOCKS, looks_after(pairs.count)):
-        if critical(_degrees(blocks), error_rate_at(blocks)) * pairs.error_at(blocks) < distance:
+        if critical(_degrees(blocks), alpha_at(blocks)) * pairs.error_at(blocks) < distance:
             return blocks - pairs.count
     return None
 

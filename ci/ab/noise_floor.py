@@ -1,35 +1,35 @@
 """The noise floor of a runner: how far blocks of one and the same code lie apart, case by case. Pure.
 
 A calibration measures a commit against itself, as a pair. Whatever the comparison finds there is noise, so it says how
-large a change must be to be told on this runner: three times the deviation of one block and more (docs/analysis.md).
+large a change must be to be reported on this runner: three times the deviation of one block (docs/analysis.md).
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from roofwatch.ci.ab.compare import Comparison, detectable_change
-from roofwatch.ci.ab.interim_analysis import FIRST_LOOK_BLOCKS
+from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
+from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.values import Verdict, timing_of
+from roofwatch.db.values import Pair, Verdict, timing_of
 
 SCHEMA_VERSION = "1.1"
 FLOOR_FACTOR = 3.0
 """A change must exceed so many deviations of a block: of normal noise, one block in 400 lies that far out."""
 DETECTABLE_AT = (FIRST_LOOK_BLOCKS, 18, 40)
-"""Blocks a side for which the smallest change that is found is told: the first, third and fifth look."""
+"""Blocks a side for which the smallest detectable change is given: the first, third and fifth interim analysis."""
 
 _MUCH_LONGER = 4.0
-"""A floor says nothing of blocks of so many times as many samples: of independent ones these vary half as much, so it
-would ask twice of them what it should. Presets lie farther apart, blocks of one seldom so far."""
+"""A floor says nothing of blocks of so many times as many samples: independent ones vary half as much."""
 
 _Fraction = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -47,10 +47,10 @@ class CaseNoise(BaseModel):
     implementation: str
     block_count: Annotated[int, Field(ge=1)]
     """On each side."""
-    timing: str = ""
-    """Timer and cache state, as in `cupti, cold`; empty where they are not known."""
-    sample_count: Annotated[int, Field(ge=1)] | None = None
-    """Of a block, typically; None where it is not known."""
+    timing: str
+    """Timer and cache state, as in `cupti, cold`."""
+    sample_count: Annotated[int, Field(ge=1)]
+    """Of a block, typically."""
     noise_floor: _Fraction
     """Robust standard deviation of one block, relative to the time."""
     detectable_change: dict[int, _Fraction]
@@ -60,12 +60,12 @@ class CaseNoise(BaseModel):
     is_false_alarm: bool
     """The verdict said that something changed."""
 
-    def speaks_of(self, measured: Measurement) -> bool:
+    def applies_to(self, measured: Measurement) -> bool:
         """Whether that is its case and implementation, timed alike, in blocks that are not much longer."""
         return (
             (self.case_id, self.implementation) == (measured.case_id, measured.implementation)
-            and self.timing in ("", timing_of(measured.timer, measured.cache))
-            and (self.sample_count is None or samples_of(measured) < _MUCH_LONGER * self.sample_count)
+            and self.timing == timing_of(measured.timer, measured.cache)
+            and _samples_of_a_block(measured) < _MUCH_LONGER * self.sample_count
         )
 
 
@@ -81,7 +81,7 @@ class NoiseFloor(BaseModel):
     commit_sha: str
     measured_at: AwareDatetime
     preset: str | None = None
-    """How it was sampled; None where that is not known, as of files that an earlier roofwatch wrote."""
+    """How it was sampled; None where that is not known."""
     cases: tuple[CaseNoise, ...]
 
     @classmethod
@@ -102,13 +102,10 @@ class NoiseFloor(BaseModel):
         return floor
 
     def require_same_sampling(self, preset: str | None) -> None:
-        """Make sure that what is to be compared is sampled as this was: blocks of other lengths have other noise.
-
-        Args:
-            preset: By which it is sampled; None where that is not known.
+        """Blocks of other lengths have other noise.
 
         Raises:
-            NoiseFloorError: it is known to be sampled otherwise.
+            NoiseFloorError: what is to be compared is known to be sampled by another preset.
         """
         if None not in (self.preset, preset) and self.preset != preset:
             raise NoiseFloorError(
@@ -118,10 +115,8 @@ class NoiseFloor(BaseModel):
             )
 
     def require_same_runner(self, record: RunRecord) -> None:
-        """Make sure that the noise of this runner is that of a record's.
-
-        Raises:
-            NoiseFloorError: the record is of another project, runner class or harness, whose noise is another.
+        """Raises:
+        NoiseFloorError: the record is of another project, runner class or harness, whose noise is another.
         """
         for what, own, other in self._beside(record):
             if own != other:
@@ -138,7 +133,7 @@ class NoiseFloor(BaseModel):
 
     def threshold(self, measured: Measurement, *, least: float) -> float:
         """What a change must exceed: the practical threshold, or three times the floor where that is more."""
-        floors = (case.noise_floor for case in self.cases if case.speaks_of(measured))
+        floors = (case.noise_floor for case in self.cases if case.applies_to(measured))
         return max(least, FLOOR_FACTOR * next(floors, 0.0))
 
 
@@ -161,11 +156,6 @@ class FloorUsed:
         return cls(floor.commit_sha, floor.measured_at, len(raised), max(raised, default=None))
 
 
-def samples_of(measured: Measurement) -> float:
-    """Samples of a block, typically; 0 where it failed."""
-    return statistics.median(len(block.samples_ns) for block in measured.blocks) if measured.blocks else 0.0
-
-
 def noise_floor_of(
     head: RunRecord, comparisons: Mapping[tuple[str, str], Comparison], *, threshold: float
 ) -> NoiseFloor:
@@ -176,54 +166,137 @@ def noise_floor_of(
         comparisons: Of its cases and implementations; those with too few blocks are left out.
         threshold: Practical threshold as a fraction, for what can be detected.
     """
-    measured = {(one.case_id, one.implementation): one for one in head.measurements}
+    noises = [
+        _case_noise(
+            *(one.case_id, one.implementation, comparison, threshold),
+            *(timing_of(one.timer, one.cache), _samples_of_a_block(one)),
+        )
+        for one in head.measurements
+        if (comparison := comparisons.get((one.case_id, one.implementation))) is not None
+    ]
     return NoiseFloor(
         project=head.project,
         runner_class=head.environment.runner_class,
         harness_version=head.harness_version,
         commit_sha=head.commit.sha,
         measured_at=head.finished_at,
-        cases=tuple(
-            noise
-            for key, comparison in comparisons.items()
-            if (noise := _noise_of(key, measured.get(key), comparison, threshold)) is not None
-        ),
+        cases=tuple(noise for noise in noises if noise is not None),
     )
 
 
-def _noise_of(
-    key: tuple[str, str], measured: Measurement | None, comparison: Comparison, threshold: float
-) -> CaseNoise | None:
-    if measured is None:
-        return case_noise(*key, comparison, threshold=threshold)
-    return case_noise(
-        *key,
-        comparison,
-        threshold=threshold,
-        timing=timing_of(measured.timer, measured.cache),
-        sample_count=math.ceil(samples_of(measured)) or None,
-    )
+# --- stored calibrations
 
 
-def case_noise(
-    case_id: str,
-    implementation: str,
-    comparison: Comparison,
-    *,
-    threshold: float,
-    timing: str = "",
-    sample_count: int | None = None,
-) -> CaseNoise | None:
-    """What a comparison of a commit with itself says of one case; None where it has too few blocks.
+@dataclass(frozen=True)
+class RunnerNoise:
+    """All calibrations of one runner class."""
+
+    runner_class: str
+    cases: tuple[CaseNoise, ...]
+    """Of each case and implementation the newest, the noisiest first."""
+    calibration_count: int
+    comparison_count: int
+    """Of cases, over all calibrations."""
+    significant_count: int
+    """Intervals that left out the truth."""
+    false_alarm_count: int
+    """Verdicts that something had changed."""
+
+    @property
+    def median_floor(self) -> float | None:
+        return statistics.median(case.noise_floor for case in self.cases) if self.cases else None
+
+    @property
+    def false_alarm_rate(self) -> float | None:
+        """Share of the comparisons; None without any."""
+        return self.false_alarm_count / self.comparison_count if self.comparison_count else None
+
+
+def noise_of_runners(pairs: Sequence[Pair], thresholds: Thresholds | None = None) -> list[RunnerNoise]:
+    """The noise of every runner class that was calibrated, by name.
 
     Args:
-        case_id: The case.
-        implementation: The implementation.
-        comparison: Of its times.
-        threshold: Practical threshold as a fraction, for what can be detected.
-        timing: Timer and cache state, if they are known.
-        sample_count: Samples of a block, if they are known.
+        pairs: Newest first; those of two different commits are left out.
+        thresholds: As of the comparisons that they calibrate; the defaults if left out.
     """
+    by_class: defaultdict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        if is_calibration(pair):
+            by_class[pair.runner_class].append(pair)
+    return [_noise_of_class(runner_class, own, thresholds) for runner_class, own in sorted(by_class.items())]
+
+
+def _noise_of_class(runner_class: str, pairs: Sequence[Pair], thresholds: Thresholds | None) -> RunnerNoise:
+    found = _noise_of_each(pairs, thresholds)
+    newest: dict[tuple[str, str], CaseNoise] = {}
+    for noise in found:
+        newest.setdefault((noise.case_id, noise.implementation), noise)
+    return RunnerNoise(
+        runner_class=runner_class,
+        cases=tuple(sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id))),
+        calibration_count=len({pair.pair_id for pair in pairs}),
+        comparison_count=len(found),
+        significant_count=sum(noise.is_significant for noise in found),
+        false_alarm_count=sum(noise.is_false_alarm for noise in found),
+    )
+
+
+def stored_floor(pairs: Sequence[Pair], thresholds: Thresholds | None = None) -> NoiseFloor | None:
+    """The noise floor of a runner by its stored calibrations: of each case, implementation and way of timing the newest
+    that says something; None where none does.
+
+    Args:
+        pairs: Of one runner class and harness, newest first, as for `noise_of_runners`.
+        thresholds: As of the comparisons that they calibrate; the defaults if left out.
+    """
+    own = [pair for pair in pairs if is_calibration(pair)]
+    newest: dict[tuple[str, str, str], CaseNoise] = {}
+    for noise in _noise_of_each(own, thresholds):
+        newest.setdefault((noise.case_id, noise.implementation, noise.timing), noise)
+    if not newest:
+        return None
+    presets = {pair.preset for pair in own}
+    return NoiseFloor(
+        project=own[0].project,
+        runner_class=own[0].runner_class,
+        harness_version=own[0].harness_version,
+        commit_sha=own[0].head.sha,
+        measured_at=own[0].measured_at,
+        preset=presets.pop() if len(presets) == 1 else None,
+        cases=tuple(newest.values()),
+    )
+
+
+def is_calibration(pair: Pair) -> bool:
+    """Whether it is of one commit, and whole."""
+    return pair.base.sha == pair.head.sha and len(pair.base_blocks_ns) == len(pair.head_blocks_ns)
+
+
+def _noise_of_each(pairs: Sequence[Pair], thresholds: Thresholds | None) -> list[CaseNoise]:
+    limit = (thresholds or Thresholds()).relative_change
+    found = [
+        _case_noise(
+            *(pair.case_id, pair.implementation),
+            *(compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=limit), limit),
+            *(pair.timing, statistics.median(map(len, pair.head_blocks_ns))),
+        )
+        for pair in pairs
+    ]
+    return [noise for noise in found if noise is not None]
+
+
+# --- one case
+
+
+def _samples_of_a_block(measured: Measurement) -> float:
+    """Typically; 0 where it failed."""
+    return statistics.median(len(block.samples_ns) for block in measured.blocks) if measured.blocks else 0.0
+
+
+def _case_noise(
+    case_id: str, implementation: str, comparison: Comparison, threshold: float, timing: str, sample_count: float
+) -> CaseNoise | None:
+    """None where there are too few blocks."""
     if comparison.block_deviation is None:
         return None
     return CaseNoise(
@@ -231,7 +304,7 @@ def case_noise(
         implementation=implementation,
         block_count=comparison.block_count,
         timing=timing,
-        sample_count=sample_count,
+        sample_count=math.ceil(sample_count),
         noise_floor=comparison.block_deviation,
         detectable_change={
             blocks: detectable_change(comparison.block_deviation, blocks, threshold=threshold)

@@ -22,10 +22,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.compare import Comparison, critical, judge_interval, read_samples
-from roofwatch.ci.ab.interim_analysis import ERROR_RATE
-from roofwatch.ci.changepoint.scores import adaptive_scores
-from roofwatch.ci.changepoint.student import two_sided_p
+from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval, read_samples
+from roofwatch.ci.changepoint.chance import two_sided_p
 from roofwatch.ci.reason import Reason
 from roofwatch.db.values import Verdict
 
@@ -42,6 +40,13 @@ _PROOF_Z = 1.645
 """Neighbouring timings are taken to hang together where their correlation shows it at 5 %."""
 _MAX_CORRELATION = 0.95
 _BISECTIONS = 30
+_MAD_TO_DEVIATION = 1.4826
+_HUBER = 1.345
+"""95 % as efficient as the mean in normal noise (Huber 1964, Holland and Welsch 1977)."""
+_BIWEIGHTS = (4.685, 3.44)
+"""95 % and 85 % as efficient in normal noise (Beaton and Tukey 1974, Holland and Welsch 1977): the second for noise
+with many outliers, of which it ignores all."""
+_LEAST_SLOPE = 1e-3
 
 Floats = NDArray[np.float64]
 
@@ -167,7 +172,7 @@ def _last(holds: Callable[[float], bool], reach: float) -> float:
 def _paired_t(pairs: Floats, shift: float) -> float:
     """Shape of `pairs`: [pairs, 2]. Half the shift goes to each side, so that the sides are alike to the last bit."""
     shifted = pairs + np.array([shift / 2, -shift / 2])
-    scores = adaptive_scores(shifted - _levels(shifted)[:, None])
+    scores = _adaptive_scores(shifted - _levels(shifted)[:, None])
     differences = scores[:, 1] - scores[:, 0]
     return _t(float(np.mean(differences)), float(np.var(differences, ddof=1)) / len(differences))
 
@@ -213,7 +218,7 @@ def _t_beside_a_line(base: Floats, head: Floats, shift: float) -> float:
 
 
 def _side_scores(base: Floats, head: Floats, shift: float) -> tuple[Floats, Floats]:
-    scores = adaptive_scores(np.concatenate([base + shift / 2, head - shift / 2]))
+    scores = _adaptive_scores(np.concatenate([base + shift / 2, head - shift / 2]))
     return scores[: len(base)], scores[len(base) :]
 
 
@@ -239,3 +244,39 @@ def _t(difference: float, variance: float) -> float:
     if difference == 0:
         return 0.0
     return difference / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, difference)
+
+
+# --- scores
+
+
+def _adaptive_scores(values: Floats) -> Floats:
+    """Scores in the values' shape, in units of their spread: about linear near their median and bounded away from it.
+
+    Of three score functions the one counts under which the values' centre has the least estimated asymptotic variance,
+    as Jaeckel chooses how much to trim (Some flexible estimates of location, 1971).
+    """
+    centred = values - np.median(values)
+    spread = _MAD_TO_DEVIATION * float(np.median(np.abs(centred))) or float(np.mean(np.abs(centred)))
+    if spread == 0:
+        return np.zeros_like(centred)
+    z = centred / spread
+    candidates = [_huber(z), *(_biweight(z, reach) for reach in _BIWEIGHTS)]
+    return min(candidates, key=lambda candidate: candidate[1])[0]
+
+
+def _huber(z: Floats) -> tuple[Floats, float]:
+    return _with_variance(np.clip(z, -_HUBER, _HUBER), np.where(np.abs(z) < _HUBER, 1.0, 0.0))
+
+
+def _biweight(z: Floats, reach: float) -> tuple[Floats, float]:
+    squared = (z / reach) ** 2
+    is_near = squared < 1
+    return _with_variance(
+        np.where(is_near, z * (1 - squared) ** 2, 0.0), np.where(is_near, (1 - squared) * (1 - 5 * squared), 0.0)
+    )
+
+
+def _with_variance(scores: Floats, slopes: Floats) -> tuple[Floats, float]:
+    """Scores, and the asymptotic variance of the centre they define: E[score²] / E[slope]²."""
+    slope = max(float(np.mean(slopes)), _LEAST_SLOPE)
+    return scores, float(np.mean(scores**2)) / slope**2

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from roofwatch.ci.alerts.rules import RegressionRule, SilenceRule
 from roofwatch.ci.alerts.silence import rhythm_of
-from roofwatch.ci.history.trend_finding import is_outcome
+from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.report.dashboard_links import dashboard_link
 from roofwatch.ci.report.owners import Ownership
 from roofwatch.collector.record.metrics import Layer

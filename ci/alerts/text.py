@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from roofwatch.ci.message import on_one_line
 from roofwatch.ci.report.markdown import code, plain
-from roofwatch.ci.visible_text import on_one_line
 from roofwatch.db.alerts.values import AlertEvent, Delivery, Message, Severity
 
 _MAX_TITLE = 150

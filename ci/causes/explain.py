@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from roofwatch.ci.ab.clock import MIN_CLOCK_MOVE
+from roofwatch.ci.ab.clock import GONE, MIN_CLOCK_MOVE
 from roofwatch.ci.ab.compare import Comparison
-from roofwatch.ci.causes.clock_step import GONE
-from roofwatch.ci.causes.counter_evidence import CountedStep
-from roofwatch.ci.causes.launch_evidence import LaunchedStep
+from roofwatch.ci.causes.evidence import CountedStep, LaunchedStep
 from roofwatch.ci.causes.runner_evidence import RunnerEvidence, RunnerMove
 from roofwatch.ci.causes.suspects import Odds, weigh
-from roofwatch.db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect, TunedChoice
+from roofwatch.db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect
 
 NEAR_RUNS = 8
 """Runs on either side that are looked at: a level's own, and near enough to share what else went on."""
@@ -56,20 +55,20 @@ _SURROUNDINGS: Mapping[Cause, Callable[[RunSetting], tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class CodeMove:
+class CodeChange:
     """What is known of the machine code on both sides of a step."""
 
     changed_targets: int
     known_targets: int
     facts: str
-    """What moved of the target that says most, in words; empty if nothing did."""
+    """What changed of the target that says most, in words; empty if nothing did."""
     is_worse: bool
-    """A fact that decides by itself moved the way the time did."""
+    """A fact that decides by itself changed the way the time did."""
 
 
 @dataclass(frozen=True)
-class Around:
-    """One step of a time and what lies around it."""
+class ChangeContext:
+    """One change of a series and what lies around it."""
 
     before: Sequence[SeriesPoint]
     """The last runs of the old level."""
@@ -78,7 +77,7 @@ class Around:
     log_change: float
     candidates: frozenset[CommitRef]
     """Commits that may have done it."""
-    code: CodeMove | None
+    code: CodeChange | None
     """None where no machine code is known on both sides."""
     paired: Comparison | None = None
     """Base against head, measured side by side, if they differed as the step says."""
@@ -90,23 +89,21 @@ class Around:
     """What the runner showed of itself, by code that did not change."""
 
 
-def explain(around: Around) -> tuple[Suspect, ...]:
+def explain(context: ChangeContext) -> tuple[Suspect, ...]:
     """Possible causes of a step, the likeliest first; `unknown` is always among them."""
     odds: dict[Cause, Odds] = {}
-    flip = _autotune(around)
+    flip = _autotune(context)
     if flip is not None:
         odds[Cause.AUTOTUNE] = flip
-    if around.paired is None:
-        odds |= dict(_environment(around))
-        clock = _clock(around)
+    if context.paired is None:
+        odds |= dict(_environment(context))
+        clock = _clock(context)
         if clock is not None:
             odds[Cause.CLOCK] = clock
-    code = _code(around, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
-    if code is not None:
-        odds[Cause.CODE] = _with_counters(code, around)
-    odds = _with_launches(odds, around)
-    if around.paired is None and around.runner is not None:
-        odds = _with_runner(odds, around.runner)
+    odds[Cause.CODE] = _with_counters(_code(context, is_toolchain_suspected=Cause.TOOLCHAIN in odds), context)
+    odds = _with_launches(odds, context)
+    if context.paired is None and context.runner is not None:
+        odds = _with_runner(odds, context.runner)
     return weigh(odds)
 
 
@@ -114,51 +111,51 @@ def explain_drift(
     before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], log_change: float
 ) -> tuple[Suspect, ...]:
     """Possible causes of a slow drift, which no one commit has made: of what is recorded, the clock alone drifts."""
-    clock = _clock(Around(before, after, log_change, frozenset(), None))
+    clock = _clock(ChangeContext(before, after, log_change, frozenset(), None))
     return weigh({} if clock is None else {Cause.CLOCK: clock})
 
 
 def explain_outcome(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], sentence: str) -> tuple[Suspect, ...]:
     """Possible causes of something that began or ceased to work."""
-    around = Around(before[-NEAR_RUNS:], after[:NEAR_RUNS], math.inf, frozenset(), None)
-    return weigh({**dict(_environment(around)), Cause.CODE: Odds(_CHANGED_WITH_IT, sentence)})
+    context = ChangeContext(before[-NEAR_RUNS:], after[:NEAR_RUNS], math.inf, frozenset(), None)
+    return weigh({**dict(_environment(context)), Cause.CODE: Odds(_CHANGED_WITH_IT, sentence)})
 
 
-def explain_error(around: Around) -> tuple[Suspect, ...]:
+def explain_error(context: ChangeContext) -> tuple[Suspect, ...]:
     """Possible causes of an error that grew or shrank: as of a time, but that no clock changes a result."""
-    odds = dict(_environment(around))
-    code = _code(around, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
-    return weigh(odds if code is None else {**odds, Cause.CODE: code})
+    odds = dict(_environment(context))
+    return weigh({**odds, Cause.CODE: _code(context, is_toolchain_suspected=Cause.TOOLCHAIN in odds)})
 
 
-def explain_memory(around: Around) -> tuple[Suspect, ...]:
+def explain_memory(context: ChangeContext) -> tuple[Suspect, ...]:
     """Possible causes of memory that a launch takes more or less of: its launcher asks for it, in Python, so the same
     machine code excludes nothing.
     """
-    odds = dict(_environment(around))
+    odds = dict(_environment(context))
     is_other_allocator = Cause.TOOLCHAIN in odds
     sentence = "what a launch allocates is what its launcher asks for, which the commit may have changed"
     return weigh({**odds, Cause.CODE: Odds(_POSSIBLE if is_other_allocator else _CHANGED_WITH_IT, sentence)})
 
 
-def explain_host(around: Around) -> tuple[Suspect, ...]:
+def explain_host(context: ChangeContext) -> tuple[Suspect, ...]:
     """Possible causes of a host that takes longer or shorter to issue a launch: never the kernel on the device."""
     sentence = "the commit may have changed what the host does to launch it; the kernel on the device is not timed here"
-    return weigh({**dict(_environment(around)), Cause.CODE: Odds(_POSSIBLE, sentence)})
+    return weigh({**dict(_environment(context)), Cause.CODE: Odds(_POSSIBLE, sentence)})
 
 
 # --- the code
 
 
-def _code(around: Around, *, is_toolchain_suspected: bool) -> Odds | None:
-    code, paired = around.code, around.paired
+def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
+    code, paired = context.code, context.paired
     if code is not None and not code.changed_targets:
         return Odds(0.0, f"machine code unchanged on all {code.known_targets} targets, so the kernel's code is not it")
     again = ""
     if paired is not None:
         again = f"seen again side by side in one job ({paired.relative_change:+.1%}), where only the commit differed"
     if code is None:
-        return Odds(_SEEN_SIDE_BY_SIDE, again) if again else _unrecorded_code()
+        unrecorded = "the commit may have done it: no machine code of this implementation is recorded"
+        return Odds(_SEEN_SIDE_BY_SIDE, again) if again else Odds(_POSSIBLE, unrecorded)
     moved = f"machine code changed on {code.changed_targets} of {code.known_targets} targets"
     moved += f": {code.facts}" if code.facts else ", and no fact of it moved"
     if again:
@@ -168,23 +165,23 @@ def _code(around: Around, *, is_toolchain_suspected: bool) -> Odds | None:
     return Odds(2 * _CHANGED_WITH_IT if code.is_worse else _CHANGED_WITH_IT, moved)
 
 
-def _with_counters(code: Odds, around: Around) -> Odds:
+def _with_counters(code: Odds, context: ChangeContext) -> Odds:
     """What the counters say of it: other work is the code's doing, and where they say the same work, something else is
     likelier, unless the code differed side by side.
     """
-    counted = around.counted
+    counted = context.counted
     if counted is None or not code.against_unknown:
         return code
-    share = 1.0 if counted.moves or around.paired is not None else _SAME_WORK
+    share = 1.0 if counted.changes or context.paired is not None else _SAME_WORK
     return Odds(code.against_unknown * share, f"{code.sentence}; {counted.in_words()}")
 
 
-def _with_launches(odds: dict[Cause, Odds], around: Around) -> dict[Cause, Odds]:
+def _with_launches(odds: dict[Cause, Odds], context: ChangeContext) -> dict[Cause, Odds]:
     """What profiles say of it: other launches, if they take enough of a call, are the doing of what runs on the host,
     which the same machine code does not exclude. Where the toolchain changed, its libraries may have chosen them.
     """
-    launched = around.launched
-    if launched is None or not launched.may_explain(around.log_change):
+    launched = context.launched
+    if launched is None or not launched.may_explain(context.log_change):
         return odds
     code = odds.get(Cause.CODE, Odds(0.0, ""))
     toolchain = odds.get(Cause.TOOLCHAIN)
@@ -194,84 +191,67 @@ def _with_launches(odds: dict[Cause, Odds], around: Around) -> dict[Cause, Odds]
             Cause.CODE: _and(code, "", least=_POSSIBLE),
         }
     least = _CHANGED_WITH_IT if launched.is_at_the_step else _CHANGED_BESIDE_IT
-    if around.paired is not None:
+    if context.paired is not None:
         least = _SEEN_SIDE_BY_SIDE
     return odds | {Cause.CODE: _and(code, launched.in_words(), least=least)}
-
-
-def _unrecorded_code() -> Odds:
-    return Odds(_POSSIBLE, "the commit may have done it: no machine code of this implementation is recorded")
 
 
 # --- the autotuner
 
 
-def _autotune(around: Around) -> Odds | None:
-    there = [point.choices for point in around.before if point.choices]
-    here = [point.choices for point in around.after if point.choices]
-    if not there or not here:
-        return None
-    for function, key in sorted({(choice.function, choice.key) for choice in here[0]}):
-        old = {text for choices in there for text in _chosen(choices, function, key)}
-        new = {text for choices in here for text in _chosen(choices, function, key)}
-        if old and new and old.isdisjoint(new):
-            sentence = f"the autotuner of {function} chose {_either(new)} after it, {_either(old)} before"
-            return Odds(_CHANGED_WITH_IT, sentence)
+def _autotune(context: ChangeContext) -> Odds | None:
+    there, here = _choices(context.before), _choices(context.after)
+    for function, key in sorted(there.keys() & here.keys()):
+        old, new = there[function, key], here[function, key]
+        if old.isdisjoint(new):
+            chosen, before = (" or ".join(sorted(side)) for side in (new, old))
+            return Odds(_CHANGED_WITH_IT, f"the autotuner of {function} chose {chosen} after it, {before} before")
     return None
 
 
-def _chosen(choices: Sequence[TunedChoice], function: str, key: str) -> list[str]:
-    return [choice.configuration for choice in choices if (choice.function, choice.key) == (function, key)]
-
-
-def _either(configurations: set[str]) -> str:
-    return " or ".join(sorted(configurations))
+def _choices(runs: Sequence[SeriesPoint]) -> dict[tuple[str, str], set[str]]:
+    """Configurations by function and key."""
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for run in runs:
+        for choice in run.choices:
+            found[choice.function, choice.key].add(choice.configuration)
+    return found
 
 
 # --- the environment
 
 
-def _environment(around: Around) -> Iterator[tuple[Cause, Odds]]:
+def _environment(context: ChangeContext) -> Iterator[tuple[Cause, Odds]]:
     """Causes of which the setting changed with the level, or beside it."""
     for cause, read in _SURROUNDINGS.items():
-        found = _moved(around, read)
-        if found is not None:
+        there, here = (
+            [(run.commit, dict(read(run.setting))) for run in runs if run.setting is not None]
+            for runs in (context.before, context.after)
+        )
+        if there and here and (found := _setting_change(there, here, context.candidates)) is not None:
             yield cause, found
 
 
-def _moved(around: Around, read: Callable[[RunSetting], tuple[tuple[str, str], ...]]) -> Odds | None:
-    there = [(point.commit, dict(read(point.setting))) for point in around.before if point.setting is not None]
-    here = [(point.commit, dict(read(point.setting))) for point in around.after if point.setting is not None]
-    if not there or not here:
-        return None
+_Settings = Sequence[tuple[CommitRef, Mapping[str, str]]]
+
+
+def _setting_change(there: _Settings, here: _Settings, candidates: frozenset[CommitRef]) -> Odds | None:
     exact, beside = [], []
     for name in {**there[-1][1], **here[0][1]}:
-        old, new = [values.get(name) for _, values in there], [values.get(name) for _, values in here]
+        old, new = ([values.get(name) for _, values in side] for side in (there, here))
         if set(old).isdisjoint(new):
-            exact.append(f"{name} {_value(old[-1])} → {_value(new[0])}")
-        elif _changed_beside(around, [*zip([commit for commit, _ in there], old, strict=True)], here, name):
-            beside.append(f"{name} {_value(old[0])} → {_value(new[-1])}")
+            exact.append(f"{name} {old[-1] or 'unset'} → {new[0] or 'unset'}")
+            continue
+        readings = [(commit, values.get(name)) for commit, values in (*there, *here)]
+        changes = [commit for (_, value), (commit, next_value) in pairwise(readings) if value != next_value]
+        # once, for good, and at a commit that may have done it
+        if len(changes) == 1 and changes[0] in candidates:
+            beside.append(f"{name} {old[0] or 'unset'} → {new[-1] or 'unset'}")
     if exact:
         return Odds(_CHANGED_WITH_IT, f"{', '.join(exact)} with the first run of the new level")
     if beside:
         return Odds(_CHANGED_BESIDE_IT, f"{', '.join(beside)} at a neighbouring commit, where the step may as well lie")
     return None
-
-
-def _changed_beside(
-    around: Around,
-    there: Sequence[tuple[CommitRef, str | None]],
-    here: Sequence[tuple[CommitRef, dict[str, str]]],
-    name: str,
-) -> bool:
-    """Whether it changed once, for good, and at a commit that may have done it."""
-    readings = [*there, *((commit, values.get(name)) for commit, values in here)]
-    changes = [commit for (_, old), (commit, new) in pairwise(readings) if old != new]
-    return len(changes) == 1 and changes[0] in around.candidates
-
-
-def _value(value: str | None) -> str:
-    return "unset" if value is None else value
 
 
 # --- the runner
@@ -316,30 +296,29 @@ def _and(odds: Odds, sentence: str, *, factor: float = 1.0, least: float = 0.0) 
 # --- the clock
 
 
-def _clock(around: Around) -> Odds | None:
-    there = [point.sm_clock_mhz for point in around.before if point.sm_clock_mhz]
-    here = [point.sm_clock_mhz for point in around.after if point.sm_clock_mhz]
-    held_back = _held_back(around)
+def _clock(context: ChangeContext) -> Odds | None:
+    there = [run.sm_clock_mhz for run in context.before if run.sm_clock_mhz]
+    here = [run.sm_clock_mhz for run in context.after if run.sm_clock_mhz]
+    held_back = _held_back(context)
+    alone = None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
     if not there or not here:
-        return None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
+        return alone
     before_mhz, after_mhz = statistics.median(there), statistics.median(here)
     clock_log_change = math.log(after_mhz / before_mhz)
-    in_cycles = around.log_change + clock_log_change
-    left = in_cycles * math.copysign(1.0, around.log_change)
-    moved = f"the SM clock moved from {before_mhz:.0f} to {after_mhz:.0f} MHz"
-    told = f"{moved}: in clock cycles the change is {math.expm1(in_cycles):+.1%}"
-    told += f"; {held_back}" if held_back else ""
-    if abs(clock_log_change) < math.log1p(MIN_CLOCK_MOVE) or clock_log_change * around.log_change > 0:
-        return None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
-    if left <= GONE * abs(around.log_change):
+    if abs(clock_log_change) < math.log1p(MIN_CLOCK_MOVE) or clock_log_change * context.log_change > 0:
+        return alone
+    in_cycles = context.log_change + clock_log_change
+    told = f"the SM clock moved from {before_mhz:.0f} to {after_mhz:.0f} MHz: in clock cycles the change is "
+    told += f"{math.expm1(in_cycles):+.1%}{f'; {held_back}' if held_back else ''}"
+    if in_cycles * math.copysign(1.0, context.log_change) <= GONE * abs(context.log_change):
         return Odds(_EXPLAINED_BY_CLOCK, told)
-    share = min(1.0, abs(clock_log_change) / abs(around.log_change))
+    share = min(1.0, abs(clock_log_change) / abs(context.log_change))
     return Odds(_CHANGED_BESIDE_IT * share, told)
 
 
-def _held_back(around: Around) -> str | None:
+def _held_back(context: ChangeContext) -> str | None:
     """What held the device back on the slower level alone."""
-    slower, faster = (around.after, around.before) if around.log_change > 0 else (around.before, around.after)
+    slower, faster = (context.after, context.before) if context.log_change > 0 else (context.before, context.after)
     usual = {reason for point in faster for reason in point.degraded_by}
     held = [point for point in slower if set(point.degraded_by) - usual]
     if 2 * len(held) <= len(slower):

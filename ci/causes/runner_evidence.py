@@ -20,6 +20,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from roofwatch.ci.ab.noise_floor import is_calibration
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.db.values import Pair, SeriesKey, SeriesPoint
 
@@ -114,7 +115,7 @@ class Calibrations:
     def __init__(self, pairs: Iterable[Pair] = ()) -> None:
         self._pairs: dict[tuple[str, str, str, str], list[Pair]] = defaultdict(list)
         for pair in pairs:
-            if pair.base.sha == pair.head.sha and len(pair.base_blocks_ns) == len(pair.head_blocks_ns):
+            if is_calibration(pair):
                 self._pairs[pair.project, pair.case_id, pair.implementation, pair.runner_class].append(pair)
 
     def floor_around(self, key: SeriesKey, began: datetime, ended: datetime | None) -> FloorStep | None:
@@ -132,14 +133,13 @@ class Calibrations:
         after = [pair for pair in ordered if began <= pair.measured_at and (ended is None or pair.measured_at < ended)]
         if not before:
             return None
-        before, after = (_sampled_as(before[-1], pairs) for pairs in (before, after))
+        last = before[-1].preset
+        before, after = (
+            [pair for pair in side if None in (pair.preset, last) or pair.preset == last] for side in (before, after)
+        )
         if not after:
             return None
         return FloorStep(_sizes(before[-_CALIBRATIONS:]), _sizes(after[:_CALIBRATIONS]))
-
-
-def _sampled_as(last: Pair, pairs: Iterable[Pair]) -> list[Pair]:
-    return [pair for pair in pairs if None in (pair.preset, last.preset) or pair.preset == last.preset]
 
 
 def _sizes(pairs: Iterable[Pair]) -> NDArray[np.float64]:

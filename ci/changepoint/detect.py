@@ -7,7 +7,7 @@ Method (docs/analysis.md has the arguments and the simulated error rates):
 under a bounded
    cost (Fearnhead and Rigaill 2019) which, other than theirs, is learnt from the series: its shape, how its outliers
    follow each other, its autocorrelation, its drift. Spells that are no longer than its bursts are taken out
-   (`roofwatch.ci.changepoint.bursts`).
+   (`roofwatch.ci.changepoint.levels`).
 3. Steps smaller than `min_relative_change` go, the smallest first, and boundaries move to where they cost least.
 """
 
@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.levels import Fit, fit_levels, penalty
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, Values, bins_of, median
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, Certainty, Values, bins_of, median
 from roofwatch.ci.changepoint.segmentation import MAX_BOUNDARIES
-from roofwatch.ci.changepoint.weights import Certainty
 
 MIN_SEGMENT = 3
 """Values in the shortest level: one or two values that differ are outliers until a third agrees."""

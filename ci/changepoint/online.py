@@ -5,9 +5,9 @@ level the
 series had,
 less what they cost at the best new level. The noise that sets the costs is learnt from what the series did before
 (`roofwatch.ci.changepoint.noise`), and a spell no longer than its bursts is none of its levels
-(`roofwatch.ci.changepoint.bursts`). Nothing is
+(`roofwatch.ci.changepoint.levels`). Nothing is
 computed over the whole series, and a state holds at most 256 values. One that is less certain than most weighs less,
-as offline (`roofwatch.ci.changepoint.weights`).
+as offline (`roofwatch.ci.changepoint.noise`).
 
 Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976; Lai 1995), here under a
 learnt, bounded density in place of the normal one.
@@ -23,14 +23,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from roofwatch.ci.changepoint.baseline_estimate import Held, Learnt, learnt_from, level_of, rest_of
-from roofwatch.ci.changepoint.bursts import Bursts
-from roofwatch.ci.changepoint.evidence import CAUTION, gains_of_a_new_level, most_inflation
-from roofwatch.ci.changepoint.level_line import line_ahead
-from roofwatch.ci.changepoint.levels import fit_levels
-from roofwatch.ci.changepoint.noise import OUTLIER, Values, median
-from roofwatch.ci.changepoint.online_state import Alarm, OnlineState
-from roofwatch.ci.changepoint.weights import Certainty, joined_errors, kept_errors, known_errors
+from roofwatch.ci.changepoint.baseline import (
+    CAUTION,
+    Held,
+    Learnt,
+    gains_of_a_new_level,
+    learnt_from,
+    level_of,
+    line_ahead,
+    most_inflation,
+    rest_of,
+)
+from roofwatch.ci.changepoint.levels import Bursts, fit_levels
+from roofwatch.ci.changepoint.noise import OUTLIER, Certainty, Values, joined_errors, kept_errors, known_errors, median
 
 _MAX_VALUES = 128
 """Of a level that are remembered."""
@@ -340,3 +345,41 @@ def _forget(state: OnlineState, scaled: Values) -> OnlineState:
         ],
         errors=state.errors[_BLOCK:],
     )
+
+
+@dataclass(frozen=True)
+class OnlineState:
+    """All that is known of a series, small enough to store beside it."""
+
+    min_relative_change: float = 0.03
+    seen: int = 0
+    """Values so far, gaps included: the position of the next one."""
+    unit: float = 0.0
+    """What values are divided by where one of the first was 0 or below; 0 where logarithms are judged."""
+    values: tuple[float, ...] = ()
+    """Newest values of the present level, in time order."""
+    positions: tuple[int, ...] = ()
+    """Where they stand in the series."""
+    earlier: tuple[float, ...] = ()
+    """Newest values of the level before, as long as the present one may be a burst."""
+    residuals: tuple[float, ...] = ()
+    """Distances of earlier values from their level, on the scale they are judged on, less by what a value was less
+    certain than most; none while learning."""
+    errors: tuple[float, ...] = ()
+    """Standard error of each of `values` as a fraction of it, to 32 bits; 0 where it is not known, none if none is."""
+    earlier_errors: tuple[float, ...] = ()
+    """Likewise of `earlier`."""
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A new level, as far as it can be seen from the values up to now."""
+
+    index: int
+    """Position of its first value."""
+    before: float
+    after: float
+    count_after: int
+    """Values of the new level that were needed to see it."""
+    is_return: bool
+    """Whether the series is back at the level before the last alarm, which was a burst then."""

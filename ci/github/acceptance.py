@@ -90,7 +90,7 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
             ),
             *(
                 f"{move.case_id}\0{move.implementation}\0{move.reason}"
-                for move in judgement.beside_moves
+                for move in judgement.secondary_changes
                 if move.verdict is Verdict.REGRESSED
             ),
         ]

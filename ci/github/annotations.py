@@ -85,7 +85,7 @@ def _findings(judgement: PullRequestJudgement, places: SourcePlaces) -> Iterator
         if item.verdict in told and line is not None:
             yield line, item.verdict, _static_text(item)
 
-    for move in judgement.beside_moves:
+    for move in judgement.secondary_changes:
         line = places.of(move.case_id, move.implementation)
         if move.verdict in told and line is not None:
             yield line, move.verdict, f"{plain(move.case_id)} {plain(move.implementation)}: {move.in_words}"

@@ -1,8 +1,8 @@
 """Analyse a project: read its history from the store, find what changed, and store the regressions.
 
-Series are read a few hundred at a time, by as many processes as are asked for. Most never changed and are screened by
-bare columns (`roofwatch.ci.history.screen`); only what moved, failed or was compiled differently is read with all that
-explains it. So memory grows neither with the history nor with the number of series.
+Series are read a few hundred at a time, by as many processes as are asked for. Most never changed: they are screened by
+bare columns, with the same steps at the same values as a full analysis. Only what changed, failed or was compiled
+differently is read with all that explains it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import multiprocessing
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
+from datetime import date
 from functools import partial
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.ab.pair_evidence import PairEvidence
-from roofwatch.ci.causes.counter_evidence import CounterEvidence
-from roofwatch.ci.causes.launch_evidence import LaunchEvidence
-from roofwatch.ci.causes.runner_evidence import Calibrations
-from roofwatch.ci.history.history import Gathered, gather, put_together
-from roofwatch.ci.history.screen import ByCommit, has_changed_error, has_moved
-from roofwatch.ci.history.secondary_change import BESIDE_TIME
-from roofwatch.ci.history.supporting_series import Witnesses
+from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.history import SeriesAnalysis, analyse_series
+from roofwatch.ci.history.slow_drift import find_slow_drift
+from roofwatch.ci.history.time_steps import QUARTILES_TO_ERROR, find_steps
+from roofwatch.ci.history.value_steps import SECONDARY_METRICS, find_value_steps
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.engine.locks import analysis_lock
 from roofwatch.db.engine.session import open_again, reading_session
@@ -45,8 +45,8 @@ Subject = tuple[str, str]
 """Case id and implementation."""
 
 JUDGED_METRICS = (
-    # rates and utilisation are the median time over constants of the case: judged once, shown in all units
-    *("median_ns", *BESIDE_TIME, "rmse_ratio"),
+    # rates and utilisation are the median time over constants of the case
+    *("median_ns", *SECONDARY_METRICS, "rmse_ratio"),
     *("registers", "spilled_registers", "spill_store_count", "spill_load_count", "local_bytes", "shared_bytes"),
     "theoretical_occupancy",
 )
@@ -75,10 +75,10 @@ def analyse_project(
             row_ids = list_case_row_ids(session, project)
             value_count = count_analysed_values(session, project)
         parts = _split(row_ids, -(-value_count // _VALUES_AT_ONCE), worker_count)
-        gathered = Gathered()
+        whole = SeriesAnalysis()
         for part in _analyse_parts(engine, project, limits, parts, worker_count):
-            gathered.add(part)
-        found = put_together(gathered, limits)
+            whole.add(part)
+        found = whole.regressions(limits)
         replace_regressions(engine, project, found)
     return found
 
@@ -92,7 +92,7 @@ def _split(row_ids: Sequence[int], count: int, worker_count: int) -> list[Sequen
 
 def _analyse_parts(
     engine: Engine, project: str, thresholds: Thresholds, parts: Sequence[Sequence[int]], worker_count: int
-) -> list[Gathered]:
+) -> list[SeriesAnalysis]:
     if worker_count == 1 or len(parts) < 2:
         return [_analyse_part(engine, project, thresholds, part) for part in parts]
     # a forked process would share this one's connections
@@ -101,51 +101,38 @@ def _analyse_parts(
         return list(pool.map(partial(_analyse_in_process, engine.url, project, thresholds), parts))
 
 
-def _analyse_in_process(url: URL, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> Gathered:
+def _analyse_in_process(url: URL, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> SeriesAnalysis:
     with open_again(url) as engine:
         return _analyse_part(engine, project, thresholds, row_ids)
 
 
-@dataclass
-class _Columns:
-    """One case and implementation as bare columns."""
-
-    times: list[TimeColumns]
-    errors: list[ErrorColumns]
-
-
-def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> Gathered:
+def _analyse_part(engine: Engine, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> SeriesAnalysis:
     """Screen the series of some cases, and analyse those that changed."""
-    gathered = Gathered()
+    found = SeriesAnalysis()
     with reading_session(engine) as session:
-        columns: dict[Subject, _Columns] = defaultdict(lambda: _Columns([], []))
+        times: dict[Subject, list[TimeColumns]] = defaultdict(list)
         changed = list_failed_checks(session, project, row_ids) | list_changed_code(session, project, row_ids)
-        for time in read_time_columns(session, project, row_ids, include_pairs=True, beside=BESIDE_TIME):
-            columns[_subject(time.key)].times.append(time)
-            if time.has_failures:
-                changed.add(_subject(time.key))
-        for error in read_error_columns(session, project, row_ids):
-            columns[_subject(error.key)].errors.append(error)
-        for subject, own in columns.items():
-            if subject in changed:
-                continue
-            times = [ByCommit.of(one) for one in own.times]
-            if any(has_moved(one, thresholds) for one in times) or any(
-                has_changed_error(one, thresholds) for one in own.errors
-            ):
+        for time in read_time_columns(session, project, row_ids, include_pairs=True, beside=SECONDARY_METRICS):
+            subject = _subject(time.key)
+            times[subject].append(time)
+            if subject not in changed and (time.has_failures or _times_need_analysis(time, thresholds)):
                 changed.add(subject)
-            else:
-                _count_unchanged(gathered, times)
-        _analyse_changed(session, project, thresholds, row_ids, changed, gathered)
-    return gathered
+        for error in read_error_columns(session, project, row_ids):
+            if _subject(error.key) not in changed and _errors_need_analysis(error, thresholds):
+                changed.add(_subject(error.key))
+        for subject in times.keys() - changed:
+            _count_unchanged(found, times[subject])
+        _analyse_changed(session, project, thresholds, row_ids, changed, found)
+    return found
 
 
-def _count_unchanged(gathered: Gathered, times: Sequence[ByCommit]) -> None:
-    by_class = {one.columns.key.runner_class: one.columns.key for one in times}
-    for runner_class, key in by_class.items():
-        own = [one for one in times if one.columns.key.runner_class == runner_class]
-        gathered.population.add(key)
-        gathered.series_by_date.update({day for one in own for day in one.dates.tolist()})
+def _count_unchanged(found: SeriesAnalysis, times: Sequence[TimeColumns]) -> None:
+    nights: dict[SeriesKey, set[date]] = defaultdict(set)
+    for one in times:
+        nights[one.key].update(_first_days(one).tolist())
+    for key, own in nights.items():
+        found.population.add(key)
+        found.series_by_date.update(own)
 
 
 def _analyse_changed(
@@ -154,16 +141,15 @@ def _analyse_changed(
     thresholds: Thresholds,
     row_ids: Sequence[int],
     subjects: Collection[Subject],
-    gathered: Gathered,
+    found: SeriesAnalysis,
 ) -> None:
     if not subjects:
         return
-    pairs = list_pairs(session, project, row_ids=row_ids)
-    evidence = PairEvidence(pairs, thresholds)
-    witnesses = Witnesses(
-        CounterEvidence(read_counted_runs(session, project, subjects)),
-        LaunchEvidence(read_profiled_runs(session, project, subjects)),
-        Calibrations(pairs),
+    evidence = SupportingEvidence(
+        list_pairs(session, project, row_ids=row_ids),
+        thresholds,
+        counted=read_counted_runs(session, project, subjects),
+        profiled=read_profiled_runs(session, project, subjects),
     )
     by_subject = defaultdict(list)
     for one in read_series(
@@ -171,8 +157,50 @@ def _analyse_changed(
     ):
         by_subject[_subject(one.key)].append(one)
     for _, series in sorted(by_subject.items()):
-        gathered.add(gather(series, evidence, thresholds, witnesses))
+        found.add(analyse_series(series, evidence, thresholds))
 
 
 def _subject(key: SeriesKey) -> Subject:
     return key.case_id, key.implementation
+
+
+# --- screening
+
+
+def _times_need_analysis(times: TimeColumns, thresholds: Thresholds) -> bool:
+    """Whether the series steps anywhere, or drifts, or what was measured beside it steps."""
+    starts = _starts(times.places)
+    values = _medians(times.medians_ns, starts)
+    squares = (QUARTILES_TO_ERROR * times.relative_spreads) ** 2 / times.block_counts
+    counts = np.diff([*starts, len(times.places)])
+    errors = np.sqrt(np.add.reduceat(squares, starts)) / counts
+    if find_steps(values, errors, thresholds) or find_slow_drift(values, _first_days(times), thresholds) is not None:
+        return True
+    for metric, measured in times.beside.items():
+        is_known = ~np.isnan(measured)
+        medians = _medians(measured[is_known], _starts(times.places[is_known]))
+        if find_value_steps(replace(times.key, metric=metric), medians, thresholds):
+            return True
+    return False
+
+
+def _errors_need_analysis(errors: ErrorColumns, thresholds: Thresholds) -> bool:
+    medians = _medians(errors.rmse_ratios, _starts(errors.places))
+    return bool(find_value_steps(errors.key, medians, thresholds))
+
+
+def _first_days(times: TimeColumns) -> NDArray[np.datetime64]:
+    """When each commit was first measured."""
+    return np.minimum.reduceat(times.days, _starts(times.places))
+
+
+def _medians(values: NDArray[np.float64], starts: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Of the values from each start to the next."""
+    if len(starts) == len(values):
+        return values
+    return np.array([np.median(own) for own in np.split(values, starts[1:])])
+
+
+def _starts(places: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Where another commit begins."""
+    return np.flatnonzero(np.diff(places, prepend=-1))

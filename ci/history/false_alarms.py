@@ -1,81 +1,142 @@
-"""Which regressions may call somebody: the false ones among a night's alerts, held at a rate. Pure.
+"""False alarms: which regressions may alert, held at a rate, and how often those reported were none. Pure.
 
 A night judges thousands of series, and a detector that errs once in a thousand errs every night. So each step of a time
-carries a p-value, valid wherever in its series it was found (`roofwatch.ci.changepoint.chance`); a regression's is
-Simes's
-over its change points; and among all that a night tells, Benjamini and Hochberg decide which survive. What is told is
-controlled, not its change points: a cause that moves a hundred series counts once, or it would buy room for five false
-ones beside it.
+carries a p-value (`roofwatch.ci.changepoint.chance`); a regression's is Simes's over its change points; and among all
+regressions of a night, Benjamini and Hochberg decide which survive. Regressions are controlled, not change points: a
+cause that changes a hundred series counts once.
 
-Sources: Simes 1986 (An improved Bonferroni procedure for multiple tests of significance); Benjamini and Hochberg 1995;
-counting clusters instead of their members, Benjamini and Heller 2007 (False discovery rates for spatial signals).
+Sources: Simes 1986; Benjamini and Hochberg 1995; counting clusters instead of their members, Benjamini and Heller 2007.
 docs/analysis.md has the simulated rates.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import date
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 
-from roofwatch.ci.history.trend_finding import TrendFinding
+from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.db.values import Regression, RegressionState, Verdict
 
-Told = tuple[Regression, Sequence[TrendFinding]]
+Key = tuple[str, str, str, str]
+"""`Regression.key`."""
+_Z_95 = 1.959964
+"""Quantile of the normal distribution for an interval of 95 %."""
 
 
-def choose_alerts(regressions: Sequence[Told], *, series_by_date: Mapping[date, int], rate: float) -> list[Regression]:
-    """Mark those that are sure enough to call somebody.
+def choose_alerts(
+    regressions: Sequence[tuple[Regression, Sequence[TrendFinding]]],
+    *,
+    series_by_date: Mapping[date, int],
+    rate: float,
+) -> list[Regression]:
+    """Mark those that are sure enough to alert.
 
     Args:
         regressions: Each with its findings.
-        series_by_date: How many series of times were judged in each night, moved or not.
+        series_by_date: How many series of times were judged in each night, changed or not.
         rate: Expected share of false ones among a night's alerts.
 
     Returns:
-        The regressions in the order given. Confirmed ones are alerts whatever else the night tells; dismissed ones,
-        unconfirmed failures and times that the clock moved are none.
+        The regressions in the order given. Confirmed ones are alerts whatever else changed in the night; dismissed
+        ones, unconfirmed failures and times that the clock explains are none.
     """
-    p_values = [_p_of(findings) for _, findings in regressions]
+    alerts = set()
+    p_values: dict[int, float] = {}
     by_night: dict[date | None, list[int]] = defaultdict(list)
     for position, (regression, findings) in enumerate(regressions):
-        if p_values[position] is not None and _may_call(regression):
-            by_night[_night_of(findings)].append(position)
-    alerts = {position for position, (regression, _) in enumerate(regressions) if _is_sure(regression)}
+        p_value = _simes([finding.p_value for finding in findings if finding.p_value is not None])
+        if regression.state is not RegressionState.OPEN:
+            continue
+        if regression.is_confirmed:
+            alerts.add(position)
+        if p_value is not None and regression.verdict is not Verdict.INCONCLUSIVE:
+            p_values[position] = p_value
+            by_night[min((one.night for one in findings if one.night is not None), default=None)].append(position)
     for night, positions in by_night.items():
-        # a series that tells nothing is a hypothesis too, whose p-value is 1
-        moved = sum(one.p_value is not None for position in positions for one in regressions[position][1])
+        # a series that did not change is a hypothesis too, whose p-value is 1
+        changed = sum(one.p_value is not None for position in positions for one in regressions[position][1])
         judged = series_by_date.get(night, 0) if night is not None else 0
-        count = len(positions) + max(judged - moved, 0)
-        alerts |= _survivors({position: p_values[position] or 0.0 for position in positions}, count, rate)
+        count = len(positions) + max(judged - changed, 0)
+        ordered = sorted(positions, key=lambda position: p_values[position])
+        ranks = [rank for rank, one in enumerate(ordered, start=1) if p_values[one] <= rate * rank / count]
+        alerts.update(ordered[: max(ranks, default=0)])
     return [replace(regression, is_alert=position in alerts) for position, (regression, _) in enumerate(regressions)]
 
 
-def _may_call(regression: Regression) -> bool:
-    """A time that the clock moved calls nobody: of the kernel nothing is known to have changed."""
-    return regression.state is RegressionState.OPEN and regression.verdict is not Verdict.INCONCLUSIVE
-
-
-def _is_sure(regression: Regression) -> bool:
-    return regression.is_confirmed and regression.state is RegressionState.OPEN
-
-
-def _p_of(findings: Sequence[TrendFinding]) -> float | None:
-    """Simes's p-value of all change points of times; None if there are none."""
-    ordered = sorted(finding.p_value for finding in findings if finding.p_value is not None)
+def _simes(p_values: Sequence[float]) -> float | None:
+    """None if there are none."""
+    ordered = sorted(p_values)
     if not ordered:
         return None
     return min(1.0, *(p * len(ordered) / rank for rank, p in enumerate(ordered, start=1)))
 
 
-def _night_of(findings: Sequence[TrendFinding]) -> date | None:
-    return min((finding.night for finding in findings if finding.night is not None), default=None)
+# --- the observed rate
 
 
-def _survivors(p_values: Mapping[int, float], count: int, rate: float) -> set[int]:
-    ordered = sorted(p_values, key=lambda position: p_values[position])
-    last = max(
-        (rank for rank, position in enumerate(ordered, start=1) if p_values[position] <= rate * rank / count), default=0
+@dataclass(frozen=True)
+class FalseAlarms:
+    reported_count: int
+    refuted_count: int
+    """Measured again in pairs and not there."""
+    invalid_count: int
+    """Called none by a person, and not refuted."""
+    true_count: int
+    """Confirmed by a measurement, or taken as real by a person."""
+
+    @property
+    def false_count(self) -> int:
+        return self.refuted_count + self.invalid_count
+
+    @property
+    def decided_count(self) -> int:
+        return self.false_count + self.true_count
+
+    @property
+    def rate(self) -> float | None:
+        """False ones among those decided; None before any is."""
+        return self.false_count / self.decided_count if self.decided_count else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the rate, at 95 %, by Wilson (1927), whose interval holds for few decisions too."""
+        rate, count = self.rate, self.decided_count
+        if rate is None:
+            return None
+        spread = _Z_95**2 / count
+        centre = (rate + spread / 2) / (1 + spread)
+        half = _Z_95 * math.sqrt(rate * (1 - rate) / count + spread / (4 * count)) / (1 + spread)
+        return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def count_false_alarms(
+    regressions: Iterable[Regression],
+    *,
+    called_none: Set[Key],
+    called_real: Set[Key],
+    since: datetime | None,
+) -> FalseAlarms:
+    """Count what was reported.
+
+    Args:
+        regressions: All that were judged; improvements are left out.
+        called_none: Those that a person called none.
+        called_real: Those that a person acknowledged, expected or fixed.
+        since: Of the commits that count; None for all.
+    """
+    reported = [
+        one
+        for one in regressions
+        if one.verdict is Verdict.REGRESSED and (since is None or one.commit.committed_at >= since)
+    ]
+    standing = [one for one in reported if one.state is not RegressionState.DISMISSED]
+    real = [one for one in standing if one.key not in called_none and (one.is_confirmed or one.key in called_real)]
+    return FalseAlarms(
+        reported_count=len(reported),
+        refuted_count=len(reported) - len(standing),
+        invalid_count=sum(one.key in called_none for one in standing),
+        true_count=len(real),
     )
-    return set(ordered[:last])

@@ -1,4 +1,4 @@
-"""Slow drift of the times of a history: what no step shows, told with its start and its rate. Pure."""
+"""Slow drift of the times of a history: what no step shows, with its start and its rate. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.causes.clock_step import clock_step
+from roofwatch.ci.ab.clock import clock_step
 from roofwatch.ci.causes.explain import NEAR_RUNS, explain_drift
 from roofwatch.ci.changepoint.chance import chance_of_drift
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
-from roofwatch.ci.history.trend_finding import Status, TrendFinding, Window
+from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.value_steps import Timeline
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.metrics import metric
-from roofwatch.db.values import ChangePoint, CommitRef, SeriesKey, SeriesPoint, Verdict
+from roofwatch.db.values import ChangePoint, Verdict
 
 _WEEK_DAYS = 7.0
 _PARTS = 5
@@ -34,71 +35,59 @@ def find_slow_drift(
     Args:
         values: Times, a commit each, above 0.
         nights: When each was first measured.
-        thresholds: What is worth telling.
+        thresholds: What is worth reporting.
     """
     if len(values) < 2 * _PARTS or not _may_drift(np.asarray(values), thresholds.drift_relative_change):
         return None
-    weeks = _weeks(nights)
-    return find_drift(values, weeks, min_relative_change=thresholds.drift_relative_change)
+    return find_drift(values, _weeks(nights), min_relative_change=thresholds.drift_relative_change)
 
 
-def drift_finding(
-    key: SeriesKey,
-    drift: Drift,
-    values: Sequence[float],
-    commits: Sequence[CommitRef],
-    points: Sequence[Sequence[SeriesPoint]],
-    nights: Sequence[date],
-    *,
-    min_relative_change: float,
-) -> TrendFinding:
-    """Tell a drift as a change that begins at the commit after the last one of the old level; one that the clock made
-    is a change that cannot be told of the kernel.
+def drift_finding(line: Timeline, drift: Drift, nights: Sequence[date], thresholds: Thresholds) -> TrendFinding:
+    """Report a drift as a change that begins at the commit after the last one of the old level; one that the clock
+    explains is inconclusive.
+
+    Args:
+        line: Since the last step.
+        drift: As `find_slow_drift` found it there.
+        nights: When each commit was first measured.
+        thresholds: What is worth reporting.
     """
+    commits, shown = line.commits, metric("median_ns").format
     start = min(drift.start, len(commits) - 2)
-    before = float(np.median(values[: start + 1]))
-    after = before * (1 + drift.relative_change)
     end = len(commits) - 1 if drift.end is None else drift.end
+    before = float(np.median(line.values[: start + 1]))
+    after = before * (1 + drift.relative_change)
     per = "a week" if _weeks(nights) is not None else "a commit"
-    drifts = (
-        f"drifts by {drift.rate:+.2%} {per} since then"
-        if drift.end is None
-        else f"drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
-    )
+    evidence = f"median time drifts by {drift.rate:+.2%} {per} since then"
+    if drift.end is not None:
+        evidence = f"median time drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
+    evidence += f", {shown(before)} to {shown(after)} ({drift.relative_change:+.1%}), {end - start} commits"
     log_change = math.log1p(drift.relative_change)
-    old = [point for run in points[max(0, start - NEAR_RUNS) : start + 1] for point in run]
-    new = [point for run in points[-NEAR_RUNS:] for point in run]
-    in_cycles = clock_step(old, new, log_change)
-    is_clock = in_cycles is not None and in_cycles.is_clock_move(min_relative_change=min_relative_change)
+    old, new = line.runs(start - NEAR_RUNS, start + 1), line.runs(len(commits) - NEAR_RUNS, len(commits))
     verdict = Verdict.REGRESSED if after > before else Verdict.IMPROVED
+    in_cycles = clock_step(old, new, log_change)
+    if in_cycles is not None and in_cycles.is_clock_move(min_relative_change=thresholds.trend_relative_change):
+        verdict, evidence = Verdict.INCONCLUSIVE, f"{evidence}; {in_cycles.in_words()}"
     change = ChangePoint(
-        series=key,
+        series=line.key,
         commit=commits[start + 1],
         previous_commit=commits[start],
-        verdict=Verdict.INCONCLUSIVE if is_clock else verdict,
+        verdict=verdict,
         before=before,
         after=after,
-        evidence=(
-            f"median time {drifts}, {metric('median_ns').format(before)} to "
-            f"{metric('median_ns').format(after)} ({drift.relative_change:+.1%}), {end - start} commits"
-            f"{f'; {in_cycles.in_words()}' if in_cycles is not None and is_clock else ''}"
-        ),
+        evidence=evidence,
         is_gradual=True,
     )
     # the start is known to about a tenth of what has drifted since
     slack = max(1, (end + 1 - start) // 10)
-    first, last = max(1, start + 1 - slack), min(len(commits) - 1, start + 1 + slack)
-    window = Window(
-        min(commits[first - 1].first_parent_count + 1, commits[last].first_parent_count),
-        commits[last].first_parent_count,
-    )
+    window, _ = windows_between(commits, max(1, start + 1 - slack), min(len(commits) - 1, start + 1 + slack))
     return TrendFinding(
         change=change,
         status=Status.UNCONFIRMED,
         suspects=explain_drift(old, new, log_change),
         window=window,
         reach=window,
-        p_value=_chance(drift, values, nights),
+        p_value=_chance(drift, line.values, nights),
         night=nights[end],
     )
 

@@ -1,169 +1,167 @@
-"""Steps of what is measured once in a run, and that no pair confirms: errors, memory, the time of the host. Pure."""
+"""One series by commit, and its steps where each run says one number: errors, memory, the time of the host. Pure.
+
+No pair of records confirms such a step. Memory is what torch's allocator counts, and a check draws the same inputs
+every time: where nothing changed, nothing moves at all, so a level whose runs all say the same number is certain. The
+host's time seldom says one number, so a step of it is a suspicion; and it accuses neither the kernel on the device nor
+its machine code.
+
+An error of exactly 0 has no logarithm: it counts as half of the smallest other one, so that the loss of exactness is a
+step and equal errors are none.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.causes.compiled_changes import CompiledHistory
-from roofwatch.ci.causes.explain import NEAR_RUNS, Around
+from roofwatch.ci.ab.changes import error_floor
+from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, explain_error, explain_host, explain_memory
 from roofwatch.ci.changepoint import detect
-from roofwatch.ci.history.points import PointsByCommit, value_of_each, with_value
-from roofwatch.ci.history.trend_finding import Status, TrendFinding, window_of, windows_between
-from roofwatch.db.values import ChangePoint, SeriesKey, SeriesPoint, Suspect, Verdict
+from roofwatch.ci.history.commit_changes import CompiledHistory, points_by_commit
+from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.thresholds import Thresholds
+from roofwatch.db.values import ChangePoint, CommitRef, Series, SeriesKey, SeriesPoint, Suspect, Verdict
 
 _SURE_RUNS = 2
 """Runs on either side that must say the same number."""
-_Values = Sequence[float] | NDArray[np.float64]
+Values = Sequence[float] | NDArray[np.float64]
 
 
-class ValueSteps:
-    """One series by commit, and where it steps."""
+# --- one series by commit
 
-    def __init__(
-        self,
-        key: SeriesKey,
-        by_commit: PointsByCommit,
-        *,
-        find: Callable[[Sequence[float]], list[detect.ChangePoint]],
-        explain: Callable[[Around], tuple[Suspect, ...]],
-    ) -> None:
-        """Find the steps.
 
-        Args:
-            key: Of the series.
-            by_commit: Its points, commits in order.
-            find: Finds the steps of its values, a commit each.
-            explain: Weighs what may have caused one.
-        """
-        self.key = key
-        self.points = with_value(by_commit)
-        self._commits = list(self.points)
-        self.values = value_of_each(self.points)
-        self.steps = find(self.values)
-        self._explain = explain
+@dataclass(frozen=True)
+class Timeline:
+    """The points of one series that have a value, by one timer and cache state: of two, numbers do not compare."""
 
-    @property
-    def runs(self) -> list[float]:
-        """The value of each run."""
-        return [point.value for points in self.points.values() for point in points if point.value is not None]
+    key: SeriesKey
+    points: Mapping[CommitRef, Sequence[SeriesPoint]]
+    """Commits in the order of the branch."""
 
-    @property
-    def newest_level(self) -> list[float]:
-        """The value of each run since the last step."""
-        since = self.steps[-1].index if self.steps else 0
-        return [point.value for point in self._runs(since, len(self._commits)) if point.value is not None]
+    @cached_property
+    def commits(self) -> list[CommitRef]:
+        return list(self.points)
 
-    def findings(self, compiled: CompiledHistory) -> Iterator[TrendFinding]:
-        """Every step."""
-        edges = [0, *(step.index for step in self.steps), len(self._commits)]
-        for step, start, end in zip(self.steps, edges, edges[2:], strict=False):
-            yield self._finding(step, start, end, compiled)
+    @cached_property
+    def values(self) -> list[float]:
+        """The median of each commit's runs."""
+        return [statistics.median(run.value for run in runs if run.value is not None) for runs in self.points.values()]
 
-    def _finding(self, step: detect.ChangePoint, start: int, end: int, compiled: CompiledHistory) -> TrendFinding:
-        before, after = self._runs(start, step.index)[-NEAR_RUNS:], self._runs(step.index, end)[:NEAR_RUNS]
-        is_exact = _says_one_number(before) and _says_one_number(after)
-        commit, previous = self._commits[step.index], self._commits[step.index - 1]
-        is_worse = self.key.definition.is_worse(base=step.before, head=step.after)
-        verdict = Verdict.REGRESSED if is_worse else Verdict.IMPROVED
-        code = compiled.move(self.key, previous, commit, verdict)
-        change = ChangePoint(
-            series=self.key,
-            commit=commit,
-            previous_commit=previous,
-            verdict=verdict,
-            before=step.before,
-            after=step.after,
-            evidence=self._sentence(step, is_exact=is_exact),
-        )
-        candidates = {step.index} if is_exact else set(step.candidates)
-        around = Around(
+    def runs(self, first: int, last: int) -> list[SeriesPoint]:
+        """Of the commits at positions `first` to `last`, this one left out."""
+        return [run for commit in self.commits[max(first, 0) : last] for run in self.points[commit]]
+
+
+def timelines(series: Series) -> list[Timeline]:
+    """Take a series apart by timer and cache state; what gave the newest value comes first."""
+    timed: dict[str, list[SeriesPoint]] = defaultdict(list)
+    for point in reversed(series.points):
+        if point.value is not None:
+            timed[point.timing].append(point)
+    return [Timeline(series.key, points_by_commit(reversed(points))) for points in timed.values()]
+
+
+def once_per_commit(by_timeline: Iterable[Iterable[TrendFinding]]) -> Iterator[TrendFinding]:
+    """What two ways of timing show at one commit is told once, by the newer one."""
+    told: set[CommitRef] = set()
+    for findings in map(list, by_timeline):
+        yield from (finding for finding in findings if finding.change.commit not in told)
+        told.update(finding.change.commit for finding in findings)
+
+
+# --- metrics
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How one metric is judged."""
+
+    threshold: Callable[[Thresholds], float]
+    explain: Callable[[ChangeContext], tuple[Suspect, ...]]
+    least: float | None = None
+    """What counts as no more than nothing; half of the least value above 0 if None."""
+
+
+ERROR = "rmse_ratio"
+"""The error that is judged; the largest error of an element rests on one element, and jumps by itself."""
+_KINDS: Mapping[str, _Kind] = {
+    # below the clocks that read it
+    "host_ns": _Kind(lambda limits: limits.host_relative_change, explain_host, 10.0),
+    # torch's smallest block
+    "peak_allocated_bytes": _Kind(lambda limits: limits.memory_relative_change, explain_memory, 512.0),
+    ERROR: _Kind(lambda limits: limits.error_relative_change, explain_error),
+}
+VALUE_METRICS = frozenset(_KINDS)
+SECONDARY_METRICS = ("host_ns", "peak_allocated_bytes")
+"""What is measured beside a time, by each timer and cache state."""
+
+
+def threshold_of(metric: str, thresholds: Thresholds) -> float:
+    """Smallest change of a metric that is worth reporting in a history."""
+    return _KINDS[metric].threshold(thresholds) if metric in _KINDS else thresholds.trend_relative_change
+
+
+# --- steps
+
+
+def value_findings(series: Series, compiled: CompiledHistory, thresholds: Thresholds) -> Iterator[TrendFinding]:
+    """Every step of a series of one of `VALUE_METRICS`."""
+    return once_per_commit(_findings(line, compiled, thresholds) for line in timelines(series))
+
+
+def _findings(line: Timeline, compiled: CompiledHistory, thresholds: Thresholds) -> Iterator[TrendFinding]:
+    steps = find_value_steps(line.key, line.values, thresholds)
+    edges = [0, *(step.index for step in steps), len(line.commits)]
+    for step, start, end in zip(steps, edges, edges[2:], strict=False):
+        yield _finding(line, step, start, end, compiled)
+
+
+def _finding(line: Timeline, step: detect.ChangePoint, start: int, end: int, compiled: CompiledHistory) -> TrendFinding:
+    before, after = line.runs(start, step.index)[-NEAR_RUNS:], line.runs(step.index, end)[:NEAR_RUNS]
+    is_exact = _says_one_number(before) and _says_one_number(after)
+    commit, previous = line.commits[step.index], line.commits[step.index - 1]
+    is_worse = line.key.definition.is_worse(base=step.before, head=step.after)
+    verdict = Verdict.REGRESSED if is_worse else Verdict.IMPROVED
+    places = (step.index,) if is_exact else step.candidates
+    suspects = _KINDS[line.key.metric].explain(
+        ChangeContext(
             before=before,
             after=after,
             log_change=_log_ratio(step.before, step.after),
-            candidates=frozenset(self._commits[place] for place in candidates),
-            code=code,
+            candidates=frozenset(line.commits[place] for place in places),
+            code=compiled.code_change(line.key, previous, commit, verdict),
         )
-        window, reach = windows_between(self._commits, min(candidates), max(candidates))
-        return TrendFinding(
-            change=change,
-            status=Status.CONFIRMED if is_exact else Status.UNCONFIRMED,
-            suspects=self._explain(around),
-            window=window_of(change) if is_exact else window,
-            reach=window_of(change) if is_exact else reach,
-        )
-
-    def _runs(self, first: int, last: int) -> list[SeriesPoint]:
-        return [point for commit in self._commits[first:last] for point in self.points[commit]]
-
-    def _sentence(self, step: detect.ChangePoint, *, is_exact: bool) -> str:
-        metric = self.key.definition
-        relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
-        sure = "the same in every run on either side" if is_exact else f"{step.standard_errors:.1f} standard errors"
-        return (
-            f"{metric.title} {metric.format(step.before)} to {metric.format(step.after)}{relative}, "
-            f"{step.count_before} commits before and {step.count_after} after, {sure}"
-        )
+    )
+    change = ChangePoint(
+        series=line.key,
+        commit=commit,
+        previous_commit=previous,
+        verdict=verdict,
+        before=step.before,
+        after=step.after,
+        evidence=_sentence(line.key, step, is_exact=is_exact),
+    )
+    if is_exact:
+        return TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
+    window, reach = windows_between(line.commits, min(places), max(places))
+    return TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
 
 
-def find_value_steps(
-    values: _Values, *, min_relative_change: float, least: float | None = None
-) -> list[detect.ChangePoint]:
-    """Steps of values that may be zero; what `before` and `after` say are the values as measured.
-
-    Args:
-        values: A commit each, 0 or above.
-        min_relative_change: Smaller ones are not worth telling.
-        least: What counts as no more than nothing; half of the least value that is above 0 if left out.
-    """
-    given = np.asarray(values, dtype=np.float64)
-    positive = given[given > 0]
-    if not len(positive):
-        return []
-    floored = np.where(given > 0, given, float(positive.min()) / 2) if least is None else np.maximum(given, least)
-    if float(floored.max()) < float(floored.min()) * (1 + min_relative_change):
-        return []  # medians of levels lie within the values
-    steps = detect.find_change_points(floored, min_relative_change=min_relative_change)
-    newest = _newest_exact_step(floored, steps[-1].index if steps else 0, min_relative_change)
-    if newest is not None:
-        steps = [*steps[:-1], *(replace(step, count_after=newest.count_before) for step in steps[-1:]), newest]
-    edges = [0, *(step.index for step in steps), len(given)]
-    return [
-        replace(
-            step, before=float(np.median(given[start : step.index])), after=float(np.median(given[step.index : end]))
-        )
-        for step, start, end in zip(steps, edges, edges[2:], strict=False)
-    ]
-
-
-def _newest_exact_step(
-    values: NDArray[np.float64], begins: int, min_relative_change: float
-) -> detect.ChangePoint | None:
-    """The step to a number that the newest values all say and none said before, from a level of one number.
-
-    The detector waits at the end of a long series for as many values as a spell of a busy machine may last. Of what is
-    counted, or computed from the same inputs, no machine makes a spell: nothing ever moved it, and a state that comes
-    and goes would have come before. So the shortest level is enough, as it is inside a series.
-
-    Args:
-        values: A commit each, above 0.
-        begins: Where the newest level begins that the detector has told.
-        min_relative_change: Smaller ones are not worth telling.
-    """
-    others = np.flatnonzero(values != values[-1])
-    index = int(others[-1]) + 1 if len(others) else 0
-    old = values[begins:index]
-    count = len(values) - index
-    if min(count, len(old)) < detect.MIN_SEGMENT or np.any(old != old[0]) or np.any(values[:index] == values[-1]):
-        return None
-    if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
-        return None
-    before, after = float(old[0]), float(values[-1])
-    return detect.ChangePoint(index, before, after, len(old), count, math.inf, candidates=(index,))
+def _sentence(key: SeriesKey, step: detect.ChangePoint, *, is_exact: bool) -> str:
+    metric = key.definition
+    relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
+    sure = "the same in every run on either side" if is_exact else f"{step.standard_errors:.1f} standard errors"
+    return (
+        f"{metric.title} {metric.format(step.before)} to {metric.format(step.after)}{relative}, "
+        f"{step.count_before} commits before and {step.count_after} after, {sure}"
+    )
 
 
 def _log_ratio(before: float, after: float) -> float:
@@ -175,3 +173,65 @@ def _log_ratio(before: float, after: float) -> float:
 
 def _says_one_number(runs: Sequence[SeriesPoint]) -> bool:
     return len(runs) >= _SURE_RUNS and len({point.value for point in runs}) == 1
+
+
+def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> list[detect.ChangePoint]:
+    """Steps of values that may be zero; `before` and `after` are the values as measured.
+
+    Args:
+        key: Of the series; its metric is one of `VALUE_METRICS`.
+        values: A commit each, 0 or above.
+        thresholds: What is worth reporting.
+    """
+    kind = _KINDS[key.metric]
+    steps = _steps(np.asarray(values, dtype=np.float64), kind.threshold(thresholds), kind.least)
+    if key.metric != ERROR:
+        return steps
+    floor = error_floor(key.case_id)
+    # what was exact all the time and no longer is, such as a copy, lost something however small
+    return [step for step in steps if not step.before or max(step.before, step.after) > floor]
+
+
+def _steps(values: NDArray[np.float64], min_relative_change: float, least: float | None) -> list[detect.ChangePoint]:
+    positive = values[values > 0]
+    if not len(positive):
+        return []
+    floored = np.where(values > 0, values, float(positive.min()) / 2) if least is None else np.maximum(values, least)
+    if float(floored.max()) < float(floored.min()) * (1 + min_relative_change):
+        return []  # medians of levels lie within the values
+    steps = detect.find_change_points(floored, min_relative_change=min_relative_change)
+    newest = _newest_exact_step(floored, steps[-1].index if steps else 0, min_relative_change)
+    if newest is not None:
+        steps = [*steps[:-1], *(replace(step, count_after=newest.count_before) for step in steps[-1:]), newest]
+    edges = [0, *(step.index for step in steps), len(values)]
+    return [
+        replace(
+            step, before=float(np.median(values[start : step.index])), after=float(np.median(values[step.index : end]))
+        )
+        for step, start, end in zip(steps, edges, edges[2:], strict=False)
+    ]
+
+
+def _newest_exact_step(
+    values: NDArray[np.float64], begins: int, min_relative_change: float
+) -> detect.ChangePoint | None:
+    """The step to a number that the newest values all say and none said before, from a level of one number.
+
+    The detector waits at the end of a long series for as many values as a spell of a busy machine may last. Of what is
+    counted, or computed from the same inputs, no machine makes a spell: the shortest level is enough.
+
+    Args:
+        values: A commit each, above 0.
+        begins: Where the newest level begins that the detector has found.
+        min_relative_change: Smaller ones are not worth reporting.
+    """
+    others = np.flatnonzero(values != values[-1])
+    index = int(others[-1]) + 1 if len(others) else 0
+    old = values[begins:index]
+    count = len(values) - index
+    if min(count, len(old)) < detect.MIN_SEGMENT or np.any(old != old[0]) or np.any(values[:index] == values[-1]):
+        return None
+    if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
+        return None
+    before, after = float(old[0]), float(values[-1])
+    return detect.ChangePoint(index, before, after, len(old), count, math.inf, candidates=(index,))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from roofwatch.ci.ab.secondary_changes import BesideMove
+import math
+
+from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.report.markdown import Section, code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.collector.record.metrics import metric
@@ -23,14 +25,14 @@ def beside_section(judgement: PullRequestJudgement) -> Section:
                 " → ".join(metric(move.metric).format(side) for side in (move.base, move.head)),
                 _change(move),
             )
-            for move in judgement.beside_moves
+            for move in judgement.secondary_changes
         ],
         text="Of the time of a kernel on the device this says nothing: that is judged apart.",
     )
 
 
-def _change(move: BesideMove) -> str:
-    if move.relative_change is None:
+def _change(move: Change) -> str:
+    if math.isinf(move.relative_change):
         return "nothing before"
     if move.relative_interval is None:
         return f"{move.relative_change:+.1%}"

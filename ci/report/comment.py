@@ -125,11 +125,11 @@ def tally(judgement: PullRequestJudgement) -> str:
     kernels = [f"{static[verdict]} {word}" for verdict, word in words if static[verdict]]
     if kernels:
         parts.append(f"machine code {', '.join([*kernels, *([f'{identical} identical'] if identical else [])])}")
-    beside = Counter(move.verdict for move in judgement.beside_moves)
+    beside = Counter(move.verdict for move in judgement.secondary_changes)
     launches = [f"{beside[verdict]} {verdict}" for verdict in (Verdict.REGRESSED, Verdict.IMPROVED) if beside[verdict]]
     if launches:
         parts.append(f"memory and host of a launch {', '.join(launches)}")
-    moved = Counter(move.reason for move in judgement.error_moves)
+    moved = Counter(move.reason for move in judgement.accuracy_changes)
     results = [
         f"{count_of(moved[reason], 'result')} {word}"
         for reason, word in ((Reason.LESS_ACCURATE, "less accurate"), (Reason.MORE_ACCURATE, "more accurate"))

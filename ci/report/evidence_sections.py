@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from roofwatch.ci.ab.counters import CounterMove
+from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.report.markdown import Section, code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.collector.record.metrics import format_bytes, format_ns
@@ -93,8 +93,8 @@ def counter_section(judgement: PullRequestJudgement) -> Section:
     """What moved the most of each kernel that was counted on both sides."""
     shown: dict[tuple[str, str, str, int], int] = {}
     rows = []
-    for move in judgement.counter_moves:
-        kernel = (move.case_id, move.implementation, move.function, move.launch_index)
+    for move in judgement.counter_changes:
+        kernel = (move.case_id, move.implementation, move.part, move.launch_index)
         shown[kernel] = shown.get(kernel, 0) + 1
         if shown[kernel] <= _MAX_MOVES_OF_A_KERNEL:
             rows.append(_cells(move))
@@ -107,14 +107,14 @@ def counter_section(judgement: PullRequestJudgement) -> Section:
     )
 
 
-def _cells(move: CounterMove) -> tuple[str, ...]:
+def _cells(move: Change) -> tuple[str, ...]:
     change = "new" if math.isinf(move.relative_change) else f"{move.relative_change:+.1%}"
     return (
-        code(move.name),
+        code(move.metric),
         code(move.case_id),
         code(move.implementation),
-        code(move.function),
-        f"{_written(move.name, move.base)} → {_written(move.name, move.head)}",
+        code(move.part),
+        f"{_written(move.metric, move.base)} → {_written(move.metric, move.head)}",
         change,
     )
 

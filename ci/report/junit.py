@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
-from roofwatch.ci.ab.secondary_changes import BesideMove
-from roofwatch.ci.ab.side_result import SideResult
+from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import REASON_WORDS
 from roofwatch.ci.static.comparison import StaticJudgement
@@ -26,7 +26,7 @@ def to_junit(judgement: PullRequestJudgement) -> str:
     root = ElementTree.Element("testsuites", name="roofwatch")
     cases = [_timed(case) for case in judgement.cases]
     compiled = [_compiled(item) for item in judgement.static]
-    launched = [_launched(move) for move in judgement.beside_moves]
+    launched = [_launched(move) for move in judgement.secondary_changes]
     for name, elements in (("measured", cases), ("compiled", compiled), ("launched", launched)):
         if elements:
             _add_suite(root, f"{_xml(judgement.project)} {name}", elements)
@@ -62,7 +62,7 @@ def _compiled(item: StaticJudgement) -> ElementTree.Element:
     return element
 
 
-def _launched(move: BesideMove) -> ElementTree.Element:
+def _launched(move: Change) -> ElementTree.Element:
     name = f"{move.implementation} {metric(move.metric).title}"
     element = ElementTree.Element("testcase", classname=_xml(move.case_id), name=_xml(name))
     reason = REASON_WORDS.get(move.reason, str(move.reason).replace("_", " "))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.visible_text import visible
+from roofwatch.ci.message import visible
 
 _REPLACED = str.maketrans({"`": "'", "|": "¦"})
 

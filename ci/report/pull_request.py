@@ -7,17 +7,21 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofwatch.ci.ab.accuracy_changes import ErrorMove, find_error_moves
+from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes, find_secondary_changes
 from roofwatch.ci.ab.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
-from roofwatch.ci.ab.comparable import BlockTiming, are_paired, notes_on, refuse_times, refuse_timing, refuse_whole
-from roofwatch.ci.ab.compare import Comparison, compare, control_false_discoveries, detectable_change
-from roofwatch.ci.ab.counters import CounterMove, rank_moves
-from roofwatch.ci.ab.interim_analysis import error_rate_at
-from roofwatch.ci.ab.launched import LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.ab.comparable import (
+    Key,
+    SideResult,
+    SideResults,
+    are_paired,
+    notes_on,
+    refuse_times,
+    refuse_timing,
+    refuse_whole,
+)
+from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries, detectable_change
+from roofwatch.ci.ab.launches import Flip, LaunchMove, find_flips, find_launch_moves, may_explain
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
-from roofwatch.ci.ab.secondary_changes import BesideMove, find_beside_moves
-from roofwatch.ci.ab.side_result import Key, Side, SideResult
-from roofwatch.ci.autotune import Flip, find_flips
 from roofwatch.ci.diagnosis.limit_moves import LimitMove, limit_moves
 from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
@@ -89,13 +93,13 @@ class PullRequestJudgement:
     detectable_change: float | None = None
     """Smallest slowdown that the blocks at hand find four times in five, as a fraction: median over the comparisons of
     a pair; None where none says how far blocks lie apart."""
-    counter_moves: tuple[CounterMove, ...] = ()
+    counter_changes: tuple[Change, ...] = ()
     """Of kernels that were counted on both sides, the most first; they decide nothing."""
     launch_moves: tuple[LaunchMove, ...] = ()
     """What cases that were profiled on both sides launch otherwise; it decides nothing."""
-    error_moves: tuple[ErrorMove, ...] = ()
+    accuracy_changes: tuple[Change, ...] = ()
     """Right results that are less accurate than before, or more; by themselves they move no verdict."""
-    beside_moves: tuple[BesideMove, ...] = ()
+    secondary_changes: tuple[Change, ...] = ()
     """Memory of a launch, and the host's time of one, that moved: they count as compiled facts do."""
     limit_moves: tuple[LimitMove, ...] = ()
     """What binds the cases that got slower, the slowest first; it decides nothing."""
@@ -143,7 +147,7 @@ def judge_pull_request(
     beside = (
         ()
         if whole_refusals
-        else find_beside_moves(base, head, _working(cases), limits, is_paired=is_paired and not time_refusals)
+        else find_secondary_changes(base, head, _working(cases), limits, is_paired=is_paired and not time_refusals)
     )
     counts = Counter([*map(_kind, cases), *map(_kind, static.judged), *(move.verdict.value for move in beside)])
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
@@ -163,12 +167,12 @@ def judge_pull_request(
         unchanged_by_target=static.unchanged_by_target,
         thresholds=limits,
         detectable_change=_detectable_change(cases) if is_paired else None,
-        counter_moves=() if whole_refusals or time_refusals else rank_moves(base.counters, head.counters),
+        counter_changes=() if whole_refusals or time_refusals else find_counter_changes(base.counters, head.counters),
         launch_moves=() if whole_refusals or time_refusals else find_launch_moves(base.profiles, head.profiles),
-        error_moves=()
+        accuracy_changes=()
         if whole_refusals
-        else find_error_moves(base, head, relative_change=limits.error_relative_change),
-        beside_moves=beside,
+        else find_accuracy_changes(base, head, relative_change=limits.error_relative_change),
+        secondary_changes=beside,
         limit_moves=limit_moves(base, head, _slowest(cases)),
         source_lines=head.source_lines,
         skipped=head.skipped,
@@ -247,7 +251,7 @@ def _judge_cases(
     *,
     is_paired: bool,
 ) -> list[CaseJudgement]:
-    there, here = Side(base), Side(head)
+    there, here = SideResults(base), SideResults(head)
     judged = []
     for key in sorted(there.keys | here.keys):
         base_result, head_result = there.result(key), here.result(key)
@@ -308,7 +312,7 @@ def _judge_times(
 ) -> CaseJudgement:
     if refusals:
         return case  # said once, of all of them
-    refusal = refuse_timing(_timing(base), _timing(head))
+    refusal = refuse_timing(base, head)
     if refusal is not None:
         return replace(case, detail=refusal)
     if base.is_hidden_by_host or head.is_hidden_by_host:
@@ -324,7 +328,7 @@ def _judge_times(
         [block.samples_ns for block in pairs.head],
         threshold=threshold,
         # a block that is left out has been looked at too
-        error_rate=error_rate_at(len(base.blocks)),
+        error_rate=alpha_at(len(base.blocks)),
     )
     return replace(
         case,
@@ -335,10 +339,6 @@ def _judge_times(
         left_out=pairs.left_out,
         flips=find_flips(base, head),
     )
-
-
-def _timing(one: Measurement) -> BlockTiming:
-    return BlockTiming(one.timer, one.cache, one.launches_per_sample, len(one.blocks))
 
 
 def _settle_family(

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from roofwatch.ci.github.annotations import SourcePlaces
+from roofwatch.ci.message import on_one_line
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import REASON_WORDS
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.ci.visible_text import on_one_line
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
@@ -70,7 +70,7 @@ def _of_compiled(judgement: PullRequestJudgement, places: SourcePlaces) -> Itera
 
 
 def _of_launches(judgement: PullRequestJudgement, places: SourcePlaces) -> Iterator[dict[str, Any]]:
-    for move in judgement.beside_moves:
+    for move in judgement.secondary_changes:
         if move.verdict is Verdict.REGRESSED:
             name = f"{move.case_id} {move.implementation}"
             line = places.of(move.case_id, move.implementation)

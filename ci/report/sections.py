@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable
 
-from roofwatch.ci.ab.accuracy_changes import ErrorMove
+from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
-from roofwatch.ci.ab.side_result import SideResult
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.beside_section import beside_section
 from roofwatch.ci.report.evidence_sections import (
@@ -139,20 +139,20 @@ def _accuracy_section(judgement: PullRequestJudgement) -> Section:
                 str(move.reason).replace("_", " "),
                 code(move.case_id),
                 code(move.implementation),
-                code(move.tensor),
+                code(move.part),
                 " → ".join(metric("rmse_ratio").format(side) for side in (move.base, move.head)),
                 _factor(move),
             )
-            for move in judgement.error_moves
+            for move in judgement.accuracy_changes
         ],
         text="Right on both sides: the verdict does not rest on it.",
     )
 
 
-def _factor(move: ErrorMove) -> str:
-    if math.isinf(move.log_factor):
+def _factor(move: Change) -> str:
+    if math.isinf(move.log_ratio):
         return "no longer exact" if move.head else "exact now"
-    return f"× {math.exp(move.log_factor):.2g}"
+    return f"× {math.exp(move.log_ratio):.2g}"
 
 
 def _error_change(case: CaseJudgement) -> str:

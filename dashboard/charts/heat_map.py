@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from roofwatch.ci.history.change import Movement
+from roofwatch.ci.history.movement import Movement
 from roofwatch.dashboard.charts.style import ORANGE, SKY_BLUE
 from roofwatch.dashboard.wording import movement_text, shortened, view_link_html
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import pandas as pd
 import streamlit as st
 
-from roofwatch.ci.ab.counters import CounterMove
-from roofwatch.ci.ab.launched import LaunchMove
+from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.ab.side_by_side import Conditions, SideBySide, code_diff, side_by_side
 from roofwatch.ci.message import Remark
 from roofwatch.ci.static.comparison import StaticJudgement
@@ -223,7 +223,7 @@ def _show_launches(moves: tuple[LaunchMove, ...]) -> None:
     )
 
 
-def _show_counters(moves: tuple[CounterMove, ...]) -> None:
+def _show_counters(moves: tuple[Change, ...]) -> None:
     st.subheader("Hardware counters", anchor=False)
     if not moves:
         st.markdown("None moved, or none were read on both sides.")
@@ -232,10 +232,10 @@ def _show_counters(moves: tuple[CounterMove, ...]) -> None:
     show_table(
         pd.DataFrame(
             {
-                "counter": [move.name.replace("_", " ") for move in shown],
-                "kernel of the device": [move.function for move in shown],
-                "base": [counter_text(move.name, move.base) for move in shown],
-                "head": [counter_text(move.name, move.head) for move in shown],
+                "counter": [move.metric.replace("_", " ") for move in shown],
+                "kernel of the device": [move.part for move in shown],
+                "base": [counter_text(move.metric, move.base) for move in shown],
+                "head": [counter_text(move.metric, move.head) for move in shown],
                 "change": [percent(move.relative_change) if move.base else "from nothing" for move in shown],
             }
         )

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from roofwatch.ci.alerts.silence import rhythm_of
-from roofwatch.ci.history.false_alarm_rate import count_false_alarms
+from roofwatch.ci.history.false_alarms import count_false_alarms
 from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.frame import View
@@ -126,9 +126,9 @@ def show_false_alarms(found: Sequence[Triaged], since: datetime | None) -> None:
         border=True,
         help=None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson).",
     )
-    columns[1].metric("Told", counted.told_count, border=True)
+    columns[1].metric("Told", counted.reported_count, border=True)
     columns[2].metric("False", counted.false_count, border=True)
-    columns[3].metric("Not decided yet", counted.told_count - counted.decided_count, border=True)
+    columns[3].metric("Not decided yet", counted.reported_count - counted.decided_count, border=True)
     st.caption(
         f"Of the regressions told at commits in the window above, {counted.refuted_count} were measured again base "
         f"against head and not there, and {counted.invalid_count} were called invalid by a person: these are false. "

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import pandas as pd
 
-from roofwatch.ci.ab.best import BestImplementation, find_best
+from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.diagnosis.diagnose import diagnose
 from roofwatch.ci.diagnosis.evidence import RecordEvidence
 from roofwatch.ci.diagnosis.finding import Diagnosis

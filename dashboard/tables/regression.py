@@ -9,7 +9,7 @@ from html import escape
 import pandas as pd
 import streamlit as st
 
-from roofwatch.ci.history.group import ALL_KERNELS
+from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.dashboard.frame import View
 from roofwatch.dashboard.tables.markup import Column, badge_html, link_html
 from roofwatch.dashboard.tables.table import show_table

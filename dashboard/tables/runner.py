@@ -9,9 +9,8 @@ from datetime import datetime, timedelta, tzinfo
 
 import pandas as pd
 
-from roofwatch.ci.ab.calibrations import RunnerNoise
 from roofwatch.ci.ab.comparable import ComparabilityClass, differences_of
-from roofwatch.ci.ab.noise_floor import DETECTABLE_AT
+from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, RunnerNoise
 from roofwatch.ci.alerts.silence import Rhythm, rhythm_of
 from roofwatch.collector.device.datasheets import beside_datasheet
 from roofwatch.collector.record.machine import Environment

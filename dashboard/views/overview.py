@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 import streamlit as st
 
-from roofwatch.ci.history.change import Movement, movements
+from roofwatch.ci.history.movement import Movement, movements
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.heat_map import heat_map_html
 from roofwatch.dashboard.filters import Filters

@@ -13,7 +13,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.plotly_chart import PlotlyState
 
-from roofwatch.ci.history.group import kernel_of
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS
 from roofwatch.dashboard import data
@@ -173,15 +172,15 @@ def _narrow(
     several; those of `start` at first.
     """
     at_kernel, at_case, at_metric = first
-    kernels = sorted({kernel_of(key) for key in keys})
+    kernels = sorted({key.kernel for key in keys})
     kernel = view.link.choose(
         "Kernel",
         kernels,
         parameter="kernel",
-        default=None if start is None else kernel_of(start),
+        default=None if start is None else start.kernel,
         place=at_kernel,
     )
-    left = [key for key in keys if kernel_of(key) == kernel]
+    left = [key for key in keys if key.kernel == kernel]
     begun = start if start in left else None
     metrics = [known for known in METRICS if known in {key.metric for key in left}]
     title = _title_of_metric
@@ -230,7 +229,7 @@ def _narrow(
 
 
 def _cases_of(keys: Sequence[SeriesKey], kernel: str, metric: str) -> list[str]:
-    return sorted({key.case_id for key in keys if kernel_of(key) == kernel and key.metric == metric}, key=natural_order)
+    return sorted({key.case_id for key in keys if key.kernel == kernel and key.metric == metric}, key=natural_order)
 
 
 def _title_of_metric(name: str) -> str:

@@ -15,8 +15,7 @@ from pathlib import Path
 from roofwatch.bisection.plan import BisectPlan, folder_of, what_was_asked
 from roofwatch.bisection.series_name import choose_implementation, literal_pattern, missing_from
 from roofwatch.bisection.state import BisectState, Visit
-from roofwatch.ci.ab.compare import Comparison
-from roofwatch.ci.ab.interim_analysis import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, looks_after
 from roofwatch.ci.bisect.answer import compare_pairs
 from roofwatch.ci.bisect.reading import Reading, read_pair
 from roofwatch.ci.bisect.search import Measure, Move, Named, Stuck, next_move

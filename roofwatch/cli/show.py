@@ -76,7 +76,7 @@ def series(
     Of times also the noise, a standard deviation around the level, and the smallest step that is found nine times in
     ten with ten commits on either side.
     """
-    from roofwatch.ci.history.series_noise import series_noise
+    from roofwatch.ci.history.time_steps import series_noise
     from roofwatch.collector.record.metrics import METRICS
     from roofwatch.db.errors import StoreError
     from roofwatch.store.questions import SeriesQuestion

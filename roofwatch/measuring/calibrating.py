@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from roofwatch.ci.ab.interim_analysis import ERROR_RATE
+from roofwatch.ci.ab.compare import ERROR_RATE
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.thresholds import Thresholds

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import islice
 
-from roofwatch.ci.ab.interim_analysis import look_number, looks_after
+from roofwatch.ci.ab.compare import look_number, looks_after
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.collector.record.record import RunRecord
@@ -41,7 +41,7 @@ def is_floor_unknown(case: CaseJudgement) -> bool:
 class MoreWhileItHelps:
     """Asked after each look at a pair what else to measure.
 
-    The looks are those of `roofwatch.ci.ab.interim_analysis`, so their verdicts hold however many there are.
+    The looks are those of `roofwatch.ci.ab.compare`, so their verdicts hold however many there are.
 
     Args:
         judge: Judges the two records.

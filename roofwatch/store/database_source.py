@@ -9,8 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.ab.calibrations import stored_floor
-from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.ci.ab.noise_floor import NoiseFloor, stored_floor
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import read_artefact
 from roofwatch.db.auth.values import TriageState

@@ -30,7 +30,7 @@ class Planted:
     name: str
     commit: int
     series: frozenset[SeriesKey]
-    log_factor: float
+    log_ratio: float
     is_driver: bool = False
 
 
@@ -78,7 +78,7 @@ def plant(
         log_values = shared + _noise(rng, commit_count, deviation)
         for cause in causes:
             if key in cause.series:
-                log_values[cause.commit :] += cause.log_factor * rng.normal(1, 0.35 if cause.is_driver else 0.1)
+                log_values[cause.commit :] += cause.log_ratio * rng.normal(1, 0.35 if cause.is_driver else 0.1)
         level_ns = np.exp(rng.uniform(np.log(1e4), np.log(1e7)))
         series.append(Series(key, _points(commits, level_ns * np.exp(log_values), deviation, driver_at)))
     return PlantedHistory(series, causes)
@@ -189,7 +189,7 @@ def score(history: PlantedHistory, told: Sequence[Regression]) -> Score:
 
 
 def _is_of(regression: Regression, cause: Planted) -> bool:
-    way = Verdict.REGRESSED if cause.log_factor > 0 else Verdict.IMPROVED
+    way = Verdict.REGRESSED if cause.log_ratio > 0 else Verdict.IMPROVED
     moved = {change.series for change in regression.change_points}
     return (
         regression.verdict is way

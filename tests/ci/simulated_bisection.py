@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 
-from roofwatch.ci.ab.interim_analysis import FIRST_LOOK_BLOCKS, looks_after
+from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
 from roofwatch.ci.bisect.answer import compare_pairs
 from roofwatch.ci.bisect.search import Evidence, Measure, Named, SearchPlan, next_move
 

@@ -1,6 +1,6 @@
 """Another choice of the autotuner between base and head."""
 
-from roofwatch.ci.autotune import find_flips
+from roofwatch.ci.ab.launches import find_flips
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import Autotuning

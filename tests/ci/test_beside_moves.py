@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from roofwatch import tables
-from roofwatch.ci.ab.secondary_changes import BesideMove
+from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.github.acceptance import findings_of
 from roofwatch.ci.reason import Reason
@@ -40,8 +40,8 @@ def judge(base: Measurement, head: Measurement, **fields: object) -> PullRequest
     return judge_pull_request(*make_records([base], [head], **fields))  # type: ignore[arg-type]  # as it is given
 
 
-def only(judgement: PullRequestJudgement) -> BesideMove:
-    (move,) = judgement.beside_moves
+def only(judgement: PullRequestJudgement) -> Change:
+    (move,) = judgement.secondary_changes
     return move
 
 
@@ -60,13 +60,13 @@ def test_less_memory_is_an_improvement_and_less_than_a_twentieth_is_nothing() ->
     improved = judge(taking(2 * MIB), taking(MIB))
 
     assert only(improved).verdict is improved.verdict is Verdict.IMPROVED
-    assert judge(taking(100 * MIB), taking(104 * MIB)).beside_moves == ()
+    assert judge(taking(100 * MIB), taking(104 * MIB)).secondary_changes == ()
     assert only(judge(taking(100 * MIB), taking(106 * MIB))).verdict is Verdict.REGRESSED
 
 
 def test_memory_from_nothing_is_told_from_the_second_block_on() -> None:
     """torch hands out 512 bytes at least."""
-    assert judge(taking(0), taking(512)).beside_moves == ()
+    assert judge(taking(0), taking(512)).secondary_changes == ()
     assert only(judge(taking(0), taking(1_024))).in_words == "peak allocated memory 0 B → 1 KiB"
 
 
@@ -81,14 +81,14 @@ def test_what_another_torch_counts_is_shown_and_decides_nothing() -> None:
 
 def test_memory_of_another_device_another_cache_state_or_a_wrong_result_is_not_compared() -> None:
     other = {"environment": make_environment(device_name="Other CPU")}
-    assert judge(taking(MIB), taking(2 * MIB), head_fields=other).beside_moves == ()
+    assert judge(taking(MIB), taking(2 * MIB), head_fields=other).secondary_changes == ()
 
     rotated = taking(2 * MIB).model_copy(update={"cache": CacheState.ROTATED})
-    assert judge(taking(MIB), rotated).beside_moves == ()
+    assert judge(taking(MIB), rotated).secondary_changes == ()
 
     wrong = make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT)
     records = make_records([taking(MIB)], [taking(2 * MIB), wrong])
-    assert judge_pull_request(*records).beside_moves == ()
+    assert judge_pull_request(*records).secondary_changes == ()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_memory_of_another_device_another_cache_state_or_a_wrong_result_is_not_c
 def test_the_hosts_time_is_judged_by_the_blocks_of_a_pair(factor: float, verdict: Verdict | None) -> None:
     judgement = judge(launched_in(5_000), launched_in(5_000 * factor, QUIET[::-1]))
 
-    assert [move.verdict for move in judgement.beside_moves] == ([] if verdict is None else [verdict])
+    assert [move.verdict for move in judgement.secondary_changes] == ([] if verdict is None else [verdict])
     (case,) = judgement.cases
     assert (case.verdict, case.reason) == (Verdict.UNCHANGED, Reason.WITHIN_THRESHOLD)
     if verdict is not None:
@@ -108,15 +108,15 @@ def test_the_hosts_time_is_judged_by_the_blocks_of_a_pair(factor: float, verdict
 
 
 def test_hosts_of_two_jobs_or_in_noise_or_half_known_say_nothing() -> None:
-    assert judge(launched_in(5_000), launched_in(9_000), is_paired=False).beside_moves == ()
+    assert judge(launched_in(5_000), launched_in(9_000), is_paired=False).secondary_changes == ()
 
     loud = (1.0, 2.3, 0.6, 1.9, 0.5, 2.2)
-    assert judge(launched_in(5_000, loud), launched_in(7_000, loud[::-1])).beside_moves == ()
+    assert judge(launched_in(5_000, loud), launched_in(7_000, loud[::-1])).secondary_changes == ()
 
     half = launched_in(9_000)
     cut = half.blocks[0].model_copy(update={"host_ns": None})
     half = half.model_copy(update={"blocks": (cut, *half.blocks[1:])})
-    assert judge(launched_in(5_000), half).beside_moves == ()
+    assert judge(launched_in(5_000), half).secondary_changes == ()
 
 
 def test_reports_say_that_it_is_the_host_and_not_the_kernel() -> None:

@@ -1,6 +1,6 @@
 from typing import Any
 
-from roofwatch.ci.ab.best import find_best
+from roofwatch.ci.ab.side_by_side import find_best
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, Timer
 from roofwatch.db.values import Verdict

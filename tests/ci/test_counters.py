@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from roofwatch.ci.ab.counters import CounterMove, rank_moves
+from roofwatch.ci.ab.changes import Change, find_counter_changes
 from tests.ci.values import make_counters
 
 
 def moves(base: dict[str, float], head: dict[str, float]) -> list[tuple[str, float]]:
-    found = rank_moves([make_counters(values=base)], [make_counters(values=head)])
-    return [(move.name, round(move.relative_change, 4)) for move in found]
+    found = find_counter_changes([make_counters(values=base)], [make_counters(values=head)])
+    return [(move.metric, round(move.relative_change, 4)) for move in found]
 
 
 def test_what_moved_most_comes_first_and_a_halving_counts_as_much_as_a_doubling() -> None:
@@ -49,12 +49,12 @@ def test_kernels_are_paired_by_name_and_turn_whatever_runs_between_them() -> Non
     between = make_counters(function="_other", launch_index=1, values={"duration_ns": 99.0})
     head = [base[0], between, make_counters(launch_index=2, values={"duration_ns": 30.0})]
 
-    (move,) = rank_moves(base, head)
+    (move,) = find_counter_changes(base, head)
 
     assert (move.launch_index, move.base, move.head) == (2, 20.0, 30.0)
 
 
 @pytest.mark.parametrize(("base", "head"), [(0.0, 0.0), (3.0, 3.0)])
 def test_what_stayed_has_not_moved(base: float, head: float) -> None:
-    move = CounterMove("k/n=1/float32/fwd", "triton", "_kernel", 0, name="dram_bytes", base=base, head=head)
-    assert (move.relative_change, move.size) == (0.0, 0.0)
+    move = Change("k/n=1/float32/fwd", "triton", "dram_bytes", base, head)
+    assert (move.relative_change, move.log_ratio) == (0.0, 0.0)

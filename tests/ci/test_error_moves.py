@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.ci.ab.accuracy_changes import ErrorMove, find_error_moves
+from roofwatch.ci.ab.changes import Change, find_accuracy_changes
 from roofwatch.ci.gate import exit_code
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import tally, to_markdown
@@ -22,8 +22,8 @@ FLIPPED = {Reason.LESS_ACCURATE: Reason.MORE_ACCURATE, Reason.MORE_ACCURATE: Rea
 
 
 def moves(base: Accuracy, head: Accuracy, *, of_head: dict[str, Any] | None = None) -> list[tuple[Reason, str]]:
-    found = find_error_moves(*make_records([base], [head], head_fields=of_head), relative_change=0.5)
-    return [(move.reason, move.tensor) for move in found]
+    found = find_accuracy_changes(*make_records([base], [head], head_fields=of_head), relative_change=0.5)
+    return [(move.reason, move.part) for move in found]
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_it_is_told_and_fails_nothing() -> None:
 
 
 def test_an_exact_result_has_no_factor() -> None:
-    move = ErrorMove(CASE_ID, "eager", "out", 0.0, 2e-7, Reason.LESS_ACCURATE)
+    move = Change(CASE_ID, "eager", "rmse_ratio", 0.0, 2e-7, reason=Reason.LESS_ACCURATE, part="out")
 
-    assert move.log_factor == math.inf
-    (told,) = find_error_moves(
+    assert move.log_ratio == math.inf
+    (told,) = find_accuracy_changes(
         *make_records([make_accuracy(rmse_ratio=0.0)], [make_accuracy(rmse_ratio=2e-7)]), relative_change=0.5
     )
     assert told == move

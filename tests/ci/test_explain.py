@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.compare import compare
-from roofwatch.ci.causes.explain import Around, CodeMove, explain, explain_outcome
+from roofwatch.ci.causes.explain import ChangeContext, CodeChange, explain, explain_outcome
 from roofwatch.ci.causes.suspects import Odds, cause_of, combine, weigh
 from roofwatch.db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
@@ -20,8 +20,8 @@ OLD = RunSetting(
     toolchain=(("torch", "2.12.0"), ("triton", "3.6.0")),
     machine=(("os", "Linux 6.1"),),
 )
-UNCHANGED = CodeMove(changed_targets=0, known_targets=2, facts="", is_worse=False)
-CHANGED = CodeMove(changed_targets=2, known_targets=2, facts="registers per thread 128 to 255", is_worse=False)
+UNCHANGED = CodeChange(changed_targets=0, known_targets=2, facts="", is_worse=False)
+CHANGED = CodeChange(changed_targets=2, known_targets=2, facts="registers per thread 128 to 255", is_worse=False)
 
 
 def runs(first: int, value: float, *, count: int = 6, **fields: Any) -> list[SeriesPoint]:
@@ -35,7 +35,7 @@ def around(
     after: dict[str, Any] | None = None,
     log_change: float = math.log(1.2),
     **fields: Any,
-) -> Around:
+) -> ChangeContext:
     """A step at commit 6 from 1 ms, 20 % slower unless told otherwise."""
     defaults: dict[str, Any] = {
         "before": runs(0, 1e6, **before or {}),
@@ -44,7 +44,7 @@ def around(
         "candidates": frozenset({make_commit_ref(6)}),
         "code": None,
     }
-    return Around(**defaults | fields)
+    return ChangeContext(**defaults | fields)
 
 
 def first(suspects: Sequence[Suspect]) -> Suspect:

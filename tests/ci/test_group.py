@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.causes.suspects import Odds, weigh
-from roofwatch.ci.history.family import Population
-from roofwatch.ci.history.group import ALL_KERNELS, group_findings
+from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding, Window
+from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
-from roofwatch.ci.history.trend_finding import Status, TrendFinding, Window
+from roofwatch.ci.history.regression import Population
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Verdict
 from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_series_key
@@ -45,7 +45,8 @@ def group(findings: list[TrendFinding], *, quiet: int = 10) -> list[Regression]:
     """Group among `quiet` more time series that did not move."""
     keys: list[SeriesKey] = [finding.change.series for finding in findings if finding.is_time]
     keys += [make_series_key(implementation=f"quiet {number}", runner_class="one machine") for number in range(quiet)]
-    return group_findings(findings, time_series=keys, thresholds=Thresholds())
+    grouped = group_findings(findings, population=Population(keys), thresholds=Thresholds())
+    return [regression for regression, _ in grouped]
 
 
 def test_findings_of_one_commit_kernel_and_verdict_are_one_regression() -> None:
@@ -176,7 +177,7 @@ def test_a_family_is_named_by_what_its_series_share() -> None:
     ]
     keys = [*(finding.change.series for finding in moved), *still]
 
-    (found,) = group_findings(moved, time_series=keys, thresholds=Thresholds())
+    ((found, _),) = group_findings(moved, population=Population(keys), thresholds=Thresholds())
 
     assert found.family == "all 3 bfloat16 series of rms_norm"
     assert found.change_spread == pytest.approx(0.00005)

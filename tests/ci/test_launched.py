@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from roofwatch.ci.ab.launched import LaunchChange, LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_launch_moves, may_explain
 from roofwatch.ci.ab.side_by_side import side_by_side
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown

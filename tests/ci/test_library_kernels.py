@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.ci.library_kernels import Library, library_of
+from roofwatch.ci.ab.launches import Library, library_of
 
 EXPECTED = json.loads((Path(__file__).parents[1] / "data" / "profiles" / "expected.json").read_text())
 NO_LIBRARY = re.compile(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.history.group import ALL_KERNELS
+from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.ci.history.history import judge_history
 from roofwatch.db.values import Cause, Series
 from tests.ci.planted import PlantedHistory, plant, score

@@ -64,7 +64,7 @@ def test_counters_are_ranked_by_how_far_they_moved() -> None:
         {"measurements": [make_measurement()], "counters": (before,)},
         {"measurements": [make_measurement()], "counters": (after,)},
     )
-    assert [move.name for move in found.counters] == ["l2_bytes", "dram_bytes"]
+    assert [move.metric for move in found.counters] == ["l2_bytes", "dram_bytes"]
 
 
 def test_another_choice_of_the_autotuner_and_another_toolchain_are_told() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from roofwatch.ci.history.change import Movement
+from roofwatch.ci.history.movement import Movement
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.charts.distribution import distribution_figure
 from roofwatch.dashboard.charts.heat_map import heat_map_html

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roofwatch.ci.ab.calibrations import noise_of_runners, stored_floor
+from roofwatch.ci.ab.noise_floor import noise_of_runners, stored_floor
 from roofwatch.db.values import Pair
 from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.compare import compare, critical
-from roofwatch.ci.ab.interim_analysis import ERROR_RATE, error_rate_at, look_number, looks_after
+from roofwatch.ci.ab.compare import ERROR_RATE, alpha_at, compare, critical, look_number, looks_after
 from roofwatch.ci.reason import Reason
 from roofwatch.db.values import Verdict
 
@@ -30,11 +29,11 @@ def test_the_number_of_blocks_alone_says_which_look_it_is(block_count: int, numb
 def test_no_two_looks_share_a_level(block_count: int) -> None:
     nearest = next(looks_after(block_count))
 
-    assert error_rate_at(nearest) < error_rate_at(block_count)
+    assert alpha_at(nearest) < alpha_at(block_count)
 
 
 def test_all_looks_together_miss_no_oftener_than_is_promised() -> None:
-    rates = [error_rate_at(8), *(error_rate_at(blocks) for blocks in islice(looks_after(8), 20))]
+    rates = [alpha_at(8), *(alpha_at(blocks) for blocks in islice(looks_after(8), 20))]
 
     assert 0.999 * ERROR_RATE < sum(rates) < ERROR_RATE
 
@@ -76,7 +75,7 @@ def test_10_000_runs_looked_at_six_times_are_misled_in_5_of_100_at_most(
 ) -> None:
     runs = noise(np.random.default_rng(4), (10_000, LOOKS[-1]))
 
-    ever = np.any([missed(runs[:, :blocks], error_rate_at(blocks)) for blocks in LOOKS], axis=0)
+    ever = np.any([missed(runs[:, :blocks], alpha_at(blocks)) for blocks in LOOKS], axis=0)
 
     assert ever.mean() <= ERROR_RATE
 
@@ -95,7 +94,7 @@ def test_the_runs_above_are_judged_as_compare_judges(blocks: int) -> None:
 
     judged = [compare(np.ones((blocks, 1)), np.exp(run)[:, None]) for run in runs]
 
-    assert [one.is_significant for one in judged] == missed(runs, error_rate_at(blocks)).tolist()
+    assert [one.is_significant for one in judged] == missed(runs, alpha_at(blocks)).tolist()
 
 
 # --- how many more blocks

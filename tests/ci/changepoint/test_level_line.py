@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.detector_series import NOISES
-from roofwatch.ci.changepoint.level_line import fit_slope, is_drifting, may_drift, residuals_of
+from roofwatch.ci.changepoint.baseline import fit_slope, is_drifting, may_drift, residuals_of
 from roofwatch.ci.changepoint.noise import deviation_of, estimate_noise, tick_of
 
 FLOOR = 0.001

@@ -12,8 +12,7 @@ from bench.detection import detect_offline as detect
 from bench.detector_series import NOISES
 from roofwatch.ci.changepoint import online
 from roofwatch.ci.changepoint.detect import find_change_points
-from roofwatch.ci.changepoint.online import resume, start, update
-from roofwatch.ci.changepoint.online_state import Alarm
+from roofwatch.ci.changepoint.online import Alarm, resume, start, update
 
 Values = NDArray[np.float64]
 

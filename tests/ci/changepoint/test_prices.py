@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from roofwatch.ci.changepoint.noise import OUTLIER, Noise, bins_of, estimate_noise, prior_noise
-from roofwatch.ci.changepoint.segment_cost import Prices
+from roofwatch.ci.changepoint.segmentation import Prices
 
 LEVELS = np.array([-1.0, 0.25, 4.0])
 EDGES = np.array([0, 20, 31], dtype=np.intp)

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from roofwatch.ci.changepoint.bursts import Bursts, find_burst
+from roofwatch.ci.changepoint.levels import Bursts, find_burst
 from roofwatch.ci.changepoint.noise import bins_of, estimate_noise, prior_noise, stickiness_of_differences
 from roofwatch.ci.changepoint.segmentation import MAX_BOUNDARIES, Segmenter, possible_boundaries, winsorised
 

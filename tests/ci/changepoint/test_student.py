@@ -1,6 +1,6 @@
 import pytest
 
-from roofwatch.ci.changepoint.student import critical_t, two_sided_p
+from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.ci.causes.clock_step import ClockStep, clock_step
-from roofwatch.ci.history.change import movements
+from roofwatch.ci.ab.clock import ClockStep, clock_step
 from roofwatch.ci.history.history import judge_history, unconfirmed
+from roofwatch.ci.history.movement import movements
 from roofwatch.db.values import Cause, Regression, RegressionState, Series, Verdict
 from tests.builders import make_series_key
 from tests.ci.values import SOFTMAX, make_pair, make_point, make_series, only, stepped

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from roofwatch.ci.ab.pair_evidence import PairEvidence
-from roofwatch.ci.causes.counter_evidence import CounterEvidence
-from roofwatch.ci.history.history import gather
-from roofwatch.ci.history.supporting_series import Witnesses
-from roofwatch.ci.history.trend_finding import TrendFinding
+from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.finding import TrendFinding
+from roofwatch.ci.history.history import analyse_series
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.queries.counted_values import CountedRun
@@ -28,8 +26,7 @@ def counted(number: int, values: Mapping[str, float]) -> CountedRun:
 def step_with(*runs: CountedRun) -> TrendFinding:
     """A slowdown at commit 8 of 16, with what was counted."""
     series = make_series(stepped())
-    limits = Thresholds()
-    (finding,) = gather([series], PairEvidence((), limits), limits, Witnesses(CounterEvidence(runs))).findings
+    (finding,) = analyse_series([series], SupportingEvidence(counted=runs), Thresholds()).findings
     return finding
 
 

@@ -5,13 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofwatch.ci.history.error_steps import find_error_steps
 from roofwatch.ci.history.history import judge_history
+from roofwatch.ci.history.value_steps import find_value_steps
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Regression, Series, Verdict
+from tests.builders import make_series_key
 from tests.ci.values import make_series, make_static_series, only
 
 LIMITS = Thresholds()
+KEY = make_series_key("rmse_ratio")
 
 
 def errors(*values: float) -> Series:
@@ -87,16 +89,16 @@ def test_what_did_not_get_worse_by_half_for_three_commits_is_not_told(values: li
 def test_an_error_that_is_three_times_another_number_is_told_however_long_one_stood(count: int, factor: float) -> None:
     values = np.repeat([1e-5, 1e-5 * factor], [count, 3])
 
-    (step,) = find_error_steps(values, LIMITS)
+    (step,) = find_value_steps(KEY, values, LIMITS)
 
     assert (step.index, step.count_before, step.count_after) == (count, count, 3)
     assert (step.before, step.after) == (1e-5, 1e-5 * factor)
-    assert find_error_steps(values[:-1], LIMITS) == [], "two are too few"
+    assert find_value_steps(KEY, values[:-1], LIMITS) == [], "two are too few"
     assert told(errors(*values)).is_confirmed
 
 
 def test_a_second_move_between_numbers_ends_the_level_before_it() -> None:
-    steps = find_error_steps(np.repeat([1e-7, 4e-7, 9e-7], [200, 30, 3]), LIMITS)
+    steps = find_value_steps(KEY, np.repeat([1e-7, 4e-7, 9e-7], [200, 30, 3]), LIMITS)
 
     assert [(step.index, step.count_before, step.count_after) for step in steps] == [(200, 200, 30), (230, 30, 3)]
 
@@ -112,7 +114,7 @@ def test_a_second_move_between_numbers_ends_the_level_before_it() -> None:
     ids=["it was there before", "an old level of two numbers", "a new one of two", "by less than half"],
 )
 def test_what_varied_or_was_there_before_waits_as_noise_does(values: list[float]) -> None:
-    assert find_error_steps(values, LIMITS) == []
+    assert find_value_steps(KEY, values, LIMITS) == []
 
 
 @given(st.lists(st.sampled_from([0.0, 1e-7, 1.1e-7, 1e300, 1e-300]), max_size=40))
@@ -126,7 +128,7 @@ def test_pure_noise_is_told_in_fewer_than_one_series_in_fifty() -> None:
     rng = np.random.default_rng(0)
     histories = (1e-7 * np.exp(rng.normal(0, 0.3, 60)) for _ in range(150))
 
-    assert sum(bool(find_error_steps(history, LIMITS)) for history in histories) <= 3
+    assert sum(bool(find_value_steps(KEY, history, LIMITS)) for history in histories) <= 3
 
 
 def test_a_result_that_is_accurate_again_has_recovered() -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from roofwatch.ci.history.false_alarm_rate import FalseAlarms, count_false_alarms
+from roofwatch.ci.history.false_alarms import FalseAlarms, count_false_alarms
 from roofwatch.db.values import Regression, RegressionState, Verdict
 from tests.builders import NOON, make_regression
 
@@ -24,7 +24,7 @@ def test_what_a_pair_refuted_or_a_person_called_none_is_false_among_what_is_deci
         called_real={taken_up.key},
         since=None,
     )
-    assert counted == FalseAlarms(told_count=5, refuted_count=1, invalid_count=1, true_count=2)
+    assert counted == FalseAlarms(reported_count=5, refuted_count=1, invalid_count=1, true_count=2)
     assert counted.rate == 0.5
 
 
@@ -47,7 +47,7 @@ def test_improvements_and_what_lies_before_the_window_are_not_counted() -> None:
         called_real=set(),
         since=NOON + timedelta(hours=3),
     )
-    assert counted.told_count == 1
+    assert counted.reported_count == 1
 
 
 def test_without_any_decision_there_is_no_rate() -> None:
@@ -58,5 +58,5 @@ def test_without_any_decision_there_is_no_rate() -> None:
 
 def test_the_interval_is_wilson_s() -> None:
     # Brown, Cai and DasGupta (2001), Interval estimation for a binomial proportion: 0 of 10 reaches to 0.278
-    nothing_false = FalseAlarms(told_count=10, refuted_count=0, invalid_count=0, true_count=10)
+    nothing_false = FalseAlarms(reported_count=10, refuted_count=0, invalid_count=0, true_count=10)
     assert nothing_false.interval == pytest.approx((0.0, 0.2775), abs=1e-4)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from roofwatch.ci.history.false_alarms import choose_alerts
+from roofwatch.ci.history.finding import Status, TrendFinding, Window
 from roofwatch.ci.history.history import judge_history
-from roofwatch.ci.history.trend_finding import Status, TrendFinding, Window
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.values import Regression, RegressionState, Series
 from tests.builders import NOON, make_change_point, make_commit_ref, make_regression, make_series_key

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.ab.pair_evidence import PairEvidence
-from roofwatch.ci.causes.launch_evidence import LaunchEvidence
-from roofwatch.ci.history.history import gather
-from roofwatch.ci.history.supporting_series import Witnesses
-from roofwatch.ci.history.trend_finding import TrendFinding
+from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.finding import TrendFinding
+from roofwatch.ci.history.history import analyse_series
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.results import ProfiledActivity
 from roofwatch.db.queries.profiled_values import ProfiledRun
@@ -43,8 +41,7 @@ def step_with(*runs: ProfiledRun, others: Sequence[Series] = (), factor: float =
         return replace(point, setting=replace(plain, **newer) if is_newer else plain)
 
     series = replace(times, points=tuple(set_up(point) for point in times.points))
-    limits = Thresholds()
-    found = gather([series, *others], PairEvidence((), limits), limits, Witnesses(launched=LaunchEvidence(runs)))
+    found = analyse_series([series, *others], SupportingEvidence(profiled=runs), Thresholds())
     (finding,) = [one for one in found.findings if one.change.series.metric == "median_ns"]
     return finding
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from roofwatch.ci.history.change import Movement, movements
+from roofwatch.ci.history.movement import Movement, movements
 from roofwatch.db.values import ChangePoint, RegressionState
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 

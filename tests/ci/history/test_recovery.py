@@ -1,6 +1,6 @@
 """What got worse and is back where it was."""
 
-from roofwatch.ci.history.recovery import note_recoveries
+from roofwatch.ci.history.regression import note_recoveries
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import CommitRef, Regression, RegressionState, Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key

@@ -3,17 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from roofwatch.ci.ab.pair_evidence import PairEvidence
+from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.causes.runner_evidence import Calibrations, RunnerMove
-from roofwatch.ci.history.history import gather, judge_history
-from roofwatch.ci.history.supporting_series import Witnesses
-from roofwatch.ci.history.trend_finding import TrendFinding
+from roofwatch.ci.history.finding import TrendFinding
+from roofwatch.ci.history.history import analyse_series, judge_history
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Cause, Pair, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import NOON, make_commit_ref, make_series_key
@@ -30,11 +28,8 @@ def again(number: int, value: float, *, run: int = 1, hours: float = 0.0, **fiel
 def step_with(*more: SeriesPoint, pairs: Sequence[Pair] = (), **fields: object) -> TrendFinding:
     """A slowdown from 1 to 1.4 ms at commit 8 of 16, with runs that came later and calibrations."""
     points = [replace(point, **fields) for point in make_series(stepped()).points]  # type: ignore[arg-type]
-    limits = Thresholds()
     series = Series(make_series_key(), (*points, *more))
-    (finding,) = gather(
-        [series], PairEvidence((), limits), limits, Witnesses(calibrations=Calibrations(pairs))
-    ).findings
+    (finding,) = analyse_series([series], SupportingEvidence(pairs), Thresholds()).findings
     return finding
 
 
@@ -81,9 +76,8 @@ def test_a_noisy_runner_must_be_asked_more_often() -> None:
     noisy = [make_point(number, value) for number, value in enumerate(stepped(noise=0.08, factor=1.5))]
 
     def moves(*late: SeriesPoint) -> list[RunnerMove | None]:
-        limits = Thresholds()
         series = Series(make_series_key(), (*noisy, *late))
-        return [finding.runner for finding in gather([series], PairEvidence((), limits), limits).findings]
+        return [finding.runner for finding in analyse_series([series], SupportingEvidence(), Thresholds()).findings]
 
     assert moves(again(3, 1.5e6)) == [None]
     assert moves(*(again(3, 1.5e6, run=run) for run in range(1, 9))) == [RunnerMove.MOVED]
@@ -92,10 +86,9 @@ def test_a_noisy_runner_must_be_asked_more_often() -> None:
 def test_what_was_measured_after_the_level_had_ended_says_nothing_of_it() -> None:
     values = [*stepped(), *stepped(factor=1.0, seed=2)]
     points = [make_point(number, value) for number, value in enumerate(values)]
-    limits = Thresholds()
 
     series = Series(make_series_key(), (*points, again(3, 1e6, hours=30)))
-    found = gather([series], PairEvidence((), limits), limits).findings
+    found = analyse_series([series], SupportingEvidence(), Thresholds()).findings
 
     assert [finding.runner for finding in found] == [None, None]
 
@@ -105,11 +98,10 @@ def test_old_code_under_the_new_driver_tells_driver_and_commit_apart() -> None:
     points = [
         replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
     ]
-    limits = Thresholds()
 
     def cause(late: SeriesPoint) -> Cause:
         series = Series(make_series_key(), (*points, late))
-        (finding,) = gather([series], PairEvidence((), limits), limits).findings
+        (finding,) = analyse_series([series], SupportingEvidence(), Thresholds()).findings
         return first(finding).cause
 
     assert cause(again(3, 1.4e6, setting=new)) is Cause.DRIVER
@@ -138,13 +130,11 @@ def test_noise_that_stayed_speaks_against_a_machine_that_changed() -> None:
     points = tuple(
         replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
     )
-    limits = Thresholds()
-    gathered = partial(gather, [Series(make_series_key(), points)], PairEvidence((), limits), limits)
+    series = Series(make_series_key(), points)
+    calibrations = [calibration(number, noise=0.01, blocks=40) for number in (5, 11)]
 
-    (alone,) = gathered().findings
-    (beside,) = gathered(
-        Witnesses(calibrations=Calibrations([calibration(number, noise=0.01, blocks=40) for number in (5, 11)]))
-    ).findings
+    (alone,) = analyse_series([series], SupportingEvidence(), Thresholds()).findings
+    (beside,) = analyse_series([series], SupportingEvidence(calibrations), Thresholds()).findings
 
     there, here = suspect(alone, Cause.RUNNER), suspect(beside, Cause.RUNNER)
     assert there is not None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.history.series_noise import series_noise
+from roofwatch.ci.history.time_steps import series_noise
 from tests.ci.values import make_point, make_series, stepped
 
 

@@ -1,8 +1,7 @@
-"""Where on the branch findings lie: each series places a change point of one cause a little otherwise. Pure.
+"""What one series of a history tells, and where on the branch such findings lie together. Pure.
 
-A change point is a window of commits. Windows of one cause share a commit; the fewest commits that reach every window
-are found by taking windows in the order of their ends (the greedy stabbing of intervals, which is optimal). A window
-that reaches several of these goes where the narrower windows are. Sorting is the only cost that is more than linear.
+Each series places a change of one cause a little differently, so a finding is a window of commits. The fewest commits
+that reach every window are found by taking windows in the order of their ends (greedy stabbing of intervals).
 """
 
 from __future__ import annotations
@@ -13,11 +12,125 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 
-from roofwatch.ci.history.trend_finding import Status, TrendFinding, Window
-from roofwatch.db.values import CommitRef, SeriesKey
+from roofwatch.ci.causes.runner_evidence import RunnerMove
+from roofwatch.db.values import ChangePoint, CommitRef, SeriesKey, Suspect, Verdict
+
+ALL_KERNELS = "*"
+"""Stands for the kernel of an environment event."""
+
+
+class Status(StrEnum):
+    CONFIRMED = "confirmed"
+    """Deterministic, or seen again base against head."""
+    UNCONFIRMED = "unconfirmed"
+    REFUTED = "refuted"
+    """Measured again base against head, and not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range of places on the branch, both ends included; a place is a commit's `first_parent_count`."""
+
+    first: int
+    last: int
+
+    @property
+    def width(self) -> int:
+        return self.last - self.first + 1
+
+    def holds(self, place: int) -> bool:
+        return self.first <= place <= self.last
+
+    def touches(self, other: Window) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class TrendFinding:
+    """A change point with what is known about it."""
+
+    change: ChangePoint
+    status: Status
+    suspects: tuple[Suspect, ...]
+    """Possible causes, the likeliest first."""
+    window: Window
+    """Commits that may have done it: from the one after the last that surely has not."""
+    reach: Window
+    """The same, and one measured commit more on either side: where a window that errs may mean."""
+    log_error: float = 0.0
+    """Standard error of the logarithm of after / before; 0 for what is exact."""
+    p_value: float | None = None
+    """How often a series of noise alone shows a step of this size anywhere; None for what is no step of a time."""
+    night: date | None = None
+    """When the new level was first measured, in UTC."""
+    runner: RunnerMove | None = None
+    """What code from before the step showed when measured again after it; None where none was."""
+
+    @property
+    def kernel(self) -> str:
+        return self.change.series.kernel
+
+    @property
+    def is_time(self) -> bool:
+        """Whether a time moved, as opposed to an outcome or a compiled fact."""
+        return self.change.series.metric == "median_ns" and not is_outcome(self.change)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether a time moved at one commit, as opposed to little by little."""
+        return self.is_time and not self.change.is_gradual
+
+    @property
+    def is_clock_move(self) -> bool:
+        """Whether the clock moved and the cycles did not."""
+        return self.is_time and self.change.verdict is Verdict.INCONCLUSIVE
+
+    @property
+    def way(self) -> Verdict:
+        """Whether it got worse or better; a time is what it is, whatever moved it."""
+        if not self.is_clock_move:
+            return self.change.verdict
+        return Verdict.REGRESSED if self.log_change > 0 else Verdict.IMPROVED
+
+    @property
+    def log_change(self) -> float:
+        return log_change(self.change)
+
+    @classmethod
+    def at_commit(cls, change: ChangePoint, status: Status, suspects: tuple[Suspect, ...]) -> TrendFinding:
+        """One that lies between two neighbouring commits for certain."""
+        window, _ = windows_between([change.previous_commit, change.commit], 1, 1)
+        return cls(change, status, suspects, window, reach=window)
+
+
+def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tuple[Window, Window]:
+    """Window and reach of a change that began at one of the measured commits `first` to `last`, by position."""
+
+    def window(first: int, last: int) -> Window:
+        end = commits[last].first_parent_count
+        return Window(min(commits[first - 1].first_parent_count + 1, end), end)
+
+    return window(first, last), window(max(1, first - 1), min(len(commits) - 1, last + 1))
+
+
+def is_outcome(change: ChangePoint) -> bool:
+    """Whether something began or ceased to work, so that a side has no value."""
+    return change.before is None or change.after is None
+
+
+def log_change(change: ChangePoint) -> float:
+    """ln(after / before); infinite where there is no such ratio."""
+    if not change.before or not change.after or change.before < 0 or change.after < 0:
+        return math.inf
+    return math.log(change.after / change.before)
+
+
+# --- sites
 
 _ALIKE = 1 / 3
 """Changes whose logarithms differ by less than this share of the larger one are of one scale: +8 % and +11 %."""
@@ -57,11 +170,12 @@ class Site:
 
     @cached_property
     def scale(self) -> tuple[float, float] | None:
-        """Median log change of the times, and its standard error; where no time moved, of the host's times of launches,
-        which a machine moves together too; None if neither did.
+        """Median log change of the times, and its standard error; where no time moved, of the host's times, which a
+        machine moves together too; None if neither did.
         """
-        times = [finding for finding in self.findings if finding.is_time]
-        times = times or [finding for finding in self.findings if finding.is_host_time]
+        moved = [finding for finding in self.findings if not is_outcome(finding.change)]
+        times = [finding for finding in moved if finding.change.series.metric == "median_ns"]
+        times = times or [finding for finding in moved if finding.change.series.metric == "host_ns"]
         if not times:
             return None
         error = statistics.median(finding.log_error for finding in times) / math.sqrt(len(times))
