@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from roofwatch.collector.compile.cache import digest_of, digest_of_file
 from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
-from roofwatch.collector.compile.sources import digest_of_file
-from roofwatch.collector.compile.static_store import digest_of
 from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit, run_git
 from roofwatch.collector.record.record import Commit

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Sequence
 
 from roofwatch.collector.compile.binary import instruction_bytes
+from roofwatch.collector.compile.cache import DiskCache, digest_of
 from roofwatch.collector.compile.disassembly import sass
 from roofwatch.collector.compile.instructions import count_amdgcn, count_sass
 from roofwatch.collector.compile.launches import Compiled
-from roofwatch.collector.compile.static_store import StaticStore, digest_of
 from roofwatch.collector.compile.targets import parse_target
 
 Counts = dict[str, int]
@@ -35,7 +35,7 @@ def instruction_counts(compiled: Sequence[Compiled], target: str, toolchain: str
 
 
 def _of_codes(codes: Sequence[bytes], target: str, toolchain: str) -> dict[bytes, Counts]:
-    store = StaticStore.of_user()
+    store = DiskCache.of_user()
     keys = {code: digest_of(hashlib.sha256(code).hexdigest(), target, toolchain) for code in codes}
     kept = {code: store.get("instructions", key) for code, key in keys.items()}
     known = {code: counts for code, counts in kept.items() if counts is not None}

@@ -27,7 +27,6 @@ import torch
 from roofwatch.collector.compile.aslr import same_addresses
 from roofwatch.collector.compile.binary import Resources, amd_resources, linker_version, nvidia_resources
 from roofwatch.collector.compile.disassembly import ptxas_version
-from roofwatch.collector.compile.sources import reading_for_one_case
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.cuda import CudaCompileError, CudaKernel
@@ -265,8 +264,7 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
         launches.append(launch)
         try:
             # a copy, so that the sources are read again and seen to be read
-            with reading_for_one_case():
-                cubin = self.copy().compile(target)
+            cubin = self.copy().compile(target)
         except CudaCompileError as error:
             launch.error = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
         except UnsupportedError as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.compile.static_store import digest_of
+from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.errors import SuiteError
 
 SIGNATURE_SUFFIX = ".toml"

@@ -11,13 +11,12 @@ import torch
 
 from roofwatch.collector.accuracy.evaluation import differentiable, differentiated_names, make_inputs, outputs_by_name
 from roofwatch.collector.compile.binary import machine_code
+from roofwatch.collector.compile.cache import DiskCache, digest_of, toolchain_digest
 from roofwatch.collector.compile.instruction_counts import Counts, instruction_counts
 from roofwatch.collector.compile.instructions import TOTAL
 from roofwatch.collector.compile.launches import Compiled, Launch, compiling_for
 from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
-from roofwatch.collector.compile.static_store import StaticStore, digest_of
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
-from roofwatch.collector.compile.toolchain import toolchain_digest
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
@@ -152,7 +151,7 @@ def _facts_of_code(compiled: Compiled, target: str, counts: Counts) -> dict[str,
 def _compile_ns(compiled: Compiled) -> dict[str, int]:
     """As it was when it was really compiled: where a compiler's own cache had it, what was noted then."""
     key = digest_of(compiled.identity, _toolchain())
-    store = StaticStore.of_user()
+    store = DiskCache.of_user()
     if compiled.compile_ns:
         store.put("compile_ns", key, compiled.compile_ns)
         return compiled.compile_ns

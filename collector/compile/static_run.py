@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from roofwatch.collector.compile.cache import DiskCache
 from roofwatch.collector.compile.static_compiler import StaticCompiler
-from roofwatch.collector.compile.static_store import StaticStore
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
@@ -27,14 +27,14 @@ def compile_suite(
 ) -> tuple[StaticFacts, ...]:
     """Compile what the plan selects.
 
-    What was found out before and still holds is taken from the store, and no process is started where that is all.
+    Facts come from the cache where they still hold; no process is started if that is all of them.
 
     Args:
         source: The suite.
         plan: What of it, and for which targets.
         on_progress: Called after every case.
-        use_cache: Believe what was found out or compiled before; else everything is compiled anew.
-        worker_count: Processes that compile side by side; one for each core if left out.
+        use_cache: Use what was compiled before; else everything is compiled anew.
+        worker_count: Processes that compile in parallel; one for each core if left out.
 
     Returns:
         The facts in the order of the suite, whatever was compiled first.
@@ -44,10 +44,10 @@ def compile_suite(
         ToolchainError: a program that belongs to a compiler is not there.
     """
     with (
-        _store(use_cache) as (store, environment),
+        _cache(use_cache) as (cache, environment),
         ForkServer(environment) as fork_server,
         StaticCompiler(
-            fork_server, source, store=store, worker_count=worker_count, timeout_s=plan.compile_timeout_s
+            fork_server, source, cache=cache, worker_count=worker_count, timeout_s=plan.compile_timeout_s
         ) as compiler,
     ):
         run = SuiteRun(source, plan)
@@ -56,17 +56,17 @@ def compile_suite(
         subjects, facts = run.to_compile, {}
         for found in compiler.compile(subjects, plan.targets, listing):
             facts[found.subject] = found.facts
-            if not found.was_known:
+            if not found.was_cached:
                 on_progress(Progress(len(facts), len(subjects), f"compiled {found.subject}"))
     return tuple(fact for subject in subjects for fact in facts[subject])
 
 
 @contextlib.contextmanager
-def _store(use_cache: bool) -> Iterator[tuple[StaticStore, dict[str, str]]]:
-    """The store, and what tells workers about it; an empty one that is deleted where none shall be used."""
+def _cache(use_cache: bool) -> Iterator[tuple[DiskCache, dict[str, str]]]:
+    """The user's cache, or a temporary one; and the environment variables that tell workers about it."""
     if use_cache:
-        yield StaticStore.of_user(), {}
+        yield DiskCache.of_user(), {}
         return
     with tempfile.TemporaryDirectory(prefix="roofwatch-static-") as folder:
         caches = {"ROOFWATCH_CACHE_DIR": folder, "TRITON_CACHE_DIR": str(Path(folder) / "triton")}
-        yield StaticStore(Path(folder) / "static"), caches
+        yield DiskCache(Path(folder) / "static"), caches

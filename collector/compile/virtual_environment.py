@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from roofwatch.collector.compile.static_store import digest_of
+from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.cuda import cache_dir
 from roofwatch.install import INSTALL_ROOT

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
-from roofwatch.collector.compile.sources import Sources
+from roofwatch.collector.compile.sources import CaseSources, SuiteSources
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
@@ -113,26 +113,6 @@ class SuiteInfo(_Message):
     device: str
     kernels: tuple[KernelInfo, ...]
     error: str | None = None
-
-
-class SuiteSources(_Message):
-    """What the list of a suite's kernels was made from."""
-
-    sources: Sources | None
-    """None: a file was changed meanwhile, so what the suite was made from is not known."""
-    closures: dict[str, str]
-    """By kernel, a digest of the modules that it may use."""
-    codes: dict[str, str] = {}
-    """By kernel, a digest of what those modules do, comments and places aside."""
-    host_sides: dict[str, str] = {}
-    """By kernel, the same of what they run on the host."""
-
-
-class CaseSources(_Message):
-    """What the facts of a case were made from."""
-
-    closure: str
-    sources: Sources | None
 
 
 class DescribeSources(_Message):

@@ -25,8 +25,8 @@ from roofwatch.collector.accuracy.accuracy import Baselines, check_accuracy
 from roofwatch.collector.accuracy.check import Checker
 from roofwatch.collector.accuracy.evaluation import References
 from roofwatch.collector.autotune import AutotuneRecorder
-from roofwatch.collector.compile.dependency_tracking import WatchedSuite
 from roofwatch.collector.compile.kernel_info import checkable_cases, describe_kernel
+from roofwatch.collector.compile.sources import SourceTracker
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
@@ -71,7 +71,7 @@ class _Suite:
     specs: tuple[KernelSpec, ...]
     rank: Rank | None
     """None: works alone."""
-    watched: WatchedSuite | None = None
+    tracker: SourceTracker | None = None
     """None: nobody asks what answers were made from."""
     baselines: Baselines = field(default_factory=Baselines)
     draws: Draws = field(default_factory=Draws)
@@ -172,7 +172,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         if device == "cpu":
             limit_memory(settings.memory_share)
             keep_freed_memory()
-        watched = WatchedSuite() if settings.is_watched else None
+        tracker = SourceTracker() if settings.is_watched else None
         try:
             specs = load_suite(settings.source)
             repository = repository_of(settings.source)
@@ -182,9 +182,9 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
             return
         send(info)
         rank = None if settings.rank is None else Rank(settings.rank, device)
-        if watched is not None:
-            watched.is_loaded(settings.source)
-        suite = _Suite(settings.mode, device, specs, rank, watched)
+        if tracker is not None:
+            tracker.suite_is_loaded(settings.source)
+        suite = _Suite(settings.mode, device, specs, rank, tracker)
         for line in jobs:
             send(_do(suite, _JOB.validate_json(line)))
 
@@ -195,7 +195,7 @@ _JOB: TypeAdapter[Job] = TypeAdapter(Job)
 def _do(suite: _Suite, job: Job) -> Reply:
     try:
         if isinstance(job, DescribeSources):
-            return Reply(suite_sources=None if suite.watched is None else suite.watched.of_suite(suite.specs))
+            return Reply(suite_sources=None if suite.tracker is None else suite.tracker.of_suite(suite.specs))
         if isinstance(job, DescribeEnvironment):
             return Reply(environment=collect_environment(suite.device), device_uuid=device_uuid(suite.device))
         if isinstance(job, MeasureCeilings):
@@ -234,10 +234,10 @@ def _choose_timing(device: str, job: ChooseTiming) -> TimingChoice:
 
 
 def _compile(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation, job: CompileStatic) -> Reply:
-    if suite.watched is not None:
-        suite.watched.begin_case()
+    if suite.tracker is not None:
+        suite.tracker.begin_case()
     facts = tuple(compile_case(spec, implementation, case, job.targets))
-    return Reply(static_facts=facts, case_sources=None if suite.watched is None else suite.watched.of_case(spec))
+    return Reply(static_facts=facts, case_sources=None if suite.tracker is None else suite.tracker.of_case(spec))
 
 
 def _check(suite: _Suite, spec: KernelSpec, case: Case, implementation: Implementation) -> Reply:

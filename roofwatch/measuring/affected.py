@@ -1,11 +1,10 @@
 """Which kernels a change can touch, so that the others need not be measured.
 
 A kernel is touched if one of the modules differs that it may use: those that declare it, and whatever they import, read
-from the source (`roofwatch.collector.compile.closure`); comments do not count. If they differ only in functions
-that Triton
-compiles, it is touched if what is compiled differs for one of the targets, the machine's own among them. What is no
-Python, such as a `.cu` file or a list of requirements, may be read by any kernel when it is launched: where such a file
-changed, all count. Documents do not.
+from the source (`roofwatch.collector.compile.suite_modules`); comments do not count. If they differ only in functions
+that Triton compiles, it is touched if what is compiled differs for one of the targets, the machine's own among them.
+What is no Python, such as a `.cu` file or a list of requirements, may be read by any kernel when it is launched: where
+such a file changed, all count. Documents do not.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from roofwatch.arguments import suite_at
+from roofwatch.collector.compile.sources import SuiteSources
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import CollectorError, GitError, SuiteError, ToolchainError
@@ -27,7 +27,7 @@ from roofwatch.collector.record.record import SkippedKernel, SkipReason
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteSource, own_suite_at_revision, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, SuiteSources
+from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources
 from roofwatch.collector.workers.worker import Worker
 
 _DOCUMENTS = frozenset({".md", ".rst"})
@@ -110,21 +110,17 @@ def find_affected(path: Path | None, base: str, head: str | None, plan: RunPlan)
             for name, revision in (("base", base), ("head", head))
         )
         before, after = there.made_from, here.made_from
-        same = {
-            name
-            for name in after.closures
-            if after.closures[name] == before.closures.get(name) or after.codes[name] == before.codes.get(name)
-        }
+        same = {name for name, code in after.codes.items() if code == before.codes.get(name)}
         unclear = [
             name
-            for name in after.closures
+            for name in after.codes
             if name not in same | here.hidden and after.host_sides[name] == before.host_sides.get(name)
         ]
         if read_by_all:
             same, unclear = set(), []
         same_code = _same_machine_code(there, here, unclear, plan)
     # a kernel that is gone is told by comparing the records, and measured at the base for that
-    names = [*after.closures, *(name for name in before.closures if name not in after.closures)]
+    names = [*after.codes, *(name for name in before.codes if name not in after.codes)]
     return Affected(
         tuple(name for name in names if name not in same | same_code),
         tuple(name for name in names if name in same),

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_run import compile_suite
-from roofwatch.collector.compile.static_store import digest_of
 from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.record.machine import Outcome
@@ -95,7 +95,7 @@ def _loaded(path: Path | None, sha: str, source: SuiteSource, fork_server: ForkS
     if found is None:
         return Surveyed(info, {})
     beside = digest_of(_files_beside(path, sha, may_be_read_by_all))
-    return Surveyed(info, {kernel: digest_of(closure, beside) for kernel, closure in found.closures.items()})
+    return Surveyed(info, {kernel: digest_of(code, beside) for kernel, code in found.codes.items()})
 
 
 def _changes_code(path: Path | None, before: str, sha: str) -> bool:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.compile.fact_cache import KnownFacts
+from roofwatch.collector.compile.cache import DiskCache
 from roofwatch.collector.compile.static_compiler import StaticCompiler
 from roofwatch.collector.compile.static_run import compile_suite
-from roofwatch.collector.compile.static_store import StaticStore
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run import Progress
 from roofwatch.collector.run_plan import RunPlan
@@ -110,7 +109,7 @@ CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]]
     "a compiler's setting": (lambda _, patch: patch.setenv("TRITON_DEFAULT_FP_FUSION", "0"), ["kernel", "other"]),
     "the version of Triton": (
         lambda _, patch: patch.setattr(
-            "roofwatch.collector.compile.toolchain._installed", lambda: iter([("triton-9.9", "0")])
+            "roofwatch.collector.compile.cache._installed", lambda: iter([("triton-9.9", "0")])
         ),
         ["kernel", "other"],
     ),
@@ -192,11 +191,12 @@ def test_a_file_that_is_changed_while_it_is_compiled_is_not_remembered(suite: Pa
     os.utime(suite / "helper.py", (soon, soon))
 
     assert compiled_now(suite)[0] == ["kernel", "other"]
-    assert KnownFacts(StaticStore.of_user(), SuiteSource(suite)).listing() is None
+    assert not list((suite.parent / "cache" / "static").glob("suites/*/*.json"))
+    assert not list((suite.parent / "cache" / "static").glob("facts/*/*.json"))
 
 
 def test_beyond_its_size_the_oldest_entries_are_forgotten(tmp_path: Path) -> None:
-    store = StaticStore(tmp_path)
+    store = DiskCache(tmp_path)
     keys = [f"{number:02}-key" for number in range(4)]
     for age, key in enumerate(keys):
         store.put("facts", key, {"text": "x" * 1_000})
@@ -215,6 +215,6 @@ def test_a_run_believes_what_was_compiled_before_and_compiles_the_rest_once(know
         again = list(compiler.compile(run.to_compile, ["sm_90"]))
         more = list(compiler.compile(run.to_compile, ["gfx942", "sm_90"]))
 
-    assert [found.was_known for found in again] == [True, True]
-    assert [found.was_known for found in more] == [False, False]
+    assert [found.was_cached for found in again] == [True, True]
+    assert [found.was_cached for found in more] == [False, False]
     assert {tuple(fact.target for fact in found.facts) for found in more} == {("gfx942", "sm_90")}
