@@ -16,13 +16,13 @@ from roofwatch.api.auth import GITHUB, Authenticator, Workflows
 from roofwatch.api.background import (
     ALERTS_INTERVAL_S,
     ANALYSIS_INTERVAL_S,
-    Alerts,
     BackgroundThread,
     analyse_waiting,
     send_alerts,
 )
 from roofwatch.api.limits import BodyReader, Limits
 from roofwatch.api.state import Metrics, RequestLog, State
+from roofwatch.ci.alerts.delivery import AlertSetup
 from roofwatch.db.engine.session import connections_of
 
 
@@ -34,7 +34,7 @@ def create_app(
     audience: str | None = None,
     issuer: str = GITHUB,
     analyses: bool = True,
-    alerts: Alerts | None = None,
+    alerts: AlertSetup | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> FastAPI:
     """The HTTP API of a store.

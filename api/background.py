@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.alerts.delivery import deliver_waiting
-from roofwatch.ci.alerts.looking import AlertPlan, raise_alerts
-from roofwatch.ci.alerts.sending import Sender
+from roofwatch.ci.alerts.delivery import AlertSetup, deliver_waiting
+from roofwatch.ci.alerts.evaluation import raise_alerts
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.session import reading_session
 from roofwatch.db.regressions.judging import list_waiting, note_judgement
@@ -21,15 +19,6 @@ ANALYSIS_INTERVAL_S = 30.0
 ALERTS_INTERVAL_S = 60.0
 
 _log = logging.getLogger("roofwatch.api")
-
-
-@dataclass(frozen=True)
-class Alerts:
-    """Which alerts are raised, and where they are sent."""
-
-    plan: AlertPlan
-    channels: Mapping[str, Sender | str]
-    """By name; where one cannot be used, why."""
 
 
 class BackgroundThread:
@@ -88,7 +77,7 @@ def analyse_waiting(engine: Engine) -> list[str]:
 
 
 def send_alerts(
-    engine: Engine, alerts: Alerts, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
+    engine: Engine, alerts: AlertSetup, now: Callable[[], datetime], is_stopping: Callable[[], bool] = lambda: False
 ) -> None:
     """Raise what is due, and send what waits, a message at a time. What cannot be raised holds up no message."""
     try:

@@ -19,10 +19,11 @@ import streamlit as st
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from roofwatch.alerting import configured_ownership
 from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
+from roofwatch.ci.alerts.ownership import Ownership
 from roofwatch.ci.errors import AlertError
-from roofwatch.ci.report.owners import Ownership
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.access.rights import NotAllowedError, Person, may_triage
@@ -43,7 +44,6 @@ from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.queries.trend_values import Trend, WindowEnd
 from roofwatch.db.regressions import triage
 from roofwatch.db.values import MeasuredCommit, Regression, Series, SeriesKey
-from roofwatch.ownership import configured_ownership
 from roofwatch.settings import SettingsError, load_settings
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.source import Source, open_source

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from roofwatch.ci.alerts.rules import AlertRules
-from roofwatch.db.alerts.values import Alert, AlertState, Delivery, Firing
+from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Delivery
 from roofwatch.terminal import printable
 
 
@@ -45,13 +45,13 @@ def deliveries_table(deliveries: Sequence[Delivery]) -> Table:
     return table
 
 
-def firings_table(by_project: Mapping[str, Sequence[Firing]], rules: AlertRules) -> Table:
+def conditions_table(by_project: Mapping[str, Sequence[AlertCondition]], rules: AlertRules) -> Table:
     """What each rule says now, of each project that it speaks of."""
     table = Table("rule", "kind", "project", "says now")
     for rule in rules.rules:
-        for project, firings in by_project.items():
+        for project, conditions in by_project.items():
             if rule.covers_project(project):
-                said = [firing for firing in firings if firing.rule == rule.name]
+                said = [firing for firing in conditions if firing.rule == rule.name]
                 words = [f"{'(past) ' if firing.is_past else ''}{firing.message.title}" for firing in said]
                 table.add_row(
                     printable(rule.name), rule.kind, printable(project), printable("; ".join(words) or "nothing")

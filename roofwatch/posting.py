@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,8 @@ from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github import check_run
 from roofwatch.ci.github.acceptance import accepted_check, findings_of, found_line, with_acceptance
-from roofwatch.ci.github.check_run import CheckRun
-from roofwatch.ci.github.commanding import CommandRepository, standing_acceptance
-from roofwatch.ci.github.event import TOKEN_VARIABLE, Job, Surroundings, job_of
-from roofwatch.ci.github.posting import Done, Repository, post_check_run, post_comment, pull_request_of
-from roofwatch.ci.github.sticky_comment import body_of, without_marker
-from roofwatch.ci.report.comment import is_silent, to_markdown
+from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
+from roofwatch.ci.report.comment import COMMENT_MARKER, is_silent, to_markdown
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import Baseline, BaselineError
 from roofwatch.collector.errors import RecordError
@@ -32,6 +28,7 @@ from roofwatch.terminal import OutputError
 
 if TYPE_CHECKING:  # a dry run needs no client
     from roofwatch.ci.github.client import GitHubRepository
+    from roofwatch.ci.github.posting import Done
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SUMMARY_BYTES = 1_000_000
@@ -46,14 +43,14 @@ class NotMeasuredError(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """What is to be said of a pull request."""
+    """What to post on a pull request."""
 
-    check: CheckRun
+    check: check_run.CheckRun
     judgement: PullRequestJudgement | None = None
     comment: str | None = None
-    """Markdown, below its marker; None where nothing could be judged."""
+    """Markdown, below its marker; None if nothing could be judged."""
     summary: str | None = None
-    """The same for the page of the job, with room for more."""
+    """The same for the job's page, cut later."""
     problem: str | None = None
     """Why nothing could be judged."""
     is_refused: bool = False
@@ -66,11 +63,11 @@ class Posted:
 
     pull_request: int | None = None
     comment: Done | None = None
-    """None where none was asked for, or there is nowhere to post it."""
+    """None if none was asked for, or there is nowhere to post it."""
     check_run: str | None = None
     """Its conclusion, or `in_progress`."""
     accepted_by: str | None = None
-    """Who accepted what was found, where that still holds."""
+    """Who accepted the regressions, if that still holds."""
 
 
 def this_job(variables: Mapping[str, str]) -> Job:
@@ -96,8 +93,8 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def repository_of(job: Job | Surroundings, variables: Mapping[str, str]) -> GitHubRepository:
-    """The job's repository, with the job's token.
+def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepository:
+    """The repository of a run, with the job's token.
 
     Raises:
         GitHubError: there is no token.
@@ -109,19 +106,19 @@ def repository_of(job: Job | Surroundings, variables: Mapping[str, str]) -> GitH
         raise GitHubError(
             f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ github.token }}}}`"
         )
-    return GitHubRepository(job.api_url, job.repository, token)
+    return GitHubRepository(run.api_url, run.repository, token)
 
 
 def report_on(
     paths: Sequence[Path], baseline: Path | None, job: Job | None, noise_floor: NoiseFloor | None = None
 ) -> Report:
-    """Judge what is there: two records, or a folder with them and with the baseline file if there is one.
+    """Judge two records, or a folder with them and with the baseline file if there is one.
 
-    What is wrong with the files is told in place of a verdict: a check-run must not stay in progress because of it.
+    What is wrong with the files is reported in place of a verdict: no check-run stays in progress because of it.
 
     Args:
         paths: The two records, base and head, or one folder.
-        baseline: File of what is accepted; the folder's or the current one's if left out.
+        baseline: File of accepted compiled facts; the folder's or the current one's if left out.
         job: What they must belong to; None to take them as they are.
         noise_floor: Of the runner that measured them, if it is known.
     """
@@ -129,77 +126,70 @@ def report_on(
         base, head = _pair(paths)
         if job is not None and head.commit.sha != job.head_sha:
             raise RecordError(f"the record is of commit {head.commit.sha}, the event is about {job.head_sha}")
-        accepted = _baseline(paths, baseline)
-        judgement = judge_pull_request(base, head, baseline=accepted, noise_floor=noise_floor)
+        judgement = judge_pull_request(base, head, baseline=_baseline(paths, baseline), noise_floor=noise_floor)
     except NotMeasuredError as error:
         ended = f"; the run that measured ended as {job.conclusion}" if job is not None and job.conclusion else ""
-        problem = f"{error}{ended}"
-        return Report(check_run.not_measured(problem), problem=problem)
+        return Report(check_run.not_measured(f"{error}{ended}"), problem=f"{error}{ended}")
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
-    whole_url = None if job is None else job.run_url
-    comment = to_markdown(judgement, whole_url=whole_url)
-    shown = to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=whole_url)
+    url = None if job is None else job.run.url
+    check_text = _without_marker(to_markdown(judgement, max_bytes=check_run.MAX_SUMMARY_BYTES - 1_000, whole_url=url))
     return Report(
-        check_run.concluded(judgement, without_marker(shown)),
+        check_run.concluded(judgement, check_text),
         judgement,
-        comment,
-        without_marker(to_markdown(judgement, max_bytes=_SUMMARY_BYTES)),
+        comment=to_markdown(judgement, whole_url=url),
+        summary=_without_marker(to_markdown(judgement, max_bytes=_SUMMARY_BYTES)),
     )
 
 
 def post(
-    repository: CommandRepository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
+    repository: GitHubRepository, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
 ) -> Posted:
     """Post a report to where its job says, with what somebody accepted of it before.
 
     Raises:
         GitHubError: GitHub refuses, or cannot be reached.
     """
+    from roofwatch.ci.github.commands import standing_acceptance
+    from roofwatch.ci.github.posting import body_of, post_check_run, post_comment, pull_request_of
+
     findings = None if report.judgement is None else findings_of(report.judgement, job.head_sha)
-    number = _pull_request_of(repository, job) if with_comment or findings is not None else None
-    acceptance = None
+    number, acceptance, done = job.pull_request, None, None
+    if number is None and job.head_branch is not None and (with_comment or findings is not None):
+        number = pull_request_of(repository, job.head_branch, job.head_sha)
     if findings is not None and number is not None:
         acceptance = standing_acceptance(repository, number, name, findings)
     check = report.check if acceptance is None else accepted_check(report.check, acceptance)
     if with_check:
-        post_check_run(repository, job.head_sha, name, job.order, check, job.run_url)
-    done = None
+        post_check_run(repository, job.head_sha, name, job.run.order, check, job.run.url)
     if with_comment and number is not None and report.judgement is not None and report.comment is not None:
-        body = body_of(report.comment, name, job.order, *([] if findings is None else [found_line(findings)]))
+        body = body_of(report.comment, name, job.run.order, *([] if findings is None else [found_line(findings)]))
         body = body if acceptance is None else with_acceptance(body, acceptance)
         done = post_comment(repository, number, body, is_silent=is_silent(report.judgement))
     state = check.conclusion.value if check.conclusion is not None else "in_progress"
     return Posted(
-        number if done is not None else None,
-        done,
-        state if with_check else None,
+        pull_request=None if done is None else number,
+        comment=done,
+        check_run=state if with_check else None,
         accepted_by=None if acceptance is None else acceptance.login,
     )
 
 
-def _pull_request_of(repository: Repository, job: Job) -> int | None:
-    if job.pull_request is not None or job.head_branch is None:
-        return job.pull_request
-    return pull_request_of(repository, job.head_branch, job.head_sha)
-
-
-def append_summary(report: Report, variables: Mapping[str, str]) -> bool:
-    """Show the report on the job's page; False where there is no such page, or nothing to show.
+def append_summary(report: Report, variables: Mapping[str, str]) -> None:
+    """Show the report on the job's page, if there is such a page.
 
     Raises:
         OutputError: it cannot be written.
     """
     path = variables.get(SUMMARY_VARIABLE)
-    text = report.summary or (f"{report.check.summary}\n" if report.problem else None)
+    text = report.summary or (report.check.summary if report.problem else None)
     if not path or text is None:
-        return False
+        return
     try:
         with Path(path).open("a") as file:
             file.write(f"{text}\n")
     except OSError as error:
         raise OutputError(f"{SUMMARY_VARIABLE}: {path}: cannot be written: {error.strerror}") from None
-    return True
 
 
 def summary(posted: Posted, report: Report) -> Iterator[str]:
@@ -216,16 +206,12 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
 
 def to_json(posted: Posted, report: Report) -> dict[str, Any]:
     """The document that `--json` prints."""
-    verdict = None if report.judgement is None else str(report.judgement.verdict)
-    return {
-        "verdict": verdict,
-        "problem": report.problem,
-        "pull_request": posted.pull_request,
-        "comment": None if posted.comment is None else str(posted.comment),
-        "check_run": posted.check_run,
-        "title": report.check.title,
-        "accepted_by": posted.accepted_by,
-    }
+    verdict = None if report.judgement is None else report.judgement.verdict
+    return {"verdict": verdict, "problem": report.problem, "title": report.check.title, **asdict(posted)}
+
+
+def _without_marker(comment: str) -> str:
+    return comment.removeprefix(COMMENT_MARKER).lstrip("\n")
 
 
 def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
@@ -238,7 +224,7 @@ def _pair(paths: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
         raise NotMeasuredError(f"no record in {paths[0]}")
     if len(files) != 2:
         raise RecordError(f"{paths[0]}: {len(files)} records; there must be two, of base and head")
-    by_side = {record.pairing.side if record.pairing else None: record for record in map(RunRecord.read, files)}
+    by_side = {record.pairing.side: record for record in map(RunRecord.read, files) if record.pairing is not None}
     if set(by_side) != {Side.BASE, Side.HEAD}:
         raise RecordError(f"{paths[0]}: the two records are no pair of base and head; roofwatch ab makes one")
     return by_side[Side.BASE], by_side[Side.HEAD]

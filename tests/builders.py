@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
-from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side
+from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
 from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts, TensorError
 
 # A machine that only measures has no store: whoever asks for one of its values brings what that takes.
@@ -325,3 +325,14 @@ def make_regression(number: int = 1, **fields: Any) -> Regression:
         "state": RegressionState.OPEN,
     }
     return Regression(**defaults | fields)
+
+
+def make_source_line(**fields: Any) -> SourceLine:
+    defaults: dict[str, Any] = {
+        "kernel": "rms_norm",
+        "implementation": "eager",
+        "function": "rms_norm_torch",
+        "file": "kernels/rms_norm.py",
+        "line": 12,
+    }
+    return SourceLine(**defaults | fields)

@@ -32,14 +32,12 @@ ALLOWED = {
 DATABASE = {"sqlalchemy", "psycopg", "alembic"}
 DEVICE = {"torch", "triton", "pynvml"}
 CI_EDGES = {
-    "roofwatch.ci.alerts.looking",
-    "roofwatch.ci.alerts.delivery",
     "roofwatch.ci.alerts.channels",
-    "roofwatch.ci.alerts.mail",
-    "roofwatch.ci.alerts.webhook",
+    "roofwatch.ci.alerts.delivery",
+    "roofwatch.ci.alerts.evaluation",
     "roofwatch.ci.github.client",
-    "roofwatch.ci.github.issues",
-    "roofwatch.ci.github.requests",
+    "roofwatch.ci.github.commands",
+    "roofwatch.ci.github.posting",
     "roofwatch.ci.history.analyse",
 }
 """The modules of `ci/` that read the database or talk to a service; all others take values and return values."""

@@ -1,27 +1,62 @@
 """Send what waits in the outbox: claim, send, mark.
 
 A process may die at any of these steps. Before the claim is committed, nothing has happened. After it, whether the
-message arrived is not known, so it is sent again with the same key (`roofwatch.ci.alerts.sending` has what becomes of
-that by
-kind of channel). A mark is committed before the next message is claimed.
+message arrived is not known, so it is sent again with the same key; `roofwatch.ci.alerts.channels` says what keeps it
+from arriving twice. A mark is committed before the next message is claimed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
 
 from sqlalchemy import Engine
 
-from roofwatch.ci.alerts.retry import MAX_ATTEMPTS, next_attempt_at
-from roofwatch.ci.alerts.sending import Sender, SendError
-from roofwatch.ci.alerts.text import notice_of
+from roofwatch.ci.alerts.evaluation import AlertPlan
+from roofwatch.ci.errors import AlertError
 from roofwatch.db.alerts.outbox import Claim, claim_next
 from roofwatch.db.alerts.values import Delivery, DeliveryState
 
+MAX_ATTEMPTS = 12
+"""About twenty hours: a channel that is down over a night is up again by then."""
+_FIRST_WAIT = timedelta(minutes=1)
+_LONGEST_WAIT = timedelta(hours=6)
 _log = logging.getLogger("roofwatch.alerts")
+
+
+class SendError(AlertError):
+    """A message could not be sent.
+
+    Attributes:
+        is_uncertain: It may have arrived nevertheless.
+        wait_s: Seconds that the receiver asks to wait.
+    """
+
+    def __init__(self, message: str, *, is_uncertain: bool, wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.is_uncertain = is_uncertain
+        self.wait_s = wait_s
+
+
+class Sender(Protocol):
+    """A channel that is ready for use."""
+
+    def send(self, delivery: Delivery) -> None:
+        """Send a message. Raises `SendError`."""
+
+
+@dataclass(frozen=True)
+class AlertSetup:
+    """What alerts are raised by and sent through."""
+
+    plan: AlertPlan
+    channels: Mapping[str, Sender | str]
+    """By name; where one cannot be used, why."""
+    faults: tuple[str, ...] = ()
+    """What cannot be used, each with why."""
 
 
 def deliver_waiting(
@@ -33,31 +68,21 @@ def deliver_waiting(
         engine: Of the store.
         channels: By name; where one cannot be used, why.
         now: The time.
-        limit: At most so many.
+        limit: Maximum number of messages.
 
     Returns:
-        What was tried, with how it went.
+        The messages that were tried, with how it went.
     """
     done: list[Delivery] = []
     while len(done) < limit:
         with claim_next(engine, now()) as claim:
             if claim is None:
                 break
-            done.append(_send(claim, channels, now))
+            done.append(_deliver(claim, channels, now))
     return done
 
 
-def _try(channel: Sender, delivery: Delivery) -> None:
-    try:
-        channel.send(notice_of(delivery), str(delivery.key))
-    except SendError:
-        raise
-    except Exception as error:  # noqa: BLE001  one message that no channel was made for must not hold all others
-        # the error's own text may quote an address
-        raise SendError(f"unexpected: {type(error).__name__}", is_uncertain=True) from None
-
-
-def _send(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[], datetime]) -> Delivery:
+def _deliver(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[], datetime]) -> Delivery:
     delivery = claim.delivery
     try:
         if delivery.attempt_count > MAX_ATTEMPTS:  # whoever tries it dies of it
@@ -65,9 +90,9 @@ def _send(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[], 
         channel = channels.get(delivery.channel, "the rules have no such channel any more")
         if isinstance(channel, str):
             raise SendError(channel, is_uncertain=False)
-        _try(channel, delivery)
+        _send(channel, delivery)
     except SendError as error:
-        again_at = next_attempt_at(delivery.attempt_count, now(), asked_wait_s=error.wait_s)
+        again_at = _next_attempt_at(delivery.attempt_count, now(), error.wait_s)
         claim.note_failure(str(error), is_uncertain=error.is_uncertain, next_attempt_at=again_at)
         _log.warning(
             "alert message %s through %r: %s; %s",
@@ -78,3 +103,21 @@ def _send(claim: Claim, channels: Mapping[str, Sender | str], now: Callable[[], 
         return replace(delivery, state=state, error=str(error))
     claim.note_sent(now())
     return replace(delivery, state=DeliveryState.SENT, error=None)
+
+
+def _send(channel: Sender, delivery: Delivery) -> None:
+    try:
+        channel.send(delivery)
+    except SendError:
+        raise
+    except Exception as error:  # noqa: BLE001  one message that no channel was made for must not hold all others
+        # the error's own text may quote an address
+        raise SendError(f"unexpected: {type(error).__name__}", is_uncertain=True) from None
+
+
+def _next_attempt_at(attempt_count: int, now: datetime, asked_wait_s: float) -> datetime | None:
+    """After 1, 2, 4, … minutes, at most 6 hours, and no sooner than the receiver asks; None to give up."""
+    if attempt_count >= MAX_ATTEMPTS:
+        return None
+    wait: timedelta = min(_FIRST_WAIT * 2.0 ** (attempt_count - 1), _LONGEST_WAIT)
+    return now + max(wait, timedelta(seconds=asked_wait_s))

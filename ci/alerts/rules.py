@@ -1,7 +1,7 @@
-"""The rules of alerts: what is worth telling whom, as a file of TOML says. Pure.
+"""The rules of alerts, a TOML file: who is notified of what. Pure.
 
-The file names channels, never their addresses: an address is a secret, and is in an environment variable or in a file
-of its own. docs/alerts.md has an example with every table.
+The file names channels, never their addresses: an address is a secret, in an environment variable or a file of its own.
+docs/alerts.md has an example with every table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -29,7 +29,7 @@ class _Table(BaseModel):
 
 
 class AddressedChannel(_Table):
-    """A channel with an address, which says where it is."""
+    """A channel with a secret address."""
 
     kind: Literal["apprise", "email", "webhook"]
     url_env: str | None = Field(default=None, pattern=_VARIABLE)
@@ -58,19 +58,17 @@ Channel = Annotated[AddressedChannel | IssueChannel, Field(discriminator="kind")
 
 
 class _Rule(_Table):
-    """What all rules have."""
-
     name: Name
     severity: Severity = Severity.WARNING
     channels: tuple[Name, ...] = Field(min_length=1)
     cool_down_hours: float = Field(default=24.0, ge=0)
-    """Whoever was told that it fires is not told so again within this time, however often it comes and goes."""
+    """Who was notified is not notified again within this time, however often the condition comes and goes."""
     escalate_after_hours: float | None = Field(default=None, gt=0)
-    """If nobody has acknowledged it by then, others are told."""
+    """If nobody has acknowledged it by then, others are notified."""
     escalate_to: tuple[Name, ...] = ()
     tells_resolved: bool = True
     within_days: float = Field(default=30.0, gt=0)
-    """What lies further back is no news; what fires already goes on."""
+    """What began earlier raises no alert; an alert that fires already goes on."""
     projects: tuple[str, ...] = ("*",)
     runners: tuple[str, ...] = ("*",)
     """Patterns of runner classes."""
@@ -89,7 +87,7 @@ class _Rule(_Table):
         return matches(project, self.projects)
 
     def covers_runner(self, runner_class: str) -> bool:
-        """Whether a runner class is meant. What belongs to no runner, as machine code does, is meant by `*` alone."""
+        """Whether a runner class is covered. What belongs to no runner, as machine code, is covered by `*` alone."""
         return matches(runner_class, self.runners)
 
 
@@ -108,13 +106,13 @@ class RegressionRule(_KernelRule):
 
     kind: Literal["regression"]
     min_relative_change: float = Field(default=0.0, ge=0)
-    """Of the largest time or memory that moved; what ceased to work or gives wrong results is told whatever it is."""
+    """Of the largest time or memory that moved; failures and wrong results are always reported."""
     bisects: bool = False
-    """The commit that did it is searched for, by whichever runner asks for the next bisection."""
+    """Ask for a bisection, by whichever runner takes the next."""
 
 
 class FloorRule(_KernelRule):
-    """A rate that is below a floor."""
+    """A rate below its floor."""
 
     kind: Literal["floor"]
     metric: Literal["flop_per_s", "memory_bytes_per_s"]
@@ -122,9 +120,13 @@ class FloorRule(_KernelRule):
     runs: int = Field(default=3, ge=1, le=50)
     """Newest runs, whose median counts."""
 
+    @property
+    def least(self) -> float:
+        return self.floor
+
 
 class LimitRule(_KernelRule):
-    """Something of which less is better, above a limit: a time, the host's time or the memory of a launch."""
+    """A time, the host's time or the memory of a launch, above its limit."""
 
     kind: Literal["limit"]
     metric: Literal["median_ns", "host_ns", "peak_allocated_bytes"]
@@ -135,16 +137,22 @@ class LimitRule(_KernelRule):
 
 
 class UtilisationRule(_KernelRule):
-    """A utilisation that is below an objective."""
+    """A utilisation below its objective."""
 
+    metric: ClassVar[str] = "utilisation"
     kind: Literal["utilisation"]
     objective: float = Field(gt=0, le=1)
     runs: int = Field(default=3, ge=1, le=50)
 
+    @property
+    def least(self) -> float:
+        return self.objective
+
 
 class AccuracyRule(_KernelRule):
-    """An error that has grown, little by little or at once, against that of older runs."""
+    """An error that has grown, slowly or at once, against that of older runs."""
 
+    metric: ClassVar[str] = "rmse_ratio"
     kind: Literal["accuracy"]
     grown_by: float = Field(gt=0)
     """Relative: 0.5 is half as much again."""
@@ -154,18 +162,16 @@ class AccuracyRule(_KernelRule):
 
 
 class SilenceRule(_Rule):
-    """A runner that gives no results any more."""
+    """A runner that reports no results any more."""
 
     kind: Literal["silence"]
     after_hours: float | None = Field(default=None, gt=0)
     times_usual: float | None = Field(default=None, gt=1)
-    """Times the usual time between two results. With neither: when its rhythm says so."""
+    """Times the usual interval between two results. With neither: three times the longest usual one."""
 
 
 LevelRule = FloorRule | LimitRule | UtilisationRule | AccuracyRule
-Rule = Annotated[
-    RegressionRule | FloorRule | LimitRule | UtilisationRule | AccuracyRule | SilenceRule, Field(discriminator="kind")
-]
+Rule = Annotated[RegressionRule | LevelRule | SilenceRule, Field(discriminator="kind")]
 
 
 class OwnersOfKernels(_Table):
@@ -183,7 +189,7 @@ class AlertRules(_Table):
     owners: tuple[OwnersOfKernels, ...] = ()
     """The last that matches counts, as in CODEOWNERS."""
     codeowners: str | None = None
-    """Path of a CODEOWNERS file or of a checkout, from the folder of the rules."""
+    """Path of a CODEOWNERS file or a checkout, from the folder of the rules."""
     codeowners_repository: str | None = Field(default=None, pattern=_REPOSITORY)
     """Repository on GitHub whose CODEOWNERS is read."""
 
@@ -221,7 +227,7 @@ def parse_rules(text: str) -> AlertRules:
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:
-    """Whether a text is one that a pattern with `*`, `?` and `[...]` means."""
+    """Whether a text matches one of the patterns with `*`, `?` and `[...]`."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)
 
 

@@ -1,8 +1,8 @@
-"""What somebody with write access accepted: findings of one pull request, until something else is found. Pure.
+"""Regressions of a pull request that somebody with write access accepted, until something else is found. Pure.
 
-The comment carries two hidden lines: what was found, and which comment accepted it. The second is only a pointer. Who
-accepted, when and why is read from the comment that it points to, each time, and whether its author may still write is
-asked of GitHub; who deletes that comment takes the acceptance back.
+Our comment carries two hidden lines: what was found, and which comment accepted it. The second is only a pointer. Who
+accepted, when and why is read from that comment each time, and GitHub is asked whether its author may still write;
+deleting that comment withdraws the acceptance.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import re
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.github.check_run import CheckRun, Conclusion
-from roofwatch.ci.github.comment_command import CommandError, Verb, WrittenComment, parse_command
+from roofwatch.ci.github.event import CommandError, Verb, WrittenComment, parse_command
+from roofwatch.ci.report.findings import list_findings, worst_first
 from roofwatch.ci.report.markdown import code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.report.sections import worst_first
 from roofwatch.db.values import Verdict
 
 _HEADER_LINES = 6
@@ -34,12 +34,12 @@ _ACCEPTED = re.compile(r"<!-- roofwatch:accepted (\d{1,18}) ([0-9a-f]{16}) (\d{1
 
 @dataclass(frozen=True)
 class Findings:
-    """What a report found wrong, so far that it can be told whether another one found the same."""
+    """The regressions of a report, as far as it takes to see whether another report found the same."""
 
     digest: str
-    """Of which cases and functions regressed, and how; of no number."""
+    """Of which cases, functions and metrics regressed and why, without numbers."""
     least_permille: int
-    """Of the worst slowdown, the lower end of its interval in thousandths; 0 where none is in times."""
+    """Lower end of the interval of the worst slowdown, in thousandths; 0 if no time regressed."""
     most_permille: int
     """The upper end."""
     head_sha: str
@@ -56,13 +56,13 @@ class AcceptanceMark:
     most_permille: int
 
     def covers(self, findings: Findings) -> bool:
-        """Whether nothing else regressed since, and what did not noticeably more."""
+        """Whether the same things regressed, and none noticeably more."""
         return self.digest == findings.digest and findings.least_permille <= self.most_permille
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """A mark with what its comment says."""
+    """A mark with its comment's contents."""
 
     mark: AcceptanceMark
     login: str
@@ -76,38 +76,27 @@ class Acceptance:
 
 
 def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
-    """What there is to accept; None where nothing regressed."""
+    """What there is to accept; None if nothing regressed."""
     if judgement.verdict is not Verdict.REGRESSED:
         return None
-    cases = [case for case in judgement.cases if case.verdict is Verdict.REGRESSED]
-    kernels = [item for item in judgement.static if item.verdict is Verdict.REGRESSED]
-    names = sorted(
-        [
-            *(f"{case.case_id}\0{case.implementation}\0{case.reason}" for case in cases),
-            *(
-                f"{item.case_id}\0{item.implementation}\0{item.function}\0{item.target}\0{item.reason}"
-                for item in kernels
-            ),
-            *(
-                f"{move.case_id}\0{move.implementation}\0{move.reason}"
-                for move in judgement.secondary_changes
-                if move.verdict is Verdict.REGRESSED
-            ),
-        ]
-    )
-    intervals = [case.comparison.relative_interval for case in cases if case.comparison is not None]
-    slowest = next((case for case in worst_first(cases) if case.comparison is not None), None)
+    regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
+    names = sorted(f"{finding.name}\0{finding.reason}" for finding in regressed)
+    timed = [
+        (case.comparison.relative_interval, (case.case_id, case.implementation))
+        for case in worst_first(judgement.cases)
+        if case.verdict is Verdict.REGRESSED and case.comparison is not None
+    ]
     return Findings(
         hashlib.sha256("\n".join(names).encode()).hexdigest()[:16],
-        _permille(max((low for low, _ in intervals), default=0.0)),
-        _permille(max((high for _, high in intervals), default=0.0)),
+        _permille(max((low for (low, _), _ in timed), default=0.0)),
+        _permille(max((high for (_, high), _ in timed), default=0.0)),
         head_sha,
-        None if slowest is None else (slowest.case_id, slowest.implementation),
+        timed[0][1] if timed else None,
     )
 
 
 def found_line(findings: Findings) -> str:
-    """The hidden line that keeps them."""
+    """The hidden line that stores them."""
     subject = base64.urlsafe_b64encode(json.dumps(findings.worst).encode()).decode() if findings.worst else "."
     if len(subject) > _MAX_SUBJECT:
         subject = "."
@@ -116,7 +105,7 @@ def found_line(findings: Findings) -> str:
 
 
 def read_findings(body: str) -> Findings | None:
-    """What a comment of ours says that was found; None where nothing was."""
+    """The findings in a comment of ours; None if it has none."""
     found = _in_header(body, _FOUND)
     if found is None:
         return None
@@ -124,13 +113,13 @@ def read_findings(body: str) -> Findings | None:
 
 
 def read_mark(body: str) -> AcceptanceMark | None:
-    """Which acceptance a comment of ours points to."""
+    """The acceptance that a comment of ours points to."""
     found = _in_header(body, _ACCEPTED)
     return None if found is None else AcceptanceMark(int(found[1]), found[2], int(found[3]))
 
 
 def acceptance_by(comment: WrittenComment, mark: AcceptanceMark) -> Acceptance | None:
-    """What a comment accepts; None if that is not what it says, or not any more."""
+    """The acceptance in a comment; None if it is none, or was edited since."""
     try:
         command = parse_command(comment.body)
     except CommandError:
@@ -141,18 +130,18 @@ def acceptance_by(comment: WrittenComment, mark: AcceptanceMark) -> Acceptance |
 
 
 def with_acceptance(body: str, acceptance: Acceptance) -> str:
-    """A comment of ours that says what was accepted, in place of what it said before."""
+    """A comment of ours with an acceptance in place of the one it had."""
     lines = [line for line in body.splitlines() if not _ACCEPTED.fullmatch(line) and not line.startswith(_VISIBLE)]
     heading = next((index for index, line in enumerate(lines) if line.startswith("### ")), len(lines) - 1)
     mark = acceptance.mark
-    said = f"> **Accepted** {acceptance.sentence}. It holds until something else is found."
-    lines[heading + 1 : heading + 1] = ["", said]
+    visible = f"> **Accepted** {acceptance.sentence}. It holds until something else is found."
+    lines[heading + 1 : heading + 1] = ["", visible]
     lines.insert(2, f"<!-- roofwatch:accepted {mark.comment_id} {mark.digest} {mark.most_permille} -->")
     return "\n".join(lines) + "\n"
 
 
 def accepted_check(check: CheckRun, acceptance: Acceptance) -> CheckRun:
-    """A check-run that holds nothing up any more, and says why."""
+    """A check-run that blocks nothing any more, and says why."""
     return replace(
         check,
         conclusion=Conclusion.NEUTRAL,
@@ -162,7 +151,7 @@ def accepted_check(check: CheckRun, acceptance: Acceptance) -> CheckRun:
 
 
 def _in_header(body: str, form: re.Pattern[str]) -> re.Match[str] | None:
-    """Found in the lines that are ours alone: further below others are quoted."""
+    """Search the lines that are ours alone: further below others are quoted."""
     matches = (form.fullmatch(line.rstrip()) for line in body.splitlines()[:_HEADER_LINES])
     return next((match for match in matches if match), None)
 

@@ -1,33 +1,71 @@
-"""What a check-run on a pull request's commit says: a judgement to a conclusion, a title and a summary. Pure.
+"""A judgement as a check-run on a pull request's commit, with annotations beside the source. Pure.
 
-It fails only on what is confirmed and relevant: a slowdown whose whole interval lies beyond the threshold, a result
-that became wrong, a case that fails now, machine code that got worse, a target that is lost. What cannot be told is
-neutral, with the reason: a check that fails for no reason is soon ignored.
+It fails only on what is confirmed and relevant: a slowdown whose whole interval lies beyond the threshold, a wrong
+result, a case that fails now, machine code that got worse, a lost target. If the data cannot decide, it is neutral with
+the reason: a check that fails for no reason is soon ignored.
+
+Paths and lines come from a record that anybody may have written. A record refuses paths out of the repository, and
+GitHub shows annotations as plain text.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from roofwatch.ci.github.annotations import Annotation, annotations_of
 from roofwatch.ci.report.comment import next_step, tally
-from roofwatch.ci.report.markdown import code
+from roofwatch.ci.report.findings import REASON_WORDS, Finding, list_findings
+from roofwatch.ci.report.markdown import code, plain
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
-from roofwatch.ci.report.sections import REASON_WORDS
 from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
 MAX_SUMMARY_BYTES = 65_000
 """GitHub takes 65,535 characters."""
+MAX_ANNOTATIONS = 100
+"""Nobody reads more; GitHub takes 50 at a time, and any number in all."""
 _MAX_TITLE = 200
+_MAX_FINDINGS = 10
+"""Listed beside one function."""
+_MAX_TEXT = 400
 
 
 class Conclusion(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
     NEUTRAL = "neutral"
+
+
+class Level(StrEnum):
+    FAILURE = "failure"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """A remark beside one line of the head's source."""
+
+    file: str
+    line: int
+    level: Level
+    title: str
+    message: str
+    """Plain text."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As GitHub's REST API takes it."""
+        return {
+            "path": self.file,
+            "start_line": self.line,
+            "end_line": self.line,
+            "annotation_level": self.level.value,
+            "title": self.title,
+            "message": self.message,
+        }
 
 
 @dataclass(frozen=True)
@@ -40,7 +78,16 @@ class CheckRun:
     summary: str
     """Markdown."""
     annotations: tuple[Annotation, ...] = ()
-    """Beside lines of the source."""
+
+    def to_json(self, url: str | None) -> dict[str, Any]:
+        """As GitHub's REST API takes it, with a link to its details."""
+        output: dict[str, Any] = {"title": self.title, "summary": self.summary}
+        if self.annotations:
+            output["annotations"] = [annotation.to_json() for annotation in self.annotations]
+        fields: dict[str, Any] = {"output": output, "status": "in_progress"}
+        if self.conclusion is not None:
+            fields |= {"status": "completed", "conclusion": self.conclusion.value}
+        return fields if url is None else fields | {"details_url": url}
 
 
 BEGUN = CheckRun(None, "measuring", "Base and head are being measured against each other.")
@@ -51,36 +98,54 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
 
     Args:
         judgement: What was found.
-        summary: Markdown that tells it, of at most `MAX_SUMMARY_BYTES`.
+        summary: Markdown that says it, of at most `MAX_SUMMARY_BYTES`.
     """
-    beside = annotations_of(judgement)
+    annotations = annotations_of(judgement)
     if judgement.verdict is Verdict.REGRESSED:
-        return CheckRun(Conclusion.FAILURE, _title("regressed", tally(judgement)), summary, beside)
+        return CheckRun(Conclusion.FAILURE, _title("regressed", tally(judgement)), summary, annotations)
     if judgement.verdict is Verdict.INCONCLUSIVE:
-        title = _title("could not tell", why_inconclusive(judgement))
-        return CheckRun(Conclusion.NEUTRAL, title, f"Next: {next_step(judgement)}\n\n{summary}", beside)
+        title = _title("could not tell", _why_inconclusive(judgement))
+        return CheckRun(Conclusion.NEUTRAL, title, f"Next: {next_step(judgement)}\n\n{summary}", annotations)
     word = "improved" if judgement.verdict is Verdict.IMPROVED else "no regression"
-    return CheckRun(Conclusion.SUCCESS, _title(word, tally(judgement)), summary, beside)
+    return CheckRun(Conclusion.SUCCESS, _title(word, tally(judgement)), summary, annotations)
 
 
 def not_measured(reason: str) -> CheckRun:
     """The check-run where there is nothing to judge; the reason may quote others."""
-    return CheckRun(
-        Conclusion.NEUTRAL, "could not tell: not measured", f"Nothing was compared: {code(reason, limit=1_000)}."
-    )
+    summary = f"Nothing was compared: {code(reason, limit=1_000)}."
+    return CheckRun(Conclusion.NEUTRAL, "could not tell: not measured", summary)
 
 
-def why_inconclusive(judgement: PullRequestJudgement) -> str:
-    """The most frequent reason, in words of ours alone."""
+def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
+    """An annotation for each function that a finding is about: regressions first, then improvements."""
+    by_line: dict[SourceLine, list[Finding]] = defaultdict(list)
+    for finding in list_findings(judgement):
+        if finding.line is not None and finding.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
+            by_line[finding.line].append(finding)
+    found = [_annotation(line, findings) for line, findings in by_line.items()]
+    return tuple(sorted(found, key=lambda one: one.level is not Level.FAILURE)[:MAX_ANNOTATIONS])
+
+
+def _annotation(line: SourceLine, findings: Sequence[Finding]) -> Annotation:
+    worse = [finding for finding in findings if finding.verdict is Verdict.REGRESSED]
+    shown = worse or findings
+    texts = [plain(f"{finding.name}: {finding.text}", limit=_MAX_TEXT) for finding in shown[:_MAX_FINDINGS]]
+    if len(shown) > _MAX_FINDINGS:
+        texts.append(f"and {len(shown) - _MAX_FINDINGS} more")
+    title = f"{plain(line.function, limit=100)}: {len(shown)} {'regressed' if worse else 'improved'}"
+    return Annotation(line.file, line.line, Level.FAILURE if worse else Level.NOTICE, title, "\n".join(texts))
+
+
+def _why_inconclusive(judgement: PullRequestJudgement) -> str:
+    """The most frequent reason, quoting nobody."""
     if judgement.refusals:
         return "the records, or their times, are not comparable"
     items: list[CaseJudgement | StaticJudgement] = [*judgement.cases, *judgement.static]
     reasons = Counter(item.reason for item in items if item.verdict is Verdict.INCONCLUSIVE)
-    told = [(count, reason) for reason, count in reasons.most_common() if reason in REASON_WORDS]
-    if not told:
-        return tally(judgement)
-    count, reason = told[0]
-    return f"{REASON_WORDS[reason]} ({count} of {len(items)})"
+    for reason, count in reasons.most_common():
+        if reason in REASON_WORDS:
+            return f"{REASON_WORDS[reason]} ({count} of {len(items)})"
+    return tally(judgement)
 
 
 def _title(word: str, more: str) -> str:

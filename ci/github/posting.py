@@ -1,7 +1,12 @@
-"""Tell a pull request what was found: one comment, one check-run. What GitHub is, is the caller's: a `Repository`.
+"""Keep one comment and one check-run of a report on a pull request.
 
-Posting is never simply repeated. Whether a request that broke was carried out is not known, so what is there is looked
-at anew before anything is posted again.
+A comment is ours if its first line is our marker and its author is a bot or belongs to the repository, so nobody else's
+comment is edited because it begins with our marker. No request is blindly repeated: if it is not known whether it was
+carried out, what is there is read again first.
+
+Two jobs may look at the same time, find nothing, and both post. Each looks again after it has posted: the oldest
+comment stays and gets the newest run's text, the others are deleted. Both jobs choose the same one, so one comment is
+left in every order of events. A job that dies in between leaves two; the next run removes one.
 """
 
 from __future__ import annotations
@@ -11,68 +16,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
 
 from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github.check_run import CheckRun
-from roofwatch.ci.github.event import Branch, RunOrder
-from roofwatch.ci.github.sticky_comment import Comment, make_plan
+from roofwatch.ci.github.client import Comment, FoundCheckRun, GitHubRepository, UncertainError
+from roofwatch.ci.github.event import DEFAULT_NAME, Branch, RunOrder
+from roofwatch.ci.report.comment import COMMENT_MARKER
 
 _MAX_ROUNDS = 6
-_EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
 _ANNOTATIONS_AT_ONCE = 50
-
-
-class UncertainError(Exception):
-    """Whether a request was carried out is not known; enough time has passed to look."""
-
-
-@dataclass(frozen=True)
-class FoundCheckRun:
-    """A check-run of ours that is there already."""
-
-    check_run_id: int
-    is_completed: bool
-    external_id: str = ""
-    conclusion: str | None = None
-    title: str = ""
-    summary: str = ""
-    url: str | None = None
-
-
-@dataclass(frozen=True)
-class Ends:
-    """The commits at the two ends of a pull request."""
-
-    base_sha: str
-    """Of the branch that it shall go into."""
-    head_sha: str
-
-
-class Repository(Protocol):
-    """A repository on GitHub as far as results are told to it. Each may raise `GitHubError`."""
-
-    def comments(self, number: int) -> list[Comment]: ...
-
-    def create_comment(self, number: int, body: str) -> int:
-        """Its id. Raises `UncertainError` too."""
-
-    def edit_comment(self, comment_id: int, body: str) -> bool:
-        """False if it is gone."""
-
-    def delete_comment(self, comment_id: int) -> None:
-        """Gone already is as good."""
-
-    def pull_requests_of(self, branch: Branch, head_sha: str) -> list[int]:
-        """Numbers of the open pull requests whose head is that commit of that branch."""
-
-    def check_runs(self, head_sha: str, name: str) -> list[FoundCheckRun]: ...
-
-    def create_check_run(self, head_sha: str, name: str, external_id: str, check: CheckRun, url: str | None) -> int:
-        """Its id. Raises `UncertainError` too."""
-
-    def update_check_run(self, check_run_id: int, check: CheckRun, url: str | None) -> None:
-        """Annotations are added to those that it has."""
+_ORDER = re.compile(r"<!-- roofwatch:run (\d{1,18})\.(\d{1,9}) -->")
+_EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
 
 
 class Done(StrEnum):
@@ -83,23 +37,34 @@ class Done(StrEnum):
     LEFT = "left as it is"
 
 
-def post_comment(repository: Repository, number: int, body: str, *, is_silent: bool = False) -> Done:
-    """Leave one comment of this report on a pull request, with what the newest run has to say.
+@dataclass(frozen=True)
+class CommentPlan:
+    """How to get from the comments that are there to one."""
+
+    edit: int | None
+    """Comment to edit; None to leave what is there."""
+    is_new: bool
+    """Post one, as there is none."""
+    delete: tuple[int, ...]
+
+
+def post_comment(repository: GitHubRepository, number: int, body: str, *, is_silent: bool = False) -> Done:
+    """Leave one comment with a marker on a pull request or an issue, with what the newest run has to say.
 
     Args:
         repository: Where.
-        number: Of the pull request.
-        body: Of `roofwatch.ci.github.sticky_comment.body_of`.
+        number: Of the pull request or the issue.
+        body: Its first line is the marker; the second may say the run, as `body_of` writes it.
         is_silent: Correct an earlier comment, but post none.
 
     Raises:
-        GitHubError: GitHub refuses, or answers too badly.
+        GitHubError: GitHub refuses, or gives no usable answer.
     """
     created: dict[int, Comment] = {}
     for _ in range(_MAX_ROUNDS):
         listed = {comment.comment_id: comment for comment in repository.comments(number)}
         # what was just posted may not be listed yet, and must not be posted again
-        plan = make_plan([*(created | listed).values()], body, is_silent=is_silent)
+        plan = plan_comment([*(created | listed).values()], body, is_silent=is_silent)
         if plan.is_new:
             with contextlib.suppress(UncertainError):
                 comment_id = repository.create_comment(number, body)
@@ -112,15 +77,54 @@ def post_comment(repository: Repository, number: int, body: str, *, is_silent: b
         if repository.edit_comment(plan.edit, body):
             return Done.EDITED
         created.pop(plan.edit, None)  # deleted meanwhile: look again
-    raise GitHubError(
-        f"pull request {number} has no comment after {_MAX_ROUNDS} attempts to post one; does something delete it?"
+    raise GitHubError(f"#{number} has no comment after {_MAX_ROUNDS} attempts to post one; does something delete it?")
+
+
+def plan_comment(comments: Sequence[Comment], body: str, *, is_silent: bool = False) -> CommentPlan:
+    """How to have one comment that says what the newest run has to say; arguments are those of `post_comment`."""
+    order = _order_of(body)
+    ours = _with_marker(comments, _first_line(body))
+    if not ours:
+        return CommentPlan(edit=None, is_new=not is_silent, delete=())
+    oldest, *younger = ours
+    is_late = any(_order_of(comment.body) > order for comment in ours)
+    is_said = oldest.body.split() == body.split()  # GitHub may end lines otherwise
+    # a newer run that posted a second comment makes one of them itself
+    return CommentPlan(
+        edit=None if is_late or is_said else oldest.comment_id,
+        is_new=False,
+        delete=tuple(comment.comment_id for comment in younger if _order_of(comment.body) <= order),
     )
 
 
+def find_comment(repository: GitHubRepository, number: int, name: str) -> Comment | None:
+    """The comment of a report; the oldest, should there be several for a moment."""
+    return next(iter(_with_marker(repository.comments(number), _marker(name))), None)
+
+
+def body_of(comment: str, name: str, order: RunOrder, *hidden: str) -> str:
+    """A comment as `roofwatch.ci.report.comment` writes it, marked with its report and its run.
+
+    Args:
+        comment: Markdown, below its marker.
+        name: Of the report.
+        order: Of the run that measured.
+        hidden: More lines that only we read.
+    """
+    assert comment.startswith(COMMENT_MARKER)
+    header = "\n".join([_marker(name), _order_line(order), *hidden])
+    return f"{header}{comment.removeprefix(COMMENT_MARKER)}"
+
+
+def reply_to(comment_id: int, text: str, order: RunOrder) -> str:
+    """A comment that answers one, found again if the job that posts it is run twice."""
+    return f"<!-- roofwatch:answer {comment_id} -->\n{_order_line(order)}\n{text}\n"
+
+
 def post_check_run(
-    repository: Repository, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
+    repository: GitHubRepository, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
 ) -> None:
-    """Leave one check-run of a run on a commit: the one that says it is in progress becomes the one that concludes.
+    """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
 
     Args:
         repository: Where.
@@ -131,9 +135,9 @@ def post_check_run(
         url: Of the run that measured.
 
     Raises:
-        GitHubError: GitHub refuses, or answers too badly.
+        GitHubError: GitHub refuses, or gives no usable answer.
     """
-    external_id = external_id_of(order)
+    external_id = f"roofwatch:{order}"
     first, *more = _in_batches(check)
     is_first_look = True
     for _ in range(_MAX_ROUNDS):
@@ -157,36 +161,55 @@ def post_check_run(
     raise GitHubError(f"GitHub could not say whether it made the check-run {name!r}; run this job again")
 
 
-def external_id_of(order: RunOrder) -> str:
-    """By which the check-run of a run is found again."""
-    return f"roofwatch:{order}"
-
-
-def run_of(external_id: str) -> RunOrder | None:
-    """The run whose check-run has that mark; None if it is none of ours."""
-    found = _EXTERNAL_ID.fullmatch(external_id)
+def run_of(check_run: FoundCheckRun) -> RunOrder | None:
+    """The run whose check-run it is; None if it is none of ours."""
+    found = _EXTERNAL_ID.fullmatch(check_run.external_id)
     return RunOrder(int(found[1]), int(found[2])) if found else None
 
 
+def pull_request_of(repository: GitHubRepository, branch: Branch, head_sha: str) -> int | None:
+    """The open pull request of a branch at a commit; None if it has moved on or was closed.
+
+    Raises:
+        GitHubError: there are several, so which was measured is not known.
+    """
+    numbers = repository.pull_requests_of(branch, head_sha)
+    if len(numbers) > 1:
+        listed = ", ".join(map(str, numbers))
+        raise GitHubError(f"several pull requests have the same head ({listed}); close all but one, or merge them")
+    return numbers[0] if numbers else None
+
+
+def _marker(name: str) -> str:
+    return COMMENT_MARKER if name == DEFAULT_NAME else f"<!-- roofwatch:report {name} -->"
+
+
+def _with_marker(comments: Sequence[Comment], marker: str) -> list[Comment]:
+    """Our comments with that marker, the oldest first."""
+    ours = [comment for comment in comments if comment.is_trusted and _first_line(comment.body) == marker]
+    return sorted(ours, key=lambda comment: comment.comment_id)
+
+
+def _first_line(body: str) -> str:
+    return body.split("\n", 1)[0].rstrip()
+
+
+def _order_line(order: RunOrder) -> str:
+    return f"<!-- roofwatch:run {order} -->"
+
+
+def _order_of(body: str) -> RunOrder:
+    lines = body.splitlines()
+    found = _ORDER.fullmatch(lines[1].rstrip()) if len(lines) > 1 else None
+    return RunOrder(int(found[1]), int(found[2])) if found else RunOrder(0, 0)
+
+
 def _youngest(found: Sequence[FoundCheckRun], external_id: str) -> FoundCheckRun | None:
-    ours = [each for each in found if each.external_id == external_id]
-    return max(ours, key=lambda each: each.check_run_id, default=None)
+    ours = [one for one in found if one.external_id == external_id]
+    return max(ours, key=lambda one: one.check_run_id, default=None)
 
 
 def _in_batches(check: CheckRun) -> list[CheckRun]:
     """The same, each with as many annotations as GitHub takes in one request."""
     starts = range(0, max(1, len(check.annotations)), _ANNOTATIONS_AT_ONCE)
     return [replace(check, annotations=check.annotations[at : at + _ANNOTATIONS_AT_ONCE]) for at in starts]
-
-
-def pull_request_of(repository: Repository, branch: Branch, head_sha: str) -> int | None:
-    """The open pull request of a branch at a commit; None if it has moved on or was closed.
-
-    Raises:
-        GitHubError: there are several, so which was measured is not known.
-    """
-    numbers: Sequence[int] = repository.pull_requests_of(branch, head_sha)
-    if len(numbers) > 1:
-        listed = ", ".join(map(str, numbers))
-        raise GitHubError(f"several pull requests have the same head ({listed}); close all but one, or merge them")
-    return numbers[0] if numbers else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
 
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.comparable import SideResult
@@ -19,31 +18,12 @@ from roofwatch.ci.report.evidence_sections import (
     limit_section,
     skipped_section,
 )
+from roofwatch.ci.report.findings import REASON_WORDS, worst_first
 from roofwatch.ci.report.markdown import Section, code
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.static_sections import static_changes, static_evidence
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import Verdict
-
-_VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
-
-REASON_WORDS = {
-    Reason.NOISE: "the noise reaches over the threshold; more blocks may decide",
-    Reason.TOO_FEW_BLOCKS: "fewer than three blocks",
-    Reason.MULTIPLICITY: "beyond the threshold, as some of so many comparisons are by chance",
-    Reason.NOT_COMPARABLE: "not comparable",
-    Reason.NOT_PAIRED: "not measured in one job",
-    Reason.SAME_MACHINE_CODE: "the machine code is the same: host, clock or configuration moved, not the kernel",
-    Reason.THROTTLED: "the device was held back, or shared",
-    Reason.HOST_BOUND: "the host was slower than the device",
-    Reason.CLOCK_MOVED: "the clock moved, the cycles did not",
-    Reason.MEMORY_MOVED: "the memory of a launch moved",
-    Reason.HOST_MOVED: "the host's time of a launch moved, not the kernel on the device",
-    Reason.REMOVED_CASE: "in the base only",
-    Reason.WRONG_RESULT: "wrong result",
-    Reason.FAILED: "fails",
-    Reason.FIXED: "works again",
-}
 
 
 def changes(judgement: PullRequestJudgement) -> list[Section]:
@@ -312,17 +292,6 @@ def _intervals(judgement: PullRequestJudgement) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     return f"**{verdict}**" if verdict is Verdict.REGRESSED else str(verdict)
-
-
-def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
-    """Regressed ones first, wrong results before slowdowns, large moves before small ones."""
-
-    def weight(case: CaseJudgement) -> tuple[int, bool, float, str, str]:
-        size = 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
-        is_wrong = case.reason is Reason.WRONG_RESULT
-        return _VERDICT_ORDER.index(case.verdict), not is_wrong, -size, case.case_id, case.implementation
-
-    return sorted(cases, key=weight)
 
 
 def count_of(count: int, noun: str) -> str:

@@ -8,13 +8,13 @@ from datetime import datetime
 import pandas as pd
 import streamlit as st
 
-from roofwatch.ci.alerts.silence import rhythm_of
+from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.false_alarms import count_false_alarms
 from roofwatch.ci.report.coverage import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.frame import View
 from roofwatch.dashboard.tables.markup import Column
-from roofwatch.dashboard.tables.runner import narrowed_noise, rhythm_text
+from roofwatch.dashboard.tables.runner import interval_text, narrowed_noise
 from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.wording import age_text, outcome_text
@@ -55,7 +55,7 @@ def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -
         pd.DataFrame(
             {
                 "runner class": [runner.runner_class for runner in runners],
-                "state": [rhythm_text(rhythm_of(runner.result_times), now) for runner in runners],
+                "state": [interval_text(report_interval(runner.result_times), now) for runner in runners],
                 "last result": [age_text(runner.result_times[0], now=now) for runner in runners],
                 "noise floor": [floors.get(runner.runner_class) for runner in runners],
                 "throttled or shared": [_degraded_share(runner) for runner in runners],

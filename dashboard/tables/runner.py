@@ -11,7 +11,7 @@ import pandas as pd
 
 from roofwatch.ci.ab.comparable import ComparabilityClass, differences_of
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, RunnerNoise
-from roofwatch.ci.alerts.silence import Rhythm, rhythm_of
+from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
 from roofwatch.collector.device.datasheets import beside_datasheet
 from roofwatch.collector.record.machine import Environment
 from roofwatch.dashboard.charts.ceiling_history import ceiling_name
@@ -40,20 +40,20 @@ def health_table(
     now: datetime,
     zone: tzinfo,
 ) -> pd.DataFrame:
-    """A row a runner class: its last result and rhythm, how often it was held back, how noisy it is."""
+    """A row a runner class: its last result and interval, how often it was held back, how noisy it is."""
     measured, degraded = _measurement_counts(costs)
     rows = []
     for runner_class, own in runs.items():
-        rhythm = rhythm_of(run.finished_at for run in own)
+        interval = report_interval(run.finished_at for run in own)
         count = sum(measured[run.run_id] for run in own)
         known = noise.get(runner_class)
         rows.append(
             {
                 "runner class": runner_class,
                 "runs": len(own),
-                "last result": written(rhythm.last_at, zone),
-                "usually every": _gap_text(rhythm.usual_gap),
-                "state": rhythm_text(rhythm, now),
+                "last result": written(interval.last_at, zone),
+                "usually every": _gap_text(interval.usual_gap),
+                "state": interval_text(interval, now),
                 "throttled or shared": sum(degraded[run.run_id] for run in own) / count if count else None,
                 "noise floor": None if known is None else known.median_floor,
                 "false alarms": "never calibrated" if known is None else _alarms_text(known),
@@ -76,11 +76,11 @@ def _gap_text(gap: timedelta | None) -> str:
     return NO_VALUE if gap is None else duration_text(gap.total_seconds() * 1e9)
 
 
-def rhythm_text(rhythm: Rhythm, now: datetime) -> str:
+def interval_text(interval: ReportInterval, now: datetime) -> str:
     """Whether results come as they usually do."""
-    if rhythm.silent_from is None:
+    if interval.silent_from is None:
         return "○ too few results to tell"
-    return "✕ silent" if rhythm.is_silent(now) else "✓ as usual"
+    return "✕ silent" if interval.is_silent(now) else "✓ as usual"
 
 
 def _alarms_text(noise: RunnerNoise) -> str:

@@ -60,8 +60,8 @@ def write_steps(session: Session, steps: Sequence[AlertStep], now: datetime) -> 
             {
                 "alert_id": alert_row_id,
                 "episode": step.alert.episode,
-                "event": telling.event.value,
-                "channel": telling.channel,
+                "event": notification.event.value,
+                "channel": notification.channel,
                 "key": uuid4(),
                 "message": message_document(step.alert.message),
                 "state": DeliveryState.WAITING.value,
@@ -70,7 +70,7 @@ def write_steps(session: Session, steps: Sequence[AlertStep], now: datetime) -> 
                 "next_attempt_at": now,
                 "created_at": now,
             }
-            for telling in step.tellings
+            for notification in step.notifications
         ]
         if deliveries:
             session.execute(insert(DeliveryRow), deliveries)

@@ -69,7 +69,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Firing:
+class AlertCondition:
     """What a rule has to tell now."""
 
     rule: str
@@ -121,7 +121,7 @@ class Alert:
 
 
 @dataclass(frozen=True)
-class Telling:
+class Notification:
     """What a channel is to be told."""
 
     channel: str
@@ -133,7 +133,7 @@ class AlertStep:
     """An alert as it stands from now on, and what is told of that."""
 
     alert: Alert
-    tellings: tuple[Telling, ...] = ()
+    notifications: tuple[Notification, ...] = ()
 
 
 @dataclass(frozen=True)

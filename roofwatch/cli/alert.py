@@ -34,7 +34,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.alerts.delivery import deliver_waiting
-    from roofwatch.ci.alerts.looking import raise_alerts
+    from roofwatch.ci.alerts.evaluation import raise_alerts
     from roofwatch.db.alerts.values import DeliveryState
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_error, print_json, print_note, print_table
@@ -43,8 +43,8 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     for fault in configured.faults:
         print_error(fault)
     with open_configured_store() as engine:
-        steps = raise_alerts(engine, configured.alerts.plan, datetime.now(UTC), None if project is None else [project])
-        deliveries = deliver_waiting(engine, configured.alerts.channels, lambda: datetime.now(UTC))
+        steps = raise_alerts(engine, configured.plan, datetime.now(UTC), None if project is None else [project])
+        deliveries = deliver_waiting(engine, configured.channels, lambda: datetime.now(UTC))
     if as_json:
         print_json({"changed": [step.alert for step in steps], "deliveries": deliveries})
     elif steps or deliveries:
@@ -103,23 +103,23 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     from sqlalchemy.orm import Session
 
-    from roofwatch.alert_tables import firings_table
+    from roofwatch.alert_tables import conditions_table
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
-    from roofwatch.ci.alerts.looking import look
+    from roofwatch.ci.alerts.evaluation import evaluate
     from roofwatch.db.queries.runs import list_projects
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_error, print_json, print_table
 
     configured = read_alerts(rules, load_settings())
-    plan = configured.alerts.plan
+    plan = configured.plan
     with open_configured_store() as engine, Session(engine) as session:
         projects = [name for name in list_projects(session) if project in (None, name)]
-        firings = {name: look(session, name, plan, datetime.now(UTC)).firings for name in projects}
+        conditions = {name: evaluate(session, name, plan, datetime.now(UTC)).conditions for name in projects}
     if as_json:
-        print_json({"rules": plan.rules, "faults": configured.faults, "firings": firings})
+        print_json({"rules": plan.rules, "faults": configured.faults, "conditions": conditions})
     else:
-        print_table(firings_table(firings, plan.rules))
+        print_table(conditions_table(conditions, plan.rules))
     for fault in configured.faults:
         print_error(fault)
     if configured.faults:
@@ -133,15 +133,13 @@ def try_channel(
     rules: RulesFile = None,
 ) -> None:
     """Send one message through a channel, which says that it is a test."""
-    from uuid import uuid4
-
-    from roofwatch.alerting import read_alerts, trial_notice
-    from roofwatch.ci.alerts.sending import SendError
+    from roofwatch.alerting import read_alerts, trial_delivery
+    from roofwatch.ci.alerts.delivery import SendError
     from roofwatch.ci.errors import AlertError
     from roofwatch.settings import load_settings
     from roofwatch.terminal import print_note
 
-    channels = read_alerts(rules, load_settings()).alerts.channels
+    channels = read_alerts(rules, load_settings()).channels
     if channel not in channels:
         raise AlertError(
             f"channel {channel!r}: the rules have none of this name; they have {', '.join(channels) or 'none'}"
@@ -150,7 +148,7 @@ def try_channel(
     if isinstance(sender, str):
         raise AlertError(f"channel {channel!r}: {sender}")
     try:
-        sender.send(trial_notice(channel), str(uuid4()))
+        sender.send(trial_delivery(channel))
     except SendError as error:
         raise AlertError(f"channel {channel!r}: {error}") from None
     print_note(f"sent through {channel}: look whether it has arrived")

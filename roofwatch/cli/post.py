@@ -45,7 +45,7 @@ def post(
     from roofwatch import posting
     from roofwatch.ci.errors import GitHubError
     from roofwatch.ci.github import check_run
-    from roofwatch.ci.github.sticky_comment import is_name
+    from roofwatch.ci.github.event import is_name
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.terminal import print_json, print_note, write_text
 
@@ -69,7 +69,7 @@ def post(
     posting.append_summary(report, os.environ)
     posted = posting.Posted()
     if comment or check:
-        repository = posting.repository_of(job, os.environ)
+        repository = posting.open_repository(job.run, os.environ)
         posted = posting.post(repository, job, report, name, with_comment=comment, with_check=check)
     if as_json:
         print_json(posting.to_json(posted, report))
@@ -95,19 +95,18 @@ def command(
 
     from roofwatch import posting
     from roofwatch.ci.errors import GitHubError
-    from roofwatch.ci.github.commanding import carry_out
-    from roofwatch.ci.github.comment_command import asked_in
-    from roofwatch.ci.github.sticky_comment import is_name
+    from roofwatch.ci.github.commands import carry_out
+    from roofwatch.ci.github.event import command_request, is_name
     from roofwatch.terminal import print_json, print_note
 
     if not is_name(name):
         raise GitHubError(f"--name {name[:100]!r}: at most 60 letters, digits, spaces and . ( ) / + - are a name")
-    asked = asked_in(os.environ, posting.event_of(os.environ))
-    if asked is None:
+    request = command_request(os.environ, posting.event_of(os.environ))
+    if request is None:
         print_note("not a new comment on a pull request: nothing to do")
         return
-    answered = carry_out(posting.repository_of(asked.surroundings, os.environ), asked, name)
+    reply = carry_out(posting.open_repository(request.run, os.environ), request, name)
     if as_json:
-        print_json({"verb": answered.verb, "reaction": answered.reaction, "answer": answered.line})
+        print_json({"verb": reply.verb, "reaction": reply.reaction, "answer": reply.line})
     else:
-        print_note(answered.line)
+        print_note(reply.line)

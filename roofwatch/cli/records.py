@@ -232,9 +232,8 @@ def report(
     from roofwatch import __version__
     from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.comment import to_markdown
-    from roofwatch.ci.report.junit import to_junit
+    from roofwatch.ci.report.interchange import to_junit, to_sarif
     from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.ci.report.sarif import to_sarif
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.static_gate import baseline_for_records
     from roofwatch.store.sides import read_sides

@@ -10,9 +10,8 @@ from roofwatch.ci.gate import exit_code
 from roofwatch.ci.github.acceptance import findings_of
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.ci.report.junit import to_junit
+from roofwatch.ci.report.interchange import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.ci.report.sarif import to_sarif
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse, Timer
 from roofwatch.db.values import Verdict

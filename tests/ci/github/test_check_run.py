@@ -1,12 +1,140 @@
-import pytest
+"""One check-run for each run, its conclusion, and its annotations beside the source."""
 
+import math
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.gate import exit_code
-from roofwatch.ci.github.check_run import Conclusion, concluded, not_measured
+from roofwatch.ci.github.check_run import (
+    BEGUN,
+    MAX_ANNOTATIONS,
+    Annotation,
+    CheckRun,
+    Conclusion,
+    Level,
+    annotations_of,
+    concluded,
+    not_measured,
+)
+from roofwatch.ci.github.event import Branch, RunOrder
+from roofwatch.ci.github.posting import post_check_run, pull_request_of
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from tests.ci.situations import SITUATIONS
+from roofwatch.collector.record.record import RunRecord, SourceLine
+from tests.builders import CASE_ID, make_source_line, make_static_facts, sha_of
+from tests.ci.github.stand_in import GitHubStandIn
+from tests.ci.situations import HOSTILE, SITUATIONS, head_timed
+from tests.ci.values import SOFTMAX, make_records, make_timed
 
-CONCLUSIONS = {0: Conclusion.SUCCESS, 1: Conclusion.FAILURE, 2: Conclusion.NEUTRAL}
+SHA = sha_of(1)
+RUN = RunOrder(10, 1)
+FAILED = CheckRun(Conclusion.FAILURE, "regressed: 1 regressed", "### what\n\nand how much")
+URL = "https://github.example/example/project/actions/runs/10"
+
+
+def post(github: GitHubStandIn, check: CheckRun, order: RunOrder = RUN, name: str = "roofwatch") -> None:
+    post_check_run(github.repository(), SHA, name, order, check, URL)
+
+
+def test_the_check_run_that_is_in_progress_is_the_one_that_concludes(github: GitHubStandIn) -> None:
+    post(github, BEGUN)
+    (begun,) = github.check_runs.values()
+    assert (begun["status"], begun["conclusion"], begun["head_sha"]) == ("in_progress", None, SHA)
+
+    post(github, FAILED)
+
+    (ended,) = github.check_runs.values()
+    assert (ended["status"], ended["conclusion"]) == ("completed", "failure")
+    assert ended["output"] == {"title": FAILED.title, "summary": FAILED.summary}
+    assert ended["details_url"] == URL
+
+
+def test_without_a_beginning_it_is_made_at_the_end(github: GitHubStandIn) -> None:
+    post(github, FAILED)
+
+    assert [each["conclusion"] for each in github.check_runs.values()] == ["failure"]
+
+
+def test_a_beginning_that_comes_after_the_end_changes_nothing(github: GitHubStandIn) -> None:
+    post(github, FAILED)
+    post(github, BEGUN)
+
+    assert [each["status"] for each in github.check_runs.values()] == ["completed"]
+
+
+def test_another_attempt_and_another_name_have_check_runs_of_their_own(github: GitHubStandIn) -> None:
+    post(github, FAILED)
+    post(github, BEGUN, RunOrder(10, 2))
+    post(github, BEGUN, name="roofwatch H200")
+
+    assert len(github.check_runs) == 3
+
+
+def test_the_pull_request_of_a_fork_is_found_by_its_commit(github: GitHubStandIn) -> None:
+    branch = Branch("someone", "fix/faster")
+    github.pull_requests = [
+        {"number": number, "head": {"label": label, "sha": sha}}
+        for number, label, sha in (
+            (7, "someone:fix/faster", SHA),
+            (8, "someone:other", SHA),
+            (9, "someone:fix/faster", sha_of(2)),
+        )
+    ]
+
+    assert pull_request_of(github.repository(), branch, SHA) == 7
+    assert pull_request_of(github.repository(), branch, sha_of(3)) is None, "it has moved on"
+
+
+def test_of_several_pull_requests_with_one_head_none_is_guessed(github: GitHubStandIn) -> None:
+    github.pull_requests = [{"number": number, "head": {"label": "a:b", "sha": SHA}} for number in (7, 8)]
+
+    with pytest.raises(GitHubError, match=r"several pull requests have the same head \(7, 8\)"):
+        pull_request_of(github.repository(), Branch("a", "b"), SHA)
+
+
+def annotated(count: int) -> CheckRun:
+    beside = (Annotation(f"kernels/{number}.py", number + 1, Level.FAILURE, "f", "slower") for number in range(count))
+    return replace(FAILED, annotations=tuple(beside))
+
+
+@pytest.mark.parametrize("count", [0, 1, 50, 51, 100])
+def test_annotations_are_sent_fifty_at_a_time_and_all_of_them_once(github: GitHubStandIn, count: int) -> None:
+    post(github, BEGUN)
+    post(github, annotated(count))
+
+    (check_run,) = github.check_runs.values()
+    assert [each["path"] for each in check_run["annotations"]] == [f"kernels/{number}.py" for number in range(count)]
+    assert github.asked_for("checks/update") == max(1, math.ceil(count / 50))
+    assert (check_run["conclusion"], check_run["output"]["title"]) == ("failure", FAILED.title)
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_a_request_that_broke_leaves_one_check_run_with_each_annotation_once(
+    github: GitHubStandIn, waits_s: list[float], is_carried_out: bool
+) -> None:
+    github.break_connection("checks/create", is_carried_out=is_carried_out)
+
+    post(github, annotated(70))
+
+    assert waits_s == [1]
+    (check_run,) = github.check_runs.values()
+    assert (check_run["conclusion"], len(check_run["annotations"])) == ("failure", 70)
+
+
+def test_the_check_run_is_found_on_the_third_page(github: GitHubStandIn) -> None:
+    github.page_length = 2
+    for run_id in range(1, 6):
+        post(github, FAILED, RunOrder(run_id, 1))
+    post(github, BEGUN)
+    post(github, FAILED)
+
+    assert [each["status"] for each in github.check_runs.values()] == ["completed"] * 6
+
+
+# --- the conclusion
 
 
 @pytest.mark.parametrize("situation", sorted(SITUATIONS.keys() - {"huge"}))
@@ -15,7 +143,8 @@ def test_the_check_run_fails_where_the_gate_does_and_is_neutral_where_it_cannot_
 
     check = concluded(judgement, to_markdown(judgement))
 
-    assert check.conclusion is CONCLUSIONS[exit_code(judgement)]
+    conclusions = {0: Conclusion.SUCCESS, 1: Conclusion.FAILURE, 2: Conclusion.NEUTRAL}
+    assert check.conclusion is conclusions[exit_code(judgement)]
     assert len(check.title) <= 200
     assert check.title.isprintable()
 
@@ -26,9 +155,7 @@ def test_the_check_run_fails_where_the_gate_does_and_is_neutral_where_it_cannot_
         ("regression", "regressed: 2 regressed, 1 unchanged"),
         ("not_paired", "could not tell: not measured in one job (1 of 1)"),
         ("not_comparable", "could not tell: the records, or their times, are not comparable"),
-        ("inconclusive", "could not tell: the noise reaches over the threshold; more blocks may decide (1 of 2)"),
         ("improvement", "improved: 1 improved"),
-        ("removed", "could not tell: in the base only (1 of 3)"),
     ],
 )
 def test_the_title_says_what_and_why(situation: str, title: str) -> None:
@@ -37,14 +164,92 @@ def test_the_title_says_what_and_why(situation: str, title: str) -> None:
     assert concluded(judgement, "").title == title
 
 
-def test_a_neutral_one_begins_with_what_to_do() -> None:
-    judgement = judge_pull_request(*SITUATIONS["not_paired"]())
-
-    assert concluded(judgement, "the rest").summary.startswith("Next: measure base and head as a pair, in one job.\n\n")
-
-
 def test_a_reason_that_quotes_others_is_kept_in_code() -> None:
     check = not_measured("no record in `@everyone`\n# Merged!")
 
     assert check.conclusion is Conclusion.NEUTRAL
     assert check.summary == "Nothing was compared: `no record in '@everyone' # Merged!`."
+
+
+# --- annotations
+
+
+def annotations(records: tuple[RunRecord, RunRecord], *lines: SourceLine) -> tuple[Annotation, ...]:
+    base, head = records
+    return annotations_of(judge_pull_request(base, head.model_copy(update={"source_lines": lines})))
+
+
+def test_a_slowdown_stands_beside_what_is_called_or_the_only_compiled_function() -> None:
+    kernel = make_source_line(function="_rms_norm_kernel", line=3, is_jitted=True)
+    other = make_source_line(function="_b", line=5, is_jitted=True)
+
+    (called,) = annotations(SITUATIONS["regression"](), make_source_line())
+    (compiled,) = annotations(SITUATIONS["regression"](), make_source_line(), kernel)
+    (of_several,) = annotations(SITUATIONS["regression"](), make_source_line(), kernel, other)
+
+    assert (called.file, called.line, called.level) == ("kernels/rms_norm.py", 12, Level.FAILURE)
+    assert called.title == "rms_norm_torch: 1 regressed"
+    assert called.message.startswith(f"{CASE_ID} eager: time +40.")
+    assert (compiled.line, of_several.line) == (3, 12)
+
+
+def test_worse_machine_code_stands_beside_the_function_that_it_was_made_from() -> None:
+    function = make_static_facts().function
+    lines = [
+        make_source_line(implementation="triton"),
+        make_source_line(implementation="triton", function="_other", line=30, is_jitted=True),
+        make_source_line(implementation="triton", function=function, line=20, is_jitted=True),
+    ]
+
+    (found,) = annotations(SITUATIONS["static_toolchain"](), *lines)
+
+    assert (found.line, found.title) == (20, f"{function}: 1 regressed")
+    assert "for sm_90: " in found.message
+
+
+@pytest.mark.slow
+def test_many_cases_of_one_function_are_one_annotation_with_the_worst_first() -> None:
+    (found,) = annotations(SITUATIONS["huge"](), make_source_line())
+
+    lines = found.message.splitlines()
+    assert lines[0].startswith("rms_norm/n_rows=4999,")
+    assert lines[10:] == ["and 4990 more"]
+
+
+def test_regressions_come_before_improvements_and_not_all_are_shown() -> None:
+    ids = [f"kernel_{number}/n=1/float32/fwd" for number in range(MAX_ANNOTATIONS + 1)]
+    base = [make_timed(case_id) for case_id in [*ids, SOFTMAX]]
+    head = [*(head_timed(case_id, median_ns=0.7e6) for case_id in ids), head_timed(SOFTMAX, median_ns=1.4e6)]
+    lines = [make_source_line(kernel=case_id.split("/")[0], line=number + 1) for number, case_id in enumerate(ids)]
+
+    found = annotations(make_records(base, head), *lines, make_source_line(kernel="softmax", line=999))
+
+    assert len(found) == MAX_ANNOTATIONS
+    assert (found[0].line, found[0].level) == (999, Level.FAILURE)
+    assert {each.level for each in found[1:]} == {Level.NOTICE}
+
+
+def test_without_lines_and_where_nothing_moved_there_is_none() -> None:
+    assert annotations(SITUATIONS["regression"]()) == ()
+    assert annotations(SITUATIONS["all_well"](), make_source_line()) == ()
+
+
+def test_foreign_names_are_on_one_line_and_show_what_they_hide() -> None:
+    line = make_source_line(function=f"f\n\u202e{HOSTILE}")
+
+    (found,) = annotations(make_records([make_timed()], [head_timed(median_ns=1.4e6)]), line)
+
+    assert found.title.isprintable()
+    assert len(found.title) <= 255
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("/etc/passwd", "../outside.py", "kernels/../../outside.py", "kernels//a.py", "./a.py", "kernels\\a.py"),
+        *("C:/a.py", "a\n.py", "a\u202e.py", ".git/config", "", "a" * 501),
+    ],
+)
+def test_a_path_that_may_lead_elsewhere_makes_a_record_invalid(file: str) -> None:
+    with pytest.raises(ValidationError):
+        make_source_line(file=file)

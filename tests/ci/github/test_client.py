@@ -1,200 +1,171 @@
-"""What a job is about, when to ask again, and which comment to edit: the pure parts of telling GitHub."""
+"""What GitHub may answer, and what the client does about it."""
 
-from typing import Any
+import logging
+import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roofwatch.ci.errors import GitHubError
-from roofwatch.ci.github.event import Branch, RunOrder, job_of
-from roofwatch.ci.github.retry import MAX_ATTEMPTS, Failure
-from roofwatch.ci.github.sticky_comment import Comment, Plan, body_of, is_name, make_plan, without_marker
+from roofwatch.ci.github.client import MAX_WAIT_S, GitHubRepository
+from roofwatch.ci.github.event import RunOrder
+from roofwatch.ci.github.posting import Done, body_of, post_comment
 from roofwatch.ci.report.comment import COMMENT_MARKER
-from tests.builders import sha_of
-from tests.github.jobs import workflow_run_event
+from tests.ci.github.stand_in import REPOSITORY, TOKEN, Answer, Failing, GitHubStandIn, open_github
 
-HEAD = sha_of(1)
-ORDERS = [RunOrder(run_id, 1) for run_id in (10, 11, 12)]
-
-
-# --- the event
+BODY = body_of(f"{COMMENT_MARKER}\nslower\n", "roofwatch", RunOrder(10, 1))
+LIST, CREATE, EDIT = "issues/list-comments", "issues/create-comment", "issues/update-comment"
 
 
-def variables(**given: str) -> dict[str, str]:
-    defaults = {
-        "GITHUB_API_URL": "https://github.example/api/v3",
-        "GITHUB_SERVER_URL": "https://github.example",
-        "GITHUB_REPOSITORY": "example/project",
-        "GITHUB_RUN_ID": "10",
-        "GITHUB_RUN_ATTEMPT": "2",
-        "GITHUB_SHA": sha_of(5),
-    }
-    return defaults | given
-
-
-def test_a_pull_request_event_names_its_number_and_its_head_not_the_merge_commit() -> None:
-    event = {"pull_request": {"number": 7, "head": {"sha": HEAD}}}
-
-    job = job_of(variables(GITHUB_EVENT_NAME="pull_request"), event)
-
-    assert (job.pull_request, job.head_sha, job.order) == (7, HEAD, RunOrder(10, 2))
-    assert job.api_url == "https://github.example/api/v3"
-    assert job.run_url == "https://github.example/example/project/actions/runs/10"
-
-
-def test_after_a_fork_s_workflow_the_pull_request_is_found_by_its_branch() -> None:
-    event = workflow_run_event("completed", HEAD, "failure")
-
-    job = job_of(variables(GITHUB_EVENT_NAME="workflow_run"), event)
-
-    assert (job.pull_request, job.head_branch) == (None, Branch("someone", "slower"))
-    assert (job.head_sha, job.order, job.conclusion) == (HEAD, RunOrder(4_242, 1), "failure")
-
-
-def test_after_a_workflow_of_the_repository_itself_the_event_names_the_pull_request() -> None:
-    named = [{"number": 7, "head": {"sha": HEAD}}, {"number": 8, "head": {"sha": sha_of(2)}}]
-
-    job = job_of(
-        variables(GITHUB_EVENT_NAME="workflow_run"), workflow_run_event("completed", HEAD, pull_requests=named)
-    )
-
-    assert (job.pull_request, job.head_branch) == (7, None)
-
-
-@pytest.mark.parametrize("event", ["push", "schedule", "workflow_dispatch"])
-def test_where_there_is_no_pull_request_there_is_the_commit(event: str) -> None:
-    job = job_of(variables(GITHUB_EVENT_NAME=event), {})
-
-    assert (job.pull_request, job.head_branch, job.head_sha) == (None, None, sha_of(5))
-
-
-def test_a_push_that_started_the_other_workflow_has_no_pull_request() -> None:
-    event = workflow_run_event("completed", HEAD, event="push")
-
-    job = job_of(variables(GITHUB_EVENT_NAME="workflow_run"), event)
-
-    assert (job.pull_request, job.head_branch) == (None, None)
+def post(github: GitHubStandIn) -> Done:
+    return post_comment(github.repository(), 7, BODY)
 
 
 @pytest.mark.parametrize(
-    ("name", "event"),
+    ("status", "operation", "advice"),
     [
-        ("pull_request", {}),
-        ("pull_request", {"pull_request": {"number": "seven", "head": {"sha": HEAD}}}),
-        ("pull_request", {"pull_request": {"number": 7, "head": {"sha": "main; rm -rf /"}}}),
-        ("workflow_run", {"workflow_run": None}),
-        ("workflow_run", workflow_run_event("completed", "HEAD")),
+        (401, LIST, "the token is not valid"),
+        (403, CREATE, "`pull-requests: write`"),
+        (404, LIST, "the token may not see it"),
+        (422, CREATE, "GitHub takes the request for wrong"),
     ],
 )
-def test_an_event_that_does_not_say_what_it_should_is_refused(name: str, event: dict[str, Any]) -> None:
-    with pytest.raises(GitHubError, match="does not say what it should"):
-        job_of(variables(GITHUB_EVENT_NAME=name), event)
-
-
-@pytest.mark.parametrize("repository", ["", "project", "../evil", "a/..", "a/b/c", "a/b?x=1"])
-def test_what_is_no_repository_is_refused(repository: str) -> None:
-    with pytest.raises(GitHubError, match="GITHUB_REPOSITORY is"):
-        job_of(variables(GITHUB_REPOSITORY=repository, GITHUB_EVENT_NAME="push"), {})
-
-
-def test_a_link_that_would_not_stay_one_in_markdown_is_left_out() -> None:
-    event = workflow_run_event("completed", HEAD, html_url="https://github.example) [click](https://evil.example")
-
-    assert job_of(variables(GITHUB_EVENT_NAME="workflow_run"), event).run_url is None
-
-
-# --- asking again
-
-
-@pytest.mark.parametrize(
-    ("failure", "wait_s"),
-    [
-        (Failure(None, "the connection broke"), 1.0),
-        (Failure(502, "bad gateway"), 1.0),
-        (Failure(503, "busy", {"retry-after": "9"}), 9.0),
-        (Failure(429, "busy"), 60.0),
-        (Failure(403, "secondary rate limit"), 60.0),
-        (Failure(403, "secondary rate limit", {"retry-after": "5"}), 5.0),
-        (Failure(403, "", {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "130"}), 31.0),
-        (Failure(403, "", {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "50"}), 1.0),
-        (Failure(403, "", {"x-ratelimit-remaining": "12"}), None),
-        (Failure(400, "no"), None),
-        (Failure(401, "no"), None),
-        (Failure(404, "no"), None),
-        (Failure(422, "no"), None),
-        (Failure(501, "no"), None),
-    ],
-)
-def test_how_long_to_wait_follows_from_what_github_said(failure: Failure, wait_s: float | None) -> None:
-    assert failure.wait_s(1, now_s=100.0) == wait_s
-
-
-def test_each_wait_for_a_server_is_twice_the_last_and_there_is_an_end() -> None:
-    waits = [Failure(502, "").wait_s(attempt, now_s=0.0) for attempt in range(1, MAX_ATTEMPTS + 1)]
-
-    assert waits == [1, 2, 4, 8, None]
-
-
-@pytest.mark.parametrize("text", ["soon", "", "-5", "Wed, 21 Oct 2026 07:28:00 GMT"])
-def test_a_wait_that_is_no_number_is_never_negative_or_an_error(text: str) -> None:
-    wait_s = Failure(429, "", {"retry-after": text}).wait_s(1, now_s=0.0)
-
-    assert wait_s is not None
-    assert wait_s >= 0
-
-
-# --- which comment
-
-
-def said(text: str, order: RunOrder) -> str:
-    return body_of(f"{COMMENT_MARKER}\n{text}\n", "roofwatch", order)
-
-
-def comment(comment_id: int, order: RunOrder, text: str = "slower") -> Comment:
-    return Comment(comment_id, said(text, order), is_trusted=True)
-
-
-def test_the_marks_are_invisible_and_the_rest_is_the_comment() -> None:
-    lines = said("slower", ORDERS[0]).splitlines()
-
-    assert lines == ["<!-- roofwatch:report -->", "<!-- roofwatch:run 10.1 -->", "slower"]
-    assert without_marker(f"{COMMENT_MARKER}\nslower\n") == "slower\n"
-
-
-@given(present=st.lists(st.sampled_from(ORDERS), max_size=4), order=st.sampled_from(ORDERS))
-def test_what_is_left_is_never_more_than_one_that_is_older_or_of_this_run(
-    present: list[RunOrder], order: RunOrder
+def test_a_refusal_is_reported_at_once_with_the_way_out_and_without_the_token(
+    github: GitHubStandIn, waits_s: list[float], status: int, operation: str, advice: str
 ) -> None:
-    comments = [comment(comment_id, of, "earlier") for comment_id, of in enumerate(present)]
+    github.fail(operation, status, f"this is why ({TOKEN})", times=9)
 
-    plan = make_plan(comments, said("now", order))
+    with pytest.raises(GitHubError) as raised:
+        post(github)
 
-    assert plan.is_new == (not present)
-    left = [each for each in comments if each.comment_id not in plan.delete]
-    newer = [of for of in present if of > order]
-    assert (plan.edit is None) == (not present or bool(newer))
-    assert [each.comment_id for each in left][:1] == [each.comment_id for each in comments][:1]
-    assert len(left) <= 1 + len(newer)
-    assert not any(present[comment_id] > order for comment_id in plan.delete), "it may be all that the newer run left"
+    assert f"HTTP {status}" in str(raised.value)
+    assert "this is why (***)" in str(raised.value)
+    assert advice in str(raised.value)
+    assert waits_s == []
 
 
-def test_a_comment_from_before_runs_were_marked_is_older_than_any() -> None:
-    old = Comment(5, f"{COMMENT_MARKER}\nslower\n", is_trusted=True)
+@pytest.mark.parametrize("operation", [LIST, CREATE, EDIT])
+def test_a_server_error_is_waited_out_longer_each_time(
+    github: GitHubStandIn, waits_s: list[float], operation: str
+) -> None:
+    if operation == EDIT:
+        github.add_comment(BODY.replace("slower", "fine"))
+    github.fail(operation, 502, "bad gateway", times=3)
 
-    assert make_plan([old], said("now", ORDERS[0])) == Plan(edit=5, is_new=False, delete=())
+    assert post(github) is (Done.EDITED if operation == EDIT else Done.POSTED)
+
+    # what may have been carried out is looked at before it is made again, so each look is a first one
+    assert waits_s == ([1, 1, 1] if operation == CREATE else [1, 2, 4])
+    assert github.bodies == [BODY]
+
+
+def test_a_server_that_stays_away_ends_in_an_error(github: GitHubStandIn, waits_s: list[float]) -> None:
+    github.fail(LIST, 503, "unavailable", times=99)
+
+    with pytest.raises(GitHubError, match="could not list the comments of #7: HTTP 503"):
+        post(github)
+
+    assert waits_s == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("status", "message", "headers", "wait_s"),
     [
-        ("roofwatch", True),
-        ("H200 (nightly)", True),
-        ("", False),
-        ("a --> b", False),
-        ("a\nb", False),
-        ("x" * 61, False),
+        (403, "You have exceeded a secondary rate limit", {"Retry-After": "37"}, 38),
+        (403, "You have exceeded a secondary rate limit", {}, 60),
+        (429, "too many requests", {}, 60),
+        (403, "API rate limit exceeded", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "+120"}, 121),
     ],
 )
-def test_a_name_is_short_and_closes_no_mark(name: str, expected: bool) -> None:
-    assert is_name(name) is expected
+@pytest.mark.parametrize("operation", [LIST, CREATE])
+def test_a_rate_limit_is_waited_out_as_long_as_it_says(
+    *,
+    github: GitHubStandIn,
+    waits_s: list[float],
+    operation: str,
+    status: int,
+    message: str,
+    headers: dict[str, str],
+    wait_s: float,
+) -> None:
+    given = {name: str(int(time.time()) + int(text)) if text[0] == "+" else text for name, text in headers.items()}
+    github.fail(operation, status, message, headers=given)
+
+    assert post(github) is Done.POSTED
+    assert waits_s == pytest.approx([wait_s], abs=2)
+    assert github.bodies == [BODY]
+
+
+def test_a_limit_that_lasts_longer_than_a_job_should_wait_ends_it(github: GitHubStandIn, waits_s: list[float]) -> None:
+    github.fail(LIST, 429, "API rate limit exceeded", headers={"Retry-After": "3000"})
+
+    with pytest.raises(GitHubError, match=f"it asks to wait 3001 s, and this job waits {MAX_WAIT_S:.0f} s in all"):
+        post(github)
+
+    assert waits_s == []
+
+
+def test_a_connection_that_breaks_is_tried_again(github: GitHubStandIn, waits_s: list[float]) -> None:
+    github.break_connection(LIST, is_carried_out=True)
+
+    assert post(github) is Done.POSTED
+
+
+def test_if_nobody_listens_the_error_says_so(waits_s: list[float]) -> None:
+    with pytest.raises(GitHubError, match="no answer: ConnectError"):
+        GitHubRepository("http://127.0.0.1:9", REPOSITORY, TOKEN).comments(7)
+
+    assert len(waits_s) == 4
+
+
+@pytest.mark.parametrize("operation", [LIST, CREATE])
+@pytest.mark.parametrize("body", [b"<html>Log in first</html>", b'"text"', b"[1]"])
+def test_an_answer_of_another_form_is_taken_for_another_server_s(
+    github: GitHubStandIn, operation: str, body: bytes
+) -> None:
+    github.failing.append(Failing(operation, Answer(200, body)))
+
+    with pytest.raises(GitHubError, match="is GITHUB_API_URL that of its interface"):
+        post(github)
+
+
+def test_a_redirect_is_not_followed(github: GitHubStandIn) -> None:
+    github.fail(LIST, 301, "Moved Permanently", headers={"Location": "https://elsewhere.example"})
+
+    with pytest.raises(GitHubError, match="does GITHUB_REPOSITORY have its old name"):
+        post(github)
+
+
+@pytest.mark.parametrize("url", ["http://github.example/api/v3", "ftp://127.0.0.1", "github.example"])
+def test_the_token_is_sent_nowhere_unprotected(url: str) -> None:
+    with pytest.raises(GitHubError, match="plain http would show the token"):
+        GitHubRepository(url, REPOSITORY, TOKEN)
+
+
+@pytest.mark.parametrize("token", ["two words", "line\nbreak", "tökén"])
+def test_a_malformed_token_is_refused_without_showing_it(token: str) -> None:
+    with pytest.raises(GitHubError, match="GITHUB_TOKEN holds what no token does") as raised:
+        GitHubRepository("https://api.github.com", REPOSITORY, token)
+
+    assert token not in str(raised.value)
+
+
+def test_no_log_and_no_error_shows_the_token(
+    github: GitHubStandIn, waits_s: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    github.fail(LIST, 502, f"echo: Authorization: token {TOKEN}")
+    github.fail(CREATE, 403, f"denied to {TOKEN}")
+
+    with pytest.raises(GitHubError) as raised:
+        post(github)
+
+    assert len(waits_s) == 1
+    assert TOKEN not in caplog.text + str(raised.value) + repr(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_github_enterprise_has_its_api_below_a_path() -> None:
+    with open_github("/api/v3") as enterprise:
+        assert post(enterprise) is Done.POSTED
+        assert {request.headers["X-GitHub-Api-Version"] for request in enterprise.requests} == {"2022-11-28"}
+        assert all(request.headers["Authorization"].endswith(TOKEN) for request in enterprise.requests)

@@ -2,7 +2,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from roofwatch.ci.report.junit import to_junit
+from roofwatch.ci.report.interchange import to_junit
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.db.values import Verdict
 from tests.ci.situations import HOSTILE, SITUATIONS
@@ -35,7 +35,7 @@ def test_a_slower_case_says_how_much() -> None:
     assert float(case.get("time") or 0) == pytest.approx(1.4e-3, rel=0.01)
     failure = case.find("failure")
     assert failure is not None
-    assert "change: +40." in str(failure.text)
+    assert "time +40." in str(failure.text)
     assert str(failure.get("message")).startswith("regressed: ")
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from roofwatch.ci.report.interchange import to_sarif
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.ci.report.sarif import to_sarif
 from roofwatch.db.values import Verdict
-from tests.ci.github.test_annotations import make_source_line
+from tests.builders import make_source_line
 from tests.ci.situations import SITUATIONS
 
 LEVELS = {"none", "note", "warning", "error"}
@@ -64,7 +64,7 @@ def test_a_finding_keeps_its_fingerprint_while_its_numbers_move() -> None:
 def test_a_slower_case_says_how_much() -> None:
     texts = [result["message"]["text"] for result in run_of("regression")["results"]]
 
-    assert any(re.search(r": \+40\.\d% time \(95 % interval \+", text) for text in texts)
+    assert any(re.search(r": time \+40\.\d% \(95 % interval \+", text) for text in texts)
 
 
 def test_no_text_holds_what_does_not_show() -> None:

@@ -1,0 +1,250 @@
+"""Evaluate the rules on the projects of a store, and update their alerts: begun, notified, escalated, resolved.
+
+There is one alert for each rule and cause. Its channels are notified once in an episode, and not again within the
+rule's cool-down, however often it comes and goes; if it still fires after the cool-down, they are notified then. If
+nobody acknowledges it in time, others are notified, once. Who was notified that it fires is notified of its end.
+
+Notifications are written into the outbox in the transaction that changes the alert, and sent by
+`roofwatch.ci.alerts.delivery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.ci.alerts.conditions import (
+    MessageContext,
+    RunLevels,
+    level_conditions,
+    regression_conditions,
+    runs_needed,
+    silence_conditions,
+    why_not_alerting,
+)
+from roofwatch.ci.alerts.ownership import CodeOwners, Ownership
+from roofwatch.ci.alerts.rules import AlertRules, RegressionRule, Rule, SilenceRule
+from roofwatch.ci.bisect.request import range_of, series_to_bisect
+from roofwatch.db.alerts.standing import lock_alerts, write_steps
+from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
+from roofwatch.db.auth.values import Triage
+from roofwatch.db.bisections.store import request_bisection
+from roofwatch.db.queries.measured_cases import list_cases_of_run
+from roofwatch.db.queries.runner_history import (
+    RunnerRun,
+    list_case_errors,
+    read_runner_history,
+    read_source_files,
+    read_tags,
+)
+from roofwatch.db.queries.runs import list_projects
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.regressions.judgements import list_regressions
+from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.values import Regression
+
+
+@dataclass(frozen=True)
+class AlertPlan:
+    """The rules, and what messages are written with."""
+
+    rules: AlertRules
+    codeowners: CodeOwners | None = None
+    dashboard_url: str | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the rules have to report of a project."""
+
+    conditions: tuple[AlertCondition, ...]
+    endings: Mapping[str, str]
+    """By cause, why nobody is alerted of it."""
+
+
+def raise_alerts(
+    engine: Engine, plan: AlertPlan, now: datetime, projects: Sequence[str] | None = None
+) -> list[AlertStep]:
+    """Update the alerts of some projects, or of all; what changed."""
+    if projects is None:
+        with Session(engine) as session:
+            projects = list_projects(session)
+    changed: list[AlertStep] = []
+    for project in projects:
+        with Session(engine) as session, session.begin():
+            # locked before reading: an older evaluation does not overwrite a newer one
+            known = lock_alerts(session, project)
+            found = evaluate(session, project, plan, now)
+            steps = next_steps(project, known, found.conditions, rules=plan.rules, endings=found.endings, now=now)
+            write_steps(session, steps, now)
+            _request_bisections(session, project, plan.rules, steps)
+            changed += steps
+    return changed
+
+
+def evaluate(session: Session, project: str, plan: AlertPlan, now: datetime) -> Evaluation:
+    """What the rules have to report of a project now. Nothing is written."""
+    rules = [rule for rule in plan.rules.rules if rule.covers_project(project)]
+    if not rules:
+        return Evaluation((), {})
+    history = read_runner_history(session, project)
+    regressions = _triaged(session, project)
+    context = _message_context(session, project, plan, history, now)
+    levels: dict[object, RunLevels] = {}  # of each run, read once however many rules need it
+
+    def levels_of(run: RunnerRun) -> RunLevels:
+        if run.run_id not in levels:
+            cases, errors = list_cases_of_run(session, run.run_id), list_case_errors(session, run.run_id)
+            levels[run.run_id] = RunLevels(cases, errors)
+        return levels[run.run_id]
+
+    conditions: list[AlertCondition] = []
+    for rule in rules:
+        if isinstance(rule, RegressionRule):
+            conditions += regression_conditions(rule, regressions, context)
+        elif isinstance(rule, SilenceRule):
+            times = {runner: [run.started_at for run in runs] for runner, runs in history.items()}
+            conditions += silence_conditions(rule, times, context)
+        else:
+            count = runs_needed(rule)
+            newest = {runner: [levels_of(run) for run in runs[-count:]] for runner, runs in history.items()}
+            conditions += level_conditions(rule, newest, context)
+    reasons = {str(triage.regression_id): why_not_alerting(regression, triage) for regression, triage in regressions}
+    return Evaluation(tuple(conditions), {cause: why for cause, why in reasons.items() if why is not None})
+
+
+def _request_bisections(session: Session, project: str, rules: AlertRules, steps: Sequence[AlertStep]) -> None:
+    """Request a bisection of each regression that is newly notified by a rule that bisects."""
+    bisecting = {rule.name for rule in rules.rules if isinstance(rule, RegressionRule) and rule.bisects}
+    wanted = {
+        step.alert.regression_id: step.alert.rule
+        for step in steps
+        if step.alert.rule in bisecting and any(one.event is AlertEvent.FIRED for one in step.notifications)
+    }
+    for regression, triage in _triaged(session, project) if wanted else ():
+        rule, point = wanted.get(triage.regression_id), series_to_bisect(regression)
+        if rule is None or point is None:
+            continue
+        series = next(iter(read_series(session, project, keys={point.series})), None)
+        commits = range_of(regression, series)
+        if commits is not None:
+            request_bisection(session, commits, requested_by=f"rule: {rule}", regression_id=triage.regression_id)
+
+
+def _triaged(session: Session, project: str) -> list[tuple[Regression, Triage]]:
+    triage = read_triage(session, project)
+    return [(one, triage[one.key]) for one in list_regressions(session, project) if one.key in triage]
+
+
+def _message_context(
+    session: Session, project: str, plan: AlertPlan, history: Mapping[str, Sequence[RunnerRun]], now: datetime
+) -> MessageContext:
+    tags: dict[str, frozenset[str]] = {}
+    files: dict[str, str] = {}
+    for runs in history.values():
+        tags |= read_tags(session, runs[-1].run_id)
+        files |= read_source_files(session, runs[-1].run_id)
+    ownership = Ownership(plan.rules.owners, plan.codeowners, files)
+    return MessageContext(project, now, ownership, tags, plan.dashboard_url)
+
+
+# --- from conditions to alerts
+
+
+def next_steps(
+    project: str,
+    known: Sequence[Alert],
+    conditions: Sequence[AlertCondition],
+    *,
+    rules: AlertRules,
+    endings: Mapping[str, str],
+    now: datetime,
+) -> list[AlertStep]:
+    """The alerts of a project that change, with the notifications of that. Pure.
+
+    Args:
+        project: Its name.
+        known: All of its alerts.
+        conditions: What its rules have to report now.
+        rules: All of them.
+        endings: By cause, why an alert has ended, where that is known.
+        now: The time.
+    """
+    by_name = {rule.name: rule for rule in rules.rules if rule.covers_project(project)}
+    alerts = {(alert.rule, alert.cause): alert for alert in known}
+    holding = {(condition.rule, condition.cause): condition for condition in conditions}
+    steps = []
+    for key, condition in holding.items():
+        before = alerts.get(key)
+        if before is not None and before.state is not AlertState.RESOLVED:
+            ongoing = replace(before, severity=condition.severity, message=condition.message)
+            steps.append(_notify(ongoing, condition, by_name[condition.rule], now))
+        elif not condition.is_past:
+            steps.append(
+                _notify(_new_episode(project, before, condition, now), condition, by_name[condition.rule], now)
+            )
+    for key, alert in alerts.items():
+        if key not in holding and alert.state is not AlertState.RESOLVED:
+            ending = endings.get(alert.cause, "the rule says so no longer")
+            steps.append(_resolve(alert, by_name.get(alert.rule), ending, now))
+    return [one for one in steps if one.notifications or one.alert != alerts.get((one.alert.rule, one.alert.cause))]
+
+
+def _new_episode(project: str, before: Alert | None, condition: AlertCondition, now: datetime) -> Alert:
+    return Alert(
+        project=project,
+        rule=condition.rule,
+        cause=condition.cause,
+        severity=condition.severity,
+        state=AlertState.FIRING,
+        episode=1 if before is None else before.episode + 1,
+        message=condition.message,
+        fired_at=now,
+        regression_id=condition.regression_id,
+        told_at=None if before is None else before.told_at,
+    )
+
+
+def _notify(alert: Alert, condition: AlertCondition, rule: Rule, now: datetime) -> AlertStep:
+    """An alert that fires, with the notifications that are due."""
+    if condition.is_acknowledged and alert.state is AlertState.FIRING:
+        alert = replace(
+            alert,
+            state=AlertState.ACKNOWLEDGED,
+            acknowledged_at=now,
+            acknowledged_by="triage",
+            acknowledged_reason="its regression is acknowledged",
+        )
+    channels: list[tuple[str, AlertEvent]] = []
+    if not alert.is_told and (alert.told_at is None or now >= alert.told_at + rule.cool_down):
+        channels += [(channel, AlertEvent.FIRED) for channel in rule.channels]
+        alert = replace(alert, told_at=now)
+    if _must_escalate(alert, rule, now):
+        channels += [(channel, AlertEvent.ESCALATED) for channel in rule.escalate_to]
+        alert = replace(alert, escalated_at=now)
+    return AlertStep(alert, _notifications(channels))
+
+
+def _must_escalate(alert: Alert, rule: Rule, now: datetime) -> bool:
+    if rule.escalate_after_hours is None or alert.state is not AlertState.FIRING or alert.escalated_at is not None:
+        return False
+    is_overdue = alert.told_at is not None and now >= alert.told_at + timedelta(hours=rule.escalate_after_hours)
+    return alert.is_told and is_overdue
+
+
+def _resolve(alert: Alert, rule: Rule | None, ending: str, now: datetime) -> AlertStep:
+    message = replace(alert.message, facts=(Fact("Over", ending), *alert.message.facts))
+    resolved = replace(alert, state=AlertState.RESOLVED, resolved_at=now, message=message)
+    if rule is None or not rule.tells_resolved or not alert.is_told:
+        return AlertStep(resolved)
+    notified = [*rule.channels, *(rule.escalate_to if alert.escalated_at is not None else ())]
+    return AlertStep(resolved, _notifications((channel, AlertEvent.RESOLVED) for channel in notified))
+
+
+def _notifications(channels: Iterable[tuple[str, AlertEvent]]) -> tuple[Notification, ...]:
+    """One for each channel and event."""
+    return tuple(Notification(channel, event) for channel, event in dict.fromkeys(channels))

@@ -1,0 +1,91 @@
+"""Who owns a kernel: by the table in the rules, else by its source file and GitHub's CODEOWNERS. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from roofwatch.ci.alerts.rules import OwnersOfKernels, matches
+
+PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
+"""Where GitHub looks for the file, in this order."""
+MAX_BYTES = 3_000_000
+"""GitHub reads no larger file."""
+OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class CodeOwners:
+    """The valid lines of a CODEOWNERS file: patterns of paths with their owners."""
+
+    lines: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = ()
+
+    def owners_of(self, path: str) -> tuple[str, ...]:
+        """Owners of a file, given by its path from the root of the repository: those of the last line that matches."""
+        return next((owners for pattern, owners in reversed(self.lines) if pattern.fullmatch(path)), ())
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """All that is known about who owns what."""
+
+    table: Sequence[OwnersOfKernels] = ()
+    codeowners: CodeOwners | None = None
+    source_paths: Mapping[str, str] = field(default_factory=dict)
+    """Of kernels, from the root of their repository, as far as known."""
+
+    def owners_of(self, kernels: Iterable[str]) -> tuple[str, ...]:
+        """Owners of some kernels, each once, in the order of the kernels."""
+        return tuple(dict.fromkeys(owner for kernel in kernels for owner in self._of_kernel(kernel)))
+
+    def _of_kernel(self, kernel: str) -> Sequence[str]:
+        for line in reversed(self.table):
+            if matches(kernel, line.kernels):
+                return line.owners
+        path = self.source_paths.get(kernel)
+        return () if path is None or self.codeowners is None else self.codeowners.owners_of(path)
+
+
+def parse_codeowners(text: str) -> CodeOwners:
+    """Read a CODEOWNERS file.
+
+    Patterns are gitignore's, without `!` and `[ ]`, and `docs/*` matches files directly in `docs` only. A `#` at the
+    beginning is a comment, escaped or not. An invalid line is skipped, and a pattern without owners has none.
+
+    Source: GitHub's "About code owners", and git's gitignore(5).
+    """
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        return CodeOwners()
+    lines = []
+    for line in text.splitlines():
+        words = re.findall(r"(?:\\.|\S)+", line)
+        comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
+        pattern, *owners = words[:comment] or [""]
+        is_supported = pattern and not pattern.startswith(("!", "\\#")) and not set("[]") & set(pattern)
+        if is_supported and all(OWNER.fullmatch(owner) for owner in owners):
+            lines.append((_compiled(pattern), tuple(owners)))
+    return CodeOwners(tuple(lines))
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern as an expression over whole paths of files."""
+    steps = re.split(r"(?<!\\)/", pattern.strip("/"))
+    is_anchored = "/" in pattern.rstrip("/")
+    expression = "" if is_anchored else "(?:.*/)?"
+    for step in steps[:-1]:
+        expression += "(?:[^/]+/)*" if step == "**" else f"{_expression(step)}/"
+    last = steps[-1]
+    expression += ".+" if last == "**" else _expression(last)
+    if pattern.endswith("/"):
+        expression += "/.*"
+    elif last != "**" and (last != "*" or len(steps) == 1):
+        expression += "(?:/.*)?"
+    return re.compile(expression, re.DOTALL)
+
+
+def _expression(step: str) -> str:
+    """A pattern between two slashes, as an expression."""
+    wild = {"*": "[^/]*", "?": "[^/]"}
+    parts = re.findall(r"\\.|\*+|\?|.", step, re.DOTALL)
+    return "".join(wild.get(part[:1], re.escape(part.removeprefix("\\"))) for part in parts)

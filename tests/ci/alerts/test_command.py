@@ -1,0 +1,158 @@
+"""The commands of alerts, and the service that does the same beside."""
+
+import signal
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
+
+from roofwatch.alerting import read_alerts
+from roofwatch.api.app import create_app
+from roofwatch.cli.main import main
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.settings import Settings
+from tests.builders import PROJECT, make_commit, make_record, make_regression
+from tests.ci.alerts.receivers import Hook
+from tests.roofwatch.command import Done, roofwatch
+
+RULES = """
+codeowners = "."
+[channels]
+hook = { kind = "webhook", url_env = "TEST_HOOK" }
+filed = { kind = "webhook", url_file = "hook.url" }
+[[rules]]
+name = "slower"
+kind = "regression"
+within_days = 9999
+channels = ["hook"]
+[[rules]]
+name = "silent"
+kind = "silence"
+after_hours = 1
+within_days = 9999
+severity = "critical"
+channels = ["hook", "filed"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, hook: Hook) -> Path:
+    (tmp_path / "alerts.toml").write_text(RULES)
+    (tmp_path / "hook.url").write_text(f"{hook.url}\n")
+    (tmp_path / "CODEOWNERS").write_text("* @owner\n")
+    return tmp_path
+
+
+@pytest.fixture
+def settings(judged: Engine, hook: Hook) -> dict[str, str]:
+    url = judged.url.render_as_string(hide_password=False)
+    return {"ROOFWATCH_DATABASE_URL": url, "ROOFWATCH_ALERT_RULES": "alerts.toml", "TEST_HOOK": hook.url}
+
+
+@pytest.fixture
+def command(
+    settings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """The command line in this process: most of what a process of its own takes is its imports."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.path", [*sys.path])
+
+    def run(*arguments: str, **environment: str) -> Done:
+        for name, value in (settings | environment).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr("sys.argv", ["roofwatch", "alert", *arguments])
+        with pytest.raises(SystemExit) as left:
+            main()
+        signal.signal(signal.SIGTERM, before)
+        printed = capsys.readouterr()
+        return Done(int(left.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def test_rules_are_checked_and_nothing_is_sent_or_stored(command: Callable[..., Done], hook: Hook) -> None:
+    checked = command("check", "--json")
+
+    assert checked.status == 0, checked.error
+    titles = {one["rule"]: one["message"]["title"] for one in checked.parsed["conditions"][PROJECT]}
+    assert titles["slower"] == "rms_norm became 20 % slower on 1 series"
+    assert titles["silent"].startswith("no results from ")
+    assert hook.documents == []
+    assert command("list", "--json").parsed == {"alerts": [], "deliveries": []}
+
+
+def test_a_channel_without_its_secret_is_named_and_the_secret_is_not_shown(command: Callable[..., Done]) -> None:
+    checked = command("check", TEST_HOOK="ftp://SECRET")
+
+    assert checked.status == 1
+    assert "channel 'hook': the address is no https:// URL" in checked.error
+    assert "SECRET" not in checked.error + checked.output
+
+
+def test_rules_that_cannot_be_read_end_in_one_line_with_the_place(command: Callable[..., Done], folder: Path) -> None:
+    (folder / "alerts.toml").write_text(RULES.replace("after_hours = 1", "after_hours = -1"))
+
+    checked = command("check")
+
+    assert (checked.status, checked.output) == (2, "")
+    assert checked.error.startswith("roofwatch: alerts.toml: rules[2].after_hours: ")
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_does_the_same(settings: dict[str, str], folder: Path, hook: Hook) -> None:
+    ran = roofwatch("alert", "run", cwd=folder, **settings)
+
+    assert ran.status == 0, ran.error
+    assert len(hook.documents) == 3
+
+
+def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., Done], hook: Hook) -> None:
+    first, second = command("run"), command("run")
+    listed = command("list", "--json").parsed["alerts"]
+    (slower,) = [one for one in listed if one["alert"]["rule"] == "slower"]
+    taken_up = command("acknowledge", slower["alert_id"], "--person", "A Person", "--reason", "at it")
+
+    assert (first.status, second.status, taken_up.status) == (0, 0, 0), first.error + taken_up.error
+    assert sorted(document["rule"] for document in hook.documents) == ["silent", "silent", "slower"]
+    assert "nothing has changed" in second.output
+    assert "acknowledged by A Person" in command("list").output
+
+
+def test_a_message_that_cannot_be_sent_ends_a_run_with_1_and_waits(command: Callable[..., Done], hook: Hook) -> None:
+    hook.status = 500
+
+    ran = command("run", "--json")
+
+    assert ran.status == 1
+    assert {(one["state"], one["error"]) for one in ran.parsed["deliveries"]} == {("waiting", "HTTP 500")}
+    assert "HTTP 500" in command("list").output
+
+
+def test_a_test_says_that_it_is_one_and_an_unknown_channel_is_named(command: Callable[..., Done], hook: Hook) -> None:
+    assert command("test", "filed").status == 0
+    unknown = command("test", "pigeon")
+
+    assert hook.documents[0]["title"] == "a test of the channel filed: nothing is wrong"
+    assert (unknown.status, "they have hook, filed" in unknown.error) == (2, True)
+
+
+def test_the_service_tells_what_it_has_judged(
+    judged: Engine, folder: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_HOOK", hook.url)
+    alerts = read_alerts(folder / "alerts.toml", Settings())
+    now = datetime.now(UTC)
+    ingest_record(judged, make_record(5, commit=make_commit(5, committed_at=now - timedelta(hours=1))))
+    replace_regressions(judged, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])
+
+    # leaving waits for the message at hand
+    with TestClient(create_app(judged, version="0", analyses=False, alerts=alerts)):
+        hook.arrived.wait(timeout=30)
+
+    assert hook.documents

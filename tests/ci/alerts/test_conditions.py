@@ -1,0 +1,260 @@
+"""Which regressions, levels and silences a rule tells of."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from roofwatch.ci.alerts.conditions import (
+    MessageContext,
+    RunLevels,
+    level_conditions,
+    regression_conditions,
+    report_interval,
+    silence_conditions,
+)
+from roofwatch.ci.alerts.rules import AccuracyRule, FloorRule, LimitRule, RegressionRule, SilenceRule, UtilisationRule
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.db.alerts.values import CaseError
+from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.queries.run_values import MeasuredCase
+from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    make_change_point,
+    make_commit_ref,
+    make_regression,
+    make_series_key,
+)
+
+HERE = MessageContext(PROJECT, NOON + timedelta(days=1), dashboard_url="https://dash.example")
+ID = UUID(int=1)
+SLOWER = RegressionRule(name="slower", kind="regression", channels=("chat",), min_relative_change=0.1)
+
+
+def told(triage_state: TriageState = TriageState.NEW, **fields: Any) -> list[str]:
+    regression = make_regression(1, **{"is_alert": True, **fields})
+    return [
+        one.message.title
+        for one in regression_conditions(SLOWER, [(regression, Triage(ID, triage_state, "A Person", "why"))], HERE)
+    ]
+
+
+def test_a_sure_regression_is_told() -> None:
+    assert told() == ["rms_norm became 20 % slower on 1 series"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"is_alert": False},
+        {"verdict": Verdict.IMPROVED},
+        {"verdict": Verdict.INCONCLUSIVE},
+        {"state": RegressionState.DISMISSED},
+        {"recovered_at": make_commit_ref(4)},
+        {"change_points": (make_change_point(1, after=10_500.0),)},
+    ],
+)
+def test_what_is_unsure_good_refuted_over_or_small_is_not_told(fields: dict[str, Any]) -> None:
+    assert told(**fields) == []
+
+
+def test_what_ceased_to_work_is_told_whatever_the_size() -> None:
+    assert told(change_points=(make_change_point(1, after=None),)) != []
+
+
+def test_memory_has_to_move_as_far_as_a_time_and_a_host_moves_nothing() -> None:
+    memory, host = make_series_key("peak_allocated_bytes"), make_series_key("host_ns")
+    small = make_change_point(1, after=10_500.0)
+
+    assert told(change_points=(make_change_point(1, series=memory, before=100.0, after=106.0),)) == []
+    assert told(change_points=(make_change_point(1, series=memory, before=100.0, after=120.0),)) != []
+    assert told(change_points=(make_change_point(1, series=memory, before=0.0, after=4_096.0),)) != []
+    assert told(change_points=(small, make_change_point(1, series=host, before=5_000.0, after=9_000.0))) == []
+
+
+@pytest.mark.parametrize("state", [TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID])
+def test_what_somebody_decided_is_not_told(state: TriageState) -> None:
+    assert told(state) == []
+    assert told(TriageState.ACKNOWLEDGED) != []
+
+
+def test_a_rule_tells_of_its_kernels_tags_and_runners_alone() -> None:
+    tagged = MessageContext(PROJECT, HERE.now, tags={CASE_ID: frozenset({"decode", "70b"})})
+
+    def tells(context: MessageContext = tagged, **fields: object) -> bool:
+        rule = SLOWER.model_copy(update=fields)
+        pair: tuple[Regression, Triage] = make_regression(1, is_alert=True), Triage(ID)
+        return bool(regression_conditions(rule, [pair], context))
+
+    assert tells(kernels=("rms_*",), tags=("decode",))
+    assert not tells(kernels=("flash_*",))
+    assert not tells(tags=("decode", "8b"))
+    assert not tells(runners=("*H200*",))
+
+
+def test_a_message_says_since_when_why_and_where_to_look() -> None:
+    suspects = (Suspect(Cause.CODE, 0.75, "the machine code changed"),)
+    (one,) = regression_conditions(SLOWER, [(make_regression(1, is_alert=True, suspects=suspects), Triage(ID))], HERE)
+
+    facts = {fact.name: fact.text for fact in one.message.facts}
+    base, head = make_commit_ref(0), make_commit_ref(1)
+    assert facts["Range"] == f"{base.short_sha}..{head.short_sha}"
+    assert facts["Since"] == f"{head.short_sha} Change number 1 (Test Author, 2026-03-01)"
+    assert facts["Suspect: code (75%)"] == "the machine code changed"
+    opened = "https://dash.example/regression?project=example%2Fproject&regression=00000000-0000-0000-0000-000000000001"
+    assert one.message.links[0].url == opened
+    assert one.message.links[1].url.startswith("https://dash.example/trends?project=example%2Fproject&kernel=rms_norm&")
+    assert one.cause == str(ID)
+
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+def test_a_nightly_runner_is_silent_after_several_nights_and_not_before() -> None:
+    interval = report_interval(reversed([NOON + DAY * night for night in range(10)]))
+
+    assert (interval.last_at, interval.usual_gap) == (NOON + DAY * 9, DAY)
+    assert not interval.is_silent(NOON + DAY * 11)
+    assert interval.is_silent(NOON + DAY * 12)
+
+
+def test_weekends_are_usual() -> None:
+    nights = [NOON + DAY * day for day in range(28) if day % 7 < 5]
+    interval = report_interval(nights)
+
+    assert not interval.is_silent(nights[-1] + DAY * 4)
+    assert interval.is_silent(nights[-1] + DAY * 9)
+
+
+def test_runs_within_minutes_and_few_results_say_nothing_about_what_is_usual() -> None:
+    interval = report_interval([NOON + timedelta(seconds=20) * number for number in range(10)])
+    few = report_interval([NOON, NOON + HOUR])
+
+    assert not interval.is_silent(interval.last_at + timedelta(minutes=50))
+    assert interval.is_silent(interval.last_at + HOUR)
+    assert not few.is_silent(NOON + DAY * 1_000)
+
+
+def nightly(count: int) -> list[datetime]:
+    return [NOON + timedelta(days=day) for day in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "silent_after_days"),
+    [({"after_hours": 36}, 1.5), ({"times_usual": 2.5}, 2.5), ({"after_hours": 100, "times_usual": 2}, 2), ({}, 3)],
+)
+def test_a_runner_is_silent_after_the_time_that_the_rule_gives_it(
+    fields: dict[str, float], silent_after_days: float
+) -> None:
+    rule = SilenceRule(name="silent", kind="silence", channels=("chat",), **fields)
+    last = nightly(10)[-1]
+
+    def tells(days: float) -> bool:
+        at = MessageContext(PROJECT, last + timedelta(days=days))
+        return bool(silence_conditions(rule, {"runner": nightly(10)}, at))
+
+    assert not tells(silent_after_days - 0.01)
+    assert tells(silent_after_days)
+
+
+def make_measured(value: float = 0.5, kernel: str = "rms_norm", **fields: Any) -> MeasuredCase:
+    """A case at a utilisation; it moves 64 kB in 10 us."""
+    defaults: dict[str, Any] = {
+        "case_id": f"{kernel}/n=1/float32/fwd",
+        "kernel": kernel,
+        "family": "normalisation",
+        "shape": {"n": 1},
+        "dtype": "float32",
+        "direction": "fwd",
+        "flop_count": 1e6,
+        "memory_bytes": 64_000.0,
+        "implementation": "triton",
+        "outcome": Outcome.OK,
+        "message": None,
+        "median_ns": 10_000.0,
+        "low_ns": 9_900.0,
+        "high_ns": 10_100.0,
+        "sample_count": 6,
+        "bound": "memory",
+        "utilisation": value,
+        "rmse_ratio": value,
+        "accuracy_outcome": Outcome.OK,
+        "timer": "cupti",
+        "cache": "hot",
+    }
+    return MeasuredCase(**defaults | fields)
+
+
+def runs(*values: float, **fields: Any) -> dict[str, list[RunLevels]]:
+    error = CaseError("rms_norm/n=1/float32/fwd", "rms_norm", "triton", 0.0)
+    return {
+        "gpu": [RunLevels((make_measured(value, **fields),), (replace(error, rmse_ratio=value),)) for value in values]
+    }
+
+
+OBJECTIVE = UtilisationRule(name="roof", kind="utilisation", channels=("chat",), objective=0.6)
+
+
+def test_a_utilisation_below_its_objective_is_told_and_one_bad_run_is_not() -> None:
+    assert len(level_conditions(OBJECTIVE, runs(0.8, 0.5, 0.5), HERE)) == 1
+    assert level_conditions(OBJECTIVE, runs(0.8, 0.8, 0.1), HERE) == []
+
+
+def test_a_rate_below_its_floor_is_told_in_its_unit() -> None:
+    rule = FloorRule(name="floor", kind="floor", channels=("chat",), metric="memory_bytes_per_s", floor=7e9)
+
+    (one,) = level_conditions(rule, runs(0.5), HERE)
+
+    assert one.message.facts[2].text == "rms_norm/n=1/float32/fwd · triton: 6.4 GB/s, wanted 7 GB/s"
+    assert level_conditions(rule.model_copy(update={"floor": 6e9}), runs(0.5), HERE) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "sentence", "title"),
+    [
+        ("host_ns", 8_000, "9 µs, allowed 8 µs", "host time of a launch above its limit of 8 µs in 1 case on gpu"),
+        (
+            *("peak_allocated_bytes", 2**20, "2 MiB, allowed 1 MiB"),
+            "peak allocated memory above its limit of 1 MiB in 1 case on gpu",
+        ),
+        ("median_ns", 9_999, "10 µs, allowed 10 µs", "time above its limit of 10 µs in 1 case on gpu"),
+    ],
+)
+def test_what_is_above_its_limit_is_told_in_its_unit(metric: str, limit: float, sentence: str, title: str) -> None:
+    rule = LimitRule(name="limit", kind="limit", channels=("chat",), metric=metric, limit=limit)
+    measured = {"host_ns": 9_000.0, "peak_allocated_bytes": 2.0**21}
+
+    (one,) = level_conditions(rule, runs(0.5, **measured), HERE)
+
+    assert one.message.facts[2].text == f"rms_norm/n=1/float32/fwd · triton: {sentence}"
+    assert one.message.title == f"rms_norm: {title}"
+    at_limit = rule.model_copy(update={"limit": {**measured, "median_ns": 10_000.0}[metric]})
+    assert level_conditions(at_limit, runs(0.5, **measured), HERE) == []
+    if metric != "median_ns":
+        assert level_conditions(rule, runs(0.5), HERE) == [], "where nobody measured it"
+
+
+def test_an_error_that_creeps_up_is_told_against_the_older_runs() -> None:
+    rule = AccuracyRule(name="error", kind="accuracy", channels=("chat",), grown_by=0.5)
+
+    assert level_conditions(rule, runs(*[1.0] * 10, 1.2, 1.4, 1.4), HERE) == []
+    assert len(level_conditions(rule, runs(*[1.0] * 10, 1.4, 1.6, 1.8, 2.0), HERE)) == 1
+    assert level_conditions(rule, runs(1.0, 9.0, 9.0), HERE) == [], "too few runs to know what is usual"
+
+
+def test_cases_of_one_kernel_on_one_runner_are_one_alert() -> None:
+    both = RunLevels((make_measured(0.1), make_measured(0.1, case_id="rms_norm/n=2/float32/fwd")))
+    other = RunLevels((make_measured(0.1, kernel="gemm"),))
+
+    conditions = level_conditions(OBJECTIVE, {"a": [both], "b": [both, other]}, HERE)
+
+    assert sorted(one.cause for one in conditions) == ["gemm\nb", "rms_norm\na", "rms_norm\nb"]
+
+
+def test_a_case_that_failed_has_no_level() -> None:
+    assert level_conditions(OBJECTIVE, runs(0.1, outcome=Outcome.CRASHED, median_ns=None), HERE) == []

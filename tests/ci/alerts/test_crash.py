@@ -1,0 +1,127 @@
+"""A process is killed at every step of an alert: nothing is lost, and nothing is told under two keys."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
+
+from roofwatch.alerting import read_alerts
+from roofwatch.ci.alerts.delivery import AlertSetup, deliver_waiting
+from roofwatch.ci.alerts.evaluation import raise_alerts
+from roofwatch.db.alerts.outbox import list_deliveries
+from roofwatch.db.alerts.standing import list_alerts
+from roofwatch.db.alerts.values import DeliveryState
+from roofwatch.settings import Settings
+from tests.builders import NOON, PROJECT
+from tests.ci.alerts.receivers import Hook, Mailbox
+from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+
+A_MINUTE_S = 60.0
+LATER = NOON + timedelta(hours=2)
+CHANNELS = {
+    "mail": '{ kind = "email", url_env = "TEST_MAIL" }',
+    "hook": '{ kind = "webhook", url_env = "TEST_HOOK" }',
+    "issues": f'{{ kind = "github", repository = "{REPOSITORY}", token_env = "TEST_TOKEN" }}',
+}
+STEPS = {
+    "before commit 1": 0,
+    "after commit 1": 0,
+    "before sending": 0,
+    "after sending": 1,
+    "before commit 2": 1,
+    "after commit 2": 1,
+}
+"""Where a delivery is cut short, and how many messages of it have been sent by then."""
+
+
+@pytest.fixture(autouse=True)
+def _secrets(monkeypatch: pytest.MonkeyPatch, mailbox: Mailbox, hook: Hook, github: GitHubStandIn) -> None:
+    monkeypatch.setenv("TEST_MAIL", mailbox.url)
+    monkeypatch.setenv("TEST_HOOK", hook.url)
+    monkeypatch.setenv("TEST_TOKEN", TOKEN)
+    monkeypatch.setenv("GITHUB_API_URL", github.url)
+
+
+def write_rules(folder: Path, channel: str) -> Path:
+    path = folder / "alerts.toml"
+    path.write_text(
+        f"[channels]\n{channel} = {CHANNELS[channel]}\n"
+        f'[[rules]]\nname = "slower"\nkind = "regression"\nwithin_days = 9999\nchannels = ["{channel}"]\n'
+    )
+    return path
+
+
+def configured(rules: Path) -> AlertSetup:
+    return read_alerts(rules, Settings())
+
+
+def run_until_killed(engine: Engine, rules: Path, doing: str, step: str) -> None:
+    url, before = engine.url.render_as_string(hide_password=False), clients(engine)
+    command = [sys.executable, "-m", "tests.ci.alerts.one_worker"]
+    ended = subprocess.run(
+        command, input="\n".join((url, str(rules), doing, step)), text=True, env=os.environ, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    # Postgres sees a moment later that nobody is there any more, and until then what was claimed is left alone
+    deadline_s = time.monotonic() + A_MINUTE_S
+    while not clients(engine) <= before:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def clients(engine: Engine) -> set[int]:
+    """Of this database, by what serves each."""
+    serving = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
+    with engine.connect() as connection:
+        return set(connection.scalars(text(serving)))
+
+
+def told(mailbox: Mailbox, hook: Hook, github: GitHubStandIn) -> list[str]:
+    """Keys of all that came, on whichever channel; of issues their markers."""
+    return mailbox.keys + hook.keys + [issue["body"].splitlines()[0] for issue in github.issues.values()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("channel", "step"), [*(("hook", step) for step in STEPS), ("mail", "after sending"), ("issues", "after sending")]
+)
+def test_a_sender_that_is_killed_loses_nothing_and_tells_nothing_under_two_keys(
+    judged: Engine, tmp_path: Path, mailbox: Mailbox, hook: Hook, github: GitHubStandIn, channel: str, step: str
+) -> None:
+    rules = write_rules(tmp_path, channel)
+    raise_alerts(judged, configured(rules).plan, LATER)
+
+    run_until_killed(judged, rules, "deliver", step)
+    assert len(told(mailbox, hook, github)) == STEPS[step]
+    deliver_waiting(judged, configured(rules).channels, lambda: LATER)
+
+    keys = told(mailbox, hook, github)
+    assert len(set(keys)) == 1
+    repeats = channel != "issues" and step in {"after sending", "before commit 2"}
+    assert len(keys) == (2 if repeats else 1)
+    with Session(judged) as session:
+        (delivery,) = list_deliveries(session)
+    assert delivery.state is DeliveryState.SENT
+
+
+@pytest.mark.parametrize("step", ["before commit 1", "after commit 1"])
+def test_an_alert_and_what_tells_of_it_are_written_together_or_not_at_all(
+    judged: Engine, tmp_path: Path, step: str
+) -> None:
+    rules = write_rules(tmp_path, "hook")
+
+    run_until_killed(judged, rules, "raise", step)
+
+    with Session(judged) as session:
+        written = len(list_alerts(session, PROJECT)), len(list_deliveries(session, PROJECT))
+    assert written == ((0, 0) if step == "before commit 1" else (1, 1))
+    raise_alerts(judged, configured(rules).plan, LATER)
+    with Session(judged) as session:
+        assert len(list_deliveries(session, PROJECT)) == 1

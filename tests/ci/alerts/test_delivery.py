@@ -1,0 +1,380 @@
+"""Messages as they arrive, and what becomes of those that do not."""
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine, select, text
+from sqlalchemy.orm import Session
+
+from roofwatch.ci.alerts.channels import Secrets, open_channel
+from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Sender, deliver_waiting
+from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
+from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.errors import AlertError
+from roofwatch.db.alerts.outbox import claim_next, list_deliveries
+from roofwatch.db.alerts.standing import acknowledge, list_alerts
+from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.schema.alerts import AlertRow, DeliveryRow
+from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
+from tests.ci.alerts.receivers import Hook, Mailbox
+from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+
+LATER = NOON + timedelta(hours=2)
+HOUR = timedelta(hours=1)
+RULES = """
+[channels]
+mail = { kind = "email", url_env = "MAIL" }
+hook = { kind = "webhook", url_env = "HOOK" }
+chat = { kind = "apprise", url_env = "CHAT" }
+issues = { kind = "github", repository = "example/project", token_env = "TOKEN", labels = ["performance"] }
+[[rules]]
+name = "slower"
+kind = "regression"
+channels = ["%s"]
+escalate_after_hours = 4
+escalate_to = ["mail"]
+"""
+
+
+def rules_for(channel: str) -> AlertRules:
+    return parse_rules(RULES % channel)
+
+
+class Service:
+    """What a service does beside: raise and deliver, at a time of the test's."""
+
+    def __init__(self, engine: Engine, channel: str, addresses: Mapping[str, str], api_url: str = "") -> None:
+        self.engine = engine
+        self.plan = AlertPlan(rules_for(channel))
+        secrets = Secrets(variable=addresses.get, file=lambda _: None)
+        named = {name: one for name, one in self.plan.rules.channels.items() if name in {channel, "mail"}}
+        self.channels: dict[str, Sender | str] = {
+            name: open_channel(one, secrets, api_url=api_url) for name, one in named.items()
+        }
+
+    def at(self, now: datetime) -> list[Delivery]:
+        raise_alerts(self.engine, self.plan, now)
+        return deliver_waiting(self.engine, self.channels, lambda: now)
+
+
+@pytest.fixture
+def addresses(mailbox: Mailbox, hook: Hook) -> dict[str, str]:
+    return {
+        "MAIL": mailbox.url,
+        "HOOK": hook.url,
+        "CHAT": hook.url.replace("http://", "json://"),
+        "TOKEN": TOKEN,
+    }
+
+
+def recover(engine: Engine) -> None:
+    recovered = make_regression(1, is_confirmed=True, is_alert=True, recovered_at=make_commit_ref(2))
+    replace_regressions(engine, PROJECT, [recovered])
+
+
+def test_a_regression_is_mailed_and_so_is_its_end_in_one_thread(
+    judged: Engine, mailbox: Mailbox, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "mail", addresses)
+
+    service.at(LATER)
+    service.at(LATER + HOUR)
+    recover(judged)
+    service.at(LATER + 2 * HOUR)
+
+    assert [message["Subject"] for message in mailbox.messages] == [
+        "[example/project] rms_norm became 20 % slower on 1 series",
+        "[example/project] over: rms_norm became 20 % slower on 1 series",
+    ]
+    assert len({message["References"] for message in mailbox.messages}) == 1
+    body = mailbox.messages[1].get_body(("plain",))
+    assert body is not None
+    assert f"back where it was at {make_commit_ref(2).short_sha}" in body.get_content()
+    assert mailbox.messages[0]["To"] == "a@example.com, b@example.com"
+
+
+def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook, addresses: dict[str, str]) -> None:
+    Service(judged, "hook", addresses).at(LATER)
+
+    (document,) = hook.documents
+    assert (document["event"], document["rule"], document["project"]) == ("fired", "slower", PROJECT)
+    with Session(judged) as session:
+        assert hook.keys == [str(one.key) for one in list_deliveries(session)]
+
+
+def test_any_service_of_apprise_is_told(judged: Engine, hook: Hook, addresses: dict[str, str]) -> None:
+    Service(judged, "chat", addresses).at(LATER)
+
+    (document,) = hook.documents
+    assert document["title"] == "[example/project] rms_norm became 20 % slower on 1 series"
+    assert document["type"] == "failure"
+
+
+def test_an_issue_is_opened_commented_on_and_closed_and_a_new_episode_has_a_new_one(
+    judged: Engine, github: GitHubStandIn, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "issues", addresses, github.url)
+
+    service.at(LATER)
+    recover(judged)
+    service.at(LATER + HOUR)
+    replace_regressions(judged, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])
+    service.at(LATER + 30 * HOUR)
+
+    first, second = github.issues.values()
+    assert [issue["state"] for issue in (first, second)] == ["closed", "open"]
+    assert {label["name"] for label in first["labels"]} == {"roofwatch", "performance"}
+    assert len(github.comments) == 1
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_an_issue_that_github_said_nothing_about_is_opened_once(
+    judged: Engine,
+    github: GitHubStandIn,
+    addresses: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_carried_out: bool,
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    github.break_connection("issues/create", is_carried_out=is_carried_out)
+    service = Service(judged, "issues", addresses, github.url)
+
+    service.at(LATER)
+    service.at(LATER + HOUR)
+
+    assert len(github.issues) == 1
+
+
+def test_a_stranger_s_issue_with_our_marker_is_left_alone(
+    judged: Engine, github: GitHubStandIn, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "issues", addresses, github.url)
+    with Session(judged) as session:
+        assert list_alerts(session) == []
+    service.at(LATER)
+    (ours,) = github.issues.values()
+    ours |= {"user": {"login": "stranger", "type": "User"}}
+    recover(judged)
+
+    service.at(LATER + HOUR)
+
+    assert ours["state"] == "open"
+    assert REPOSITORY == "example/project"
+
+
+def test_a_channel_that_is_down_gets_its_messages_in_order_when_it_is_up_again(
+    judged: Engine, hook: Hook, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "hook", addresses)
+    hook.status, hook.is_deaf = 503, True
+    (failed,) = service.at(LATER)
+    recover(judged)
+    assert service.at(LATER + timedelta(seconds=30)) == [], "what comes later does not overtake"
+    hook.status, hook.is_deaf = 204, False
+
+    service.at(LATER + 2 * HOUR)
+
+    assert (failed.state, failed.error) == (DeliveryState.WAITING, "HTTP 503")
+    assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
+
+
+def test_a_receiver_that_asks_for_time_gets_it(judged: Engine, hook: Hook, addresses: dict[str, str]) -> None:
+    service = Service(judged, "hook", addresses)
+    hook.status, hook.headers = 429, {"Retry-After": "3600"}
+
+    service.at(LATER)
+
+    assert service.at(LATER + timedelta(minutes=59)) == []
+    assert len(service.at(LATER + timedelta(minutes=60))) == 1
+
+
+def test_after_a_day_of_attempts_it_is_given_up_for_all_to_see(
+    judged: Engine, hook: Hook, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "hook", addresses)
+    hook.status = 500
+
+    tries = [len(service.at(LATER + number * timedelta(hours=6))) for number in range(MAX_ATTEMPTS + 3)]
+
+    with Session(judged) as session:
+        delivery = next(one for one in list_deliveries(session) if one.channel == "hook")
+    assert sum(tries) >= MAX_ATTEMPTS
+    assert len(set(hook.keys)) == 1
+    assert (delivery.state, delivery.attempt_count, delivery.error) == (DeliveryState.FAILED, MAX_ATTEMPTS, "HTTP 500")
+
+
+def test_a_moved_webhook_is_an_error_and_nothing_is_sent_elsewhere(
+    judged: Engine, hook: Hook, mailbox: Mailbox, addresses: dict[str, str]
+) -> None:
+    hook.status, hook.headers = 307, {"Location": "http://127.0.0.1:1/elsewhere"}
+
+    (delivery,) = Service(judged, "hook", addresses).at(LATER)
+
+    assert delivery.error == "HTTP 307"
+
+
+def test_a_mail_server_that_refuses_is_asked_again_later(
+    judged: Engine, mailbox: Mailbox, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "mail", addresses)
+    mailbox.refusal = "451 try later"
+    (failed,) = service.at(LATER)
+    mailbox.refusal = None
+
+    (sent,) = service.at(LATER + HOUR)
+
+    assert failed.error is not None
+    assert "451" in failed.error
+    assert not failed.is_uncertain
+    assert sent.state is DeliveryState.SENT
+
+
+class _Broken:
+    """A channel with a fault that nobody foresaw."""
+
+    def send(self, delivery: Delivery) -> None:
+        raise ZeroDivisionError(f"{delivery.alert.rule} {delivery.key}")
+
+
+def test_a_fault_that_nobody_foresaw_holds_no_other_message(
+    judged: Engine, mailbox: Mailbox, hook: Hook, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "hook", addresses)
+    service.channels["hook"] = _Broken()
+
+    (broken,) = service.at(LATER)
+    later = service.at(LATER + 5 * HOUR)
+
+    assert broken.error == "unexpected: ZeroDivisionError"
+    assert {one.channel: one.state for one in later} == {"hook": DeliveryState.WAITING, "mail": DeliveryState.SENT}
+
+
+def test_many_workers_send_each_message_once(judged: Engine, hook: Hook, addresses: dict[str, str]) -> None:
+    service = Service(judged, "hook", addresses)
+    raise_alerts(judged, service.plan, LATER)
+    with judged.begin() as connection:
+        copy = (
+            "INSERT INTO delivery SELECT (jsonb_populate_record(d, jsonb_build_object('id', 100 + n, 'episode', 1 + n, "
+            "'channel', 'hook', 'key', gen_random_uuid()))).* FROM delivery d, generate_series(1, 11) n"
+        )
+        connection.execute(text("ALTER TABLE delivery ALTER id SET GENERATED BY DEFAULT"))
+        connection.execute(text(copy))
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda _: deliver_waiting(judged, service.channels, lambda: LATER), range(4)))
+    done.append(deliver_waiting(judged, service.channels, lambda: LATER))
+
+    assert len(hook.keys) == len(set(hook.keys)) == 12
+    assert sum(map(len, done)) == 12
+
+
+def test_services_that_look_at_once_raise_an_alert_once(judged: Engine, addresses: dict[str, str]) -> None:
+    service = Service(judged, "hook", addresses)
+
+    with ThreadPoolExecutor(4) as pool:
+        changed = list(pool.map(lambda _: raise_alerts(judged, service.plan, LATER), range(4)))
+
+    with Session(judged) as session:
+        assert (len(list_alerts(session)), len(list_deliveries(session))) == (1, 1)
+    assert sum(map(len, changed)) == 1
+
+
+def test_what_somebody_is_sending_is_not_taken_for_a_dead_one_s(
+    judged: Engine, hook: Hook, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "hook", addresses)
+    raise_alerts(judged, service.plan, LATER)
+
+    with claim_next(judged, LATER) as claim:
+        assert claim is not None
+        assert deliver_waiting(judged, service.channels, lambda: LATER + 100 * HOUR) == []
+
+    assert [one.is_uncertain for one in deliver_waiting(judged, service.channels, lambda: LATER)] == [True]
+
+
+def test_who_acknowledges_an_alert_acknowledges_its_regression_and_nobody_is_called_further(
+    judged: Engine, mailbox: Mailbox, addresses: dict[str, str]
+) -> None:
+    service = Service(judged, "hook", addresses)
+    service.at(LATER)
+    with Session(judged) as session:
+        (alert,) = list_alerts(session)
+
+    acknowledge(judged, alert.alert_id, person="A Person", reason="at it", actor="test", now=LATER)
+    service.at(LATER + 10 * HOUR)
+
+    with Session(judged) as session:
+        (after,), (triage,) = list_alerts(session), read_triage(session, PROJECT).values()
+    assert after.state is AlertState.ACKNOWLEDGED
+    assert (triage.state, triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
+    assert mailbox.messages == []
+
+
+def test_a_hostile_kernel_name_reaches_no_header_and_no_markup(
+    judged: Engine, mailbox: Mailbox, addresses: dict[str, str]
+) -> None:
+    hostile = "x\r\nBcc: all@example.com\r\n\r\n<script>alert(1)</script>"
+    regression = replace(make_regression(1, is_confirmed=True, is_alert=True), kernel=hostile, summary=hostile)
+    replace_regressions(judged, PROJECT, [regression])
+
+    Service(judged, "mail", addresses).at(LATER)
+
+    (message,) = mailbox.messages
+    html = message.get_body(("html",))
+    assert message["Bcc"] is None
+    assert html is not None
+    assert "<script>" not in html.get_content()
+
+
+@pytest.mark.parametrize(
+    ("channel", "address"),
+    [
+        ("hook", "https://127.0.0.1:1/services/SECRET-path?key=SECRET-query"),
+        ("mail", "smtp://SECRET-user:SECRET-word@127.0.0.1:1/?from=a@example.com&to=b@example.com"),
+        ("chat", "json://SECRET-user:SECRET-word@127.0.0.1:1/SECRET-path"),
+    ],
+)
+def test_no_part_of_an_address_is_in_the_store_an_error_or_the_log(
+    judged: Engine, addresses: dict[str, str], caplog: pytest.LogCaptureFixture, channel: str, address: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    name = {"hook": "HOOK", "mail": "MAIL", "chat": "CHAT"}[channel]
+    service = Service(judged, channel, addresses | {name: address})
+
+    (delivery,) = service.at(LATER)
+
+    assert delivery.error is not None
+    assert "SECRET" not in delivery.error + caplog.text + repr(service.channels)
+    with judged.connect() as connection:
+        rows = connection.execute(select(AlertRow)).all(), connection.execute(select(DeliveryRow)).all()
+    assert "SECRET" not in str(rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "said"),
+    [
+        ("webhook", "http://example.com/x", "no https"),
+        ("webhook", "", "is not there, or is empty"),
+        ("webhook", "https://a https://b", "more than one address"),
+        ("email", "smtp://example.com", "one sender in `from`"),
+        ("email", "https://example.com", "not of the form smtps"),
+        ("apprise", "no-such-service://x", "apprise knows no service"),
+    ],
+)
+def test_an_address_that_is_none_is_refused_by_the_name_of_its_variable_at_most(
+    kind: str, address: str, said: str
+) -> None:
+    rules = parse_rules(f'[channels]\none = {{ kind = "{kind}", url_env = "ONE" }}\n')
+    secrets = Secrets(variable={"ONE": address}.get, file=lambda _: None)
+
+    with pytest.raises(AlertError, match=said) as caught:
+        open_channel(rules.channels["one"], secrets, api_url="")
+
+    assert not address or address not in str(caught.value)

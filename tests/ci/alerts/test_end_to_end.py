@@ -1,0 +1,78 @@
+"""From records to a mail and a webhook, and to the end of both: judged, told, bisected, recovered."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.api.background import analyse_waiting
+from roofwatch.ci.alerts.channels import Secrets, open_channel
+from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
+from roofwatch.ci.alerts.rules import parse_rules
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.bisections.store import list_bisections
+from roofwatch.db.bisections.values import BisectionState
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judging import ask_for_judgement
+from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.values import Verdict
+from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of
+from tests.ci.alerts.receivers import Hook, Mailbox
+
+RULES = parse_rules(
+    """
+    [channels]
+    mail = { kind = "email", url_env = "MAIL" }
+    hook = { kind = "webhook", url_env = "HOOK" }
+    [[rules]]
+    name = "slower"
+    kind = "regression"
+    channels = ["mail", "hook"]
+    bisects = true
+    """
+)
+
+
+def test_a_slowdown_of_the_main_branch_is_told_once_bisected_and_told_to_be_over(
+    store: Engine, mailbox: Mailbox, hook: Hook
+) -> None:
+    rng = np.random.default_rng(5)
+    secrets = Secrets(variable={"MAIL": mailbox.url, "HOOK": hook.url}.get, file=lambda _: None)
+    channels = {name: open_channel(one, secrets, api_url="") for name, one in RULES.channels.items()}
+
+    def measure(first: int, count: int, level_ns: float, branch: str = "main") -> None:
+        """A commit an hour, each measured, judged and told of as the service does it."""
+        for number in range(first, first + count):
+            measured = make_measurement(median_ns=level_ns * (1 + 0.005 * rng.standard_normal()))
+            commit = make_commit(number, branch=branch)
+            ingest_record(store, make_record(number, commit=commit, measurements=[measured]))
+        ask_for_judgement(store, PROJECT)
+        assert analyse_waiting(store) == [PROJECT]
+        now = NOON + timedelta(hours=first + count)
+        raise_alerts(store, AlertPlan(RULES), now)
+        deliver_waiting(store, channels, lambda: now)
+
+    measure(0, 20, 10_000.0)
+    assert hook.documents == []
+    measure(20, 12, 12_000.0)
+    measure(32, 4, 12_000.0)
+    assert [document["event"] for document in hook.documents] == ["fired"]
+    assert {"name": "Since", "text": since(20)} in hook.documents[0]["facts"]
+    with Session(store) as session:
+        (bisection,) = list_bisections(session, PROJECT)
+    assert bisection.state is BisectionState.REQUESTED
+
+    measure(36, 14, 10_000.0)
+
+    assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
+    assert len(mailbox.messages) == 2
+    with Session(store) as session:
+        states = [(key[3], triage.state) for key, triage in read_triage(session, PROJECT).items()]
+    assert (Verdict.REGRESSED, TriageState.FIXED) in states
+
+
+def since(number: int) -> str:
+    at = datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(hours=number)
+    return f"{sha_of(number)[:8]} Change number {number} (Test Author, {at:%Y-%m-%d})"

@@ -1,0 +1,78 @@
+"""What an alert says, and that nothing in a record makes it do anything."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from markdown_it import MarkdownIt
+
+from roofwatch.alerting import trial_delivery
+from roofwatch.ci.alerts.messages import to_document, to_html, to_markdown, to_text, to_title
+from roofwatch.db.alerts.values import AlertEvent, Delivery, Fact, Link, Message
+from tests.builders import PROJECT
+
+HOSTILE = (
+    "@everyone <!channel> <@U1> [x](https://evil.example) `code` **b** <img src=x onerror=alert(1)> "
+    "www.evil.example\r\nBcc: all@example.com\x1b[31m\u202e|"
+)
+
+
+def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED, project: str = PROJECT) -> Delivery:
+    message = Message(
+        title=f"rms_norm {text}",
+        facts=(Fact("Evidence", text),),
+        owners=("@example/kernels", "not an owner @all"),
+        links=(Link("Trend", "https://dash.example/trends?kernel=a"),),
+    )
+    trial = trial_delivery("chat")
+    return replace(trial, event=event, message=message, alert=replace(trial.alert, rule=text, project=project))
+
+
+@pytest.mark.parametrize("write", [to_title, to_text])
+def test_hostile_words_do_nothing_in_plain_text(write: object) -> None:
+    text = write(delivery())  # type: ignore[operator]  # one of two functions
+
+    ours = text.replace("https://dash.example/trends?kernel=a", "")
+    assert not set("@<>`[") & set(re.sub(r"^\[example/project\] ", "", ours))
+    assert "://" not in ours
+    assert "www.evil" not in ours
+    assert all(character.isprintable() for line in text.splitlines() for character in line)
+
+
+def test_a_title_is_one_line_whatever_a_kernel_is_called() -> None:
+    assert len(to_title(delivery("a\nb" * 500)).splitlines()) == 1
+    longest = delivery("a\nb" * 500, AlertEvent.ESCALATED, project="p" * 200)
+    assert len(to_title(longest)) <= 256, "more is no title of an issue"
+
+
+def test_hostile_words_are_only_shown_in_markdown() -> None:
+    rendered = MarkdownIt("commonmark", {"html": True}).render(to_markdown(delivery()))
+
+    outside = re.sub(r"<code>.*?</code>", "", rendered, flags=re.DOTALL)
+    assert "evil" not in outside
+    assert "everyone" not in outside
+    assert "<img" not in outside
+    assert "@example/kernels" in outside, "whoever owns it is called"
+    assert "not an owner" not in outside
+
+
+def test_hostile_words_are_escaped_in_html() -> None:
+    text = to_html(delivery())
+
+    assert "<img" not in text
+    assert "&lt;img src=x" in text
+    assert "\x1b" not in text
+
+
+def test_a_machine_gets_what_the_record_says() -> None:
+    document = to_document(delivery())
+
+    assert document["facts"] == [{"name": "Evidence", "text": HOSTILE}]
+    assert (document["event"], document["project"], document["episode"]) == ("fired", PROJECT, 1)
+
+
+def test_each_event_says_what_it_is_and_one_that_may_be_a_repetition_says_so() -> None:
+    assert to_title(delivery("x", AlertEvent.RESOLVED)) == "[example/project] over: rms_norm x"
+    assert "not acknowledged: " in to_title(delivery("x", AlertEvent.ESCALATED))
+    assert "may have been said before" in to_text(replace(delivery("x"), is_uncertain=True))
+    assert "may have been said before" not in to_text(delivery("x"))

@@ -1,0 +1,96 @@
+"""CODEOWNERS as GitHub reads it; the patterns of its own example among them."""
+
+import pytest
+
+from roofwatch.ci.alerts.ownership import MAX_BYTES, Ownership, parse_codeowners
+from roofwatch.ci.alerts.rules import OwnersOfKernels
+
+EXAMPLE = r"""
+# The default, unless a later line matches.
+*       @global-owner1 @global-owner2
+*.js    @js-owner #This is an inline comment.
+*.go docs@example.com
+*.txt @octo-org/octocats
+/build/logs/ @doctocat
+docs/*  docs@example.com
+apps/ @octocat
+/docs/ @doctocat
+/scripts/ @doctocat @octocat
+**/logs @octocat
+/apps/ @octocat
+/apps/github
+/apps/github @doctocat/apps
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "owners"),
+    [
+        ("README.md", ("@global-owner1", "@global-owner2")),
+        ("a/b/deep.js", ("@js-owner",)),
+        ("main.go", ("docs@example.com",)),
+        ("notes/a.txt", ("@octo-org/octocats",)),
+        ("build/logs/a/b.md", ("@octocat",)),
+        ("docs/getting-started.md", ("@doctocat",)),
+        ("docs/build-app/troubleshooting.md", ("@doctocat",)),
+        ("x/apps/y/z.py", ("@octocat",)),
+        ("scripts/run.sh", ("@doctocat", "@octocat")),
+        ("deeply/nested/logs/today.md", ("@octocat",)),
+        ("apps/web/a.py", ("@octocat",)),
+        ("apps/github/a.py", ("@doctocat/apps",)),
+    ],
+)
+def test_the_last_pattern_that_matches_owns_a_file(path: str, owners: tuple[str, ...]) -> None:
+    assert parse_codeowners(EXAMPLE).owners_of(path) == owners
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("docs/*", "docs/a.md", "docs/app/a.md"),
+        ("docs/*", "docs/a.md", "x/docs/a.md"),
+        ("*", "any/where.py", None),
+        ("kernels/", "a/kernels/x.py", "kernels"),
+        ("/kernels/", "kernels/a/x.py", "a/kernels/x.py"),
+        ("/kernels/attention", "kernels/attention/triton.py", "kernels/attention2.py"),
+        ("kernels/**/triton.py", "kernels/triton.py", "kernels/a/cuda.py"),
+        ("kernels/**/triton.py", "kernels/a/b/triton.py", "triton.py"),
+        ("**/logs", "logs/a", "catalogs/a"),
+        ("foo/**", "foo/a/b", "foo"),
+        ("*.cu", "kernels/softmax.cu", "kernels/softmax.cuh"),
+        ("sm_?0.py", "kernels/sm_80.py", "kernels/sm_/0.py"),
+        ("a.b", "a.b", "aXb"),
+        (r"path\ with\ spaces/", "path with spaces/x", "path/with"),
+        ("Kernels/", "Kernels/x", "kernels/x"),
+    ],
+)
+def test_a_pattern_means_what_gitignore_says(pattern: str, matching: str, other: str | None) -> None:
+    owners = parse_codeowners(f"{pattern} @owner")
+
+    assert owners.owners_of(matching) == ("@owner",)
+    assert other is None or owners.owners_of(other) == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["!*.py @other", "[ab].py @other", r"\#a.py @other", "*.py other", "*.py @other nobody", "# *.py @other"]
+)
+def test_a_line_that_is_not_valid_is_skipped_alone(line: str) -> None:
+    assert parse_codeowners(f"* @owner\n{line}\n").owners_of("a.py") == ("@owner",)
+
+
+def test_a_pattern_without_owners_says_that_nobody_owns_it() -> None:
+    assert parse_codeowners("* @owner\nvendor/\n").owners_of("vendor/a.py") == ()
+
+
+def test_a_file_larger_than_github_reads_owns_nothing() -> None:
+    assert parse_codeowners("* @owner\n" + "#" * MAX_BYTES).owners_of("a.py") == ()
+
+
+def test_a_kernel_is_owned_by_its_source_file_unless_the_table_says_otherwise() -> None:
+    ownership = Ownership(
+        table=(OwnersOfKernels(kernels=("flash_*",), owners=("@attention",)),),
+        codeowners=parse_codeowners("/kernels/ @kernels"),
+        source_paths={"rms_norm": "kernels/rms_norm.py", "flash_mla": "kernels/flash_mla.py"},
+    )
+
+    assert ownership.owners_of(["rms_norm", "flash_mla", "rms_norm", "unknown"]) == ("@kernels", "@attention")

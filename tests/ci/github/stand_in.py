@@ -1,0 +1,345 @@
+"""A stand-in for GitHub on this machine: it keeps comments, check-runs and pull requests, hands lists out in pages,
+checks every request against GitHub's published description, and fails as a test tells it to.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from roofwatch.ci.github.client import GitHubRepository
+from tests.ci.github.description import Operation, UnknownRequestError, operation_of
+
+TOKEN = "a-secret-token"
+REPOSITORY = "example/project"
+BOT = {"login": "github-actions[bot]", "type": "Bot"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Failing:
+    """How the next requests of a kind fail."""
+
+    operation: str
+    answer: Answer | None
+    """None: the connection is closed without a word."""
+    times: int = 1
+    is_carried_out: bool = False
+    """The request is carried out all the same."""
+
+
+@dataclass
+class Request:
+    operation: str
+    values: dict[str, str]
+    query: dict[str, str]
+    body: Any
+    headers: dict[str, str]
+
+
+class GitHubStandIn:
+    """The state. `url` is what `GITHUB_API_URL` should be."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.url = ""
+        self.page_length = 100
+        self.comments: dict[int, dict[str, Any]] = {}
+        self.check_runs: dict[int, dict[str, Any]] = {}
+        self.issues: dict[int, dict[str, Any]] = {}
+        self.files: dict[str, str] = {}
+        """Of the default branch, by path."""
+        self.pull_requests: list[dict[str, Any]] = []
+        self.permissions: dict[str, str] = {}
+        """By login; who is not named here may only read."""
+        self.reactions: list[tuple[int, str]] = []
+        """Comment and reaction."""
+        self.run_again: list[int] = []
+        """Ids of runs."""
+        self.started: list[dict[str, Any]] = []
+        """Workflows that were started by hand, with their inputs."""
+        self.requests: list[Request] = []
+        self.wrong: list[str] = []
+        """What no request should have had."""
+        self.failing: list[Failing] = []
+        self.before: dict[str, Callable[[], None]] = {}
+        """By operation, what happens when it is first asked for, before it is carried out."""
+        self._next_id = 1_000
+        self._lock = threading.Lock()
+        self._asked = threading.Condition()
+
+    # --- for tests
+
+    def repository(self, token: str = TOKEN) -> GitHubRepository:
+        return GitHubRepository(self.url, REPOSITORY, token)
+
+    def fail(
+        self, operation: str, status: int, message: str = "no", *, times: int = 1, headers: dict[str, str] | None = None
+    ) -> None:
+        self.failing.append(Failing(operation, Answer(status, {"message": message}, headers or {}), times))
+
+    def break_connection(self, operation: str, *, is_carried_out: bool) -> None:
+        self.failing.append(Failing(operation, None, is_carried_out=is_carried_out))
+
+    def add_comment(self, body: str, number: int = 7, **fields: Any) -> int:
+        comment_id = self._take_id()
+        defaults = {
+            "id": comment_id,
+            "body": body,
+            "user": BOT,
+            "author_association": "NONE",
+            "number": number,
+            "issue_url": f"{self.url}/repos/{REPOSITORY}/issues/{number}",
+            "created_at": "2026-01-02T03:04:05Z",
+        }
+        self.comments[comment_id] = defaults | fields
+        return comment_id
+
+    def asked_for(self, operation: str) -> int:
+        return sum(request.operation == operation for request in self.requests)
+
+    def wait_until_asked(self, operation: str, times: int) -> None:
+        """Until so many requests of a kind have come in, from whomever."""
+        with self._asked:
+            assert self._asked.wait_for(lambda: self.asked_for(operation) >= times, timeout=120), operation
+
+    @property
+    def bodies(self) -> list[str]:
+        return [str(comment["body"]) for comment in self.comments.values()]
+
+    # --- for the server
+
+    def answer(self, operation: Operation, request: Request) -> Answer | None:
+        with self._asked:
+            self.requests.append(request)
+            self._asked.notify_all()
+        wrong = operation.check(request.query, request.body)
+        if f"{operation.values['owner']}/{operation.values['repo']}" != REPOSITORY:
+            wrong.append(f"of another repository: {operation.values}")
+        if request.headers.get("Authorization") not in {f"Bearer {TOKEN}", f"token {TOKEN}"}:
+            return Answer(401, {"message": "Bad credentials"})
+        if wrong:
+            self.wrong += [f"{operation.name}: {each}" for each in wrong]
+            return Answer(422, {"message": "Validation Failed", "errors": wrong})
+        happening = self.before.pop(operation.name, None)
+        if happening is not None:
+            happening()
+        failing = next((each for each in self.failing if each.operation == operation.name and each.times), None)
+        if failing is None:
+            return self._carry_out(operation, request)
+        failing.times -= 1
+        if failing.is_carried_out:
+            self._carry_out(operation, request)
+        return failing.answer
+
+    def _carry_out(self, operation: Operation, request: Request) -> Answer:
+        name = re.sub(r"\W", "_", operation.name)
+        with self._lock:
+            carried_out: Answer = getattr(self, f"_{name}")(request)
+        return carried_out
+
+    def _issues_list_comments(self, request: Request) -> Answer:
+        number = int(request.values["issue_number"])
+        return self._page([each for each in self.comments.values() if each["number"] == number], request)
+
+    def _issues_create_comment(self, request: Request) -> Answer:
+        if len(request.body["body"]) > 65_536:
+            return Answer(422, {"message": "Validation Failed", "errors": ["body is too long"]})
+        comment_id = self.add_comment(request.body["body"], int(request.values["issue_number"]))
+        return Answer(201, self.comments[comment_id])
+
+    def _issues_update_comment(self, request: Request) -> Answer:
+        comment = self.comments.get(int(request.values["comment_id"]))
+        if comment is None:
+            return Answer(404, {"message": "Not Found"})
+        comment["body"] = request.body["body"]
+        return Answer(200, comment)
+
+    def _issues_delete_comment(self, request: Request) -> Answer:
+        gone = self.comments.pop(int(request.values["comment_id"]), None)
+        return Answer(404, {"message": "Not Found"}) if gone is None else Answer(204)
+
+    def _issues_get_comment(self, request: Request) -> Answer:
+        comment = self.comments.get(int(request.values["comment_id"]))
+        return Answer(404, {"message": "Not Found"}) if comment is None else Answer(200, comment)
+
+    def _reactions_create_for_issue_comment(self, request: Request) -> Answer:
+        reaction = int(request.values["comment_id"]), request.body["content"]
+        if reaction[0] not in self.comments:
+            return Answer(404, {"message": "Not Found"})
+        if reaction in self.reactions:
+            return Answer(200, {"id": 1})
+        self.reactions.append(reaction)
+        return Answer(201, {"id": 1})
+
+    def _repos_get_collaborator_permission_level(self, request: Request) -> Answer:
+        permission = self.permissions.get(request.values["username"], "read")
+        return Answer(200, {"permission": permission, "role_name": permission, "user": None})
+
+    def _actions_re_run_workflow(self, request: Request) -> Answer:
+        self.run_again.append(int(request.values["run_id"]))
+        return Answer(201, {})
+
+    def _actions_create_workflow_dispatch(self, request: Request) -> Answer:
+        self.started.append({"workflow": request.values["workflow_id"], **request.body})
+        return Answer(204)
+
+    def _pulls_get(self, request: Request) -> Answer:
+        number = int(request.values["pull_number"])
+        found = next((each for each in self.pull_requests if each["number"] == number), None)
+        return Answer(404, {"message": "Not Found"}) if found is None else Answer(200, found)
+
+    def _issues_list_for_repo(self, request: Request) -> Answer:
+        wanted = set(request.query.get("labels", "").split(",")) - {""}
+        found = [each for each in self.issues.values() if wanted <= {label["name"] for label in each["labels"]}]
+        return self._page(found[::-1], request)
+
+    def _issues_create(self, request: Request) -> Answer:
+        number = self._take_id()
+        said = request.body
+        labels = [{"name": name} for name in said.get("labels", ())]
+        issue = {"number": number, "state": "open", "user": BOT, "author_association": "NONE"}
+        self.issues[number] = issue | {"title": said["title"], "body": said.get("body"), "labels": labels}
+        return Answer(201, self.issues[number])
+
+    def _issues_update(self, request: Request) -> Answer:
+        issue = self.issues.get(int(request.values["issue_number"]))
+        if issue is None:
+            return Answer(404, {"message": "Not Found"})
+        issue.update(request.body)
+        return Answer(200, issue)
+
+    def _repos_get_content(self, request: Request) -> Answer:
+        text = self.files.get(request.values["path"])
+        if text is None:
+            return Answer(404, {"message": "Not Found"})
+        content = base64.encodebytes(text.encode()).decode()
+        return Answer(200, {"type": "file", "encoding": "base64", "content": content})
+
+    def _pulls_list(self, request: Request) -> Answer:
+        wanted = request.query["head"]
+        return self._page([each for each in self.pull_requests if each["head"]["label"] == wanted], request)
+
+    def _checks_list_for_ref(self, request: Request) -> Answer:
+        found = [
+            each
+            for each in self.check_runs.values()
+            if each["head_sha"] == request.values["ref"] and each["name"] == request.query["check_name"]
+        ]
+        answer = self._page(found, request)
+        return Answer(200, {"total_count": len(found), "check_runs": answer.body}, answer.headers)
+
+    def _checks_create(self, request: Request) -> Answer:
+        check_run_id = self._take_id()
+        self.check_runs[check_run_id] = {"id": check_run_id, "status": "queued", "conclusion": None, "annotations": []}
+        return Answer(201, self._say(check_run_id, request.body))
+
+    def _checks_update(self, request: Request) -> Answer:
+        return Answer(200, self._say(int(request.values["check_run_id"]), request.body))
+
+    def _say(self, check_run_id: int, body: dict[str, Any]) -> dict[str, Any]:
+        """As GitHub does it: what is said replaces what was, and annotations are added."""
+        check_run = self.check_runs[check_run_id]
+        check_run["annotations"] += body.get("output", {}).pop("annotations", [])
+        check_run.update(body)
+        return check_run
+
+    def _page(self, items: list[dict[str, Any]], request: Request) -> Answer:
+        length = min(int(request.query.get("per_page", 30)), self.page_length)
+        number = int(request.query.get("page", 1))
+        shown = items[(number - 1) * length : number * length]
+        link = f'<{self.url}/next?page={number + 1}>; rel="next"' if number * length < len(items) else ""
+        return Answer(200, shown, {"Link": link} if link else {})
+
+    def _take_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        self.handle_request()
+
+    def do_POST(self) -> None:
+        self.handle_request()
+
+    def do_PATCH(self) -> None:
+        self.handle_request()
+
+    def do_DELETE(self) -> None:
+        self.handle_request()
+
+    def handle_request(self) -> None:
+        stand_in = self.server.stand_in
+        length = int(self.headers.get("Content-Length") or 0)
+        sent = self.rfile.read(length)
+        parts = urllib.parse.urlsplit(self.path)
+        path = urllib.parse.unquote(parts.path.removeprefix(stand_in.prefix))
+        query = dict(urllib.parse.parse_qsl(parts.query))
+        try:
+            if not parts.path.startswith(f"{stand_in.prefix}/repos/"):
+                raise UnknownRequestError(f"{self.command} {self.path}")
+            operation = operation_of(self.command, path)
+        except UnknownRequestError as error:
+            stand_in.wrong.append(f"not described: {error}")
+            self.say(Answer(404, {"message": "Not Found"}))
+            return
+        body = json.loads(sent) if sent else None
+        request = Request(operation.name, operation.values, query, body, dict(self.headers.items()))
+        answer = stand_in.answer(operation, request)
+        if answer is None:
+            self.close_connection = True
+        else:
+            self.say(answer)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def say(self, answer: Answer) -> None:
+        body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        if answer.body is None:
+            body = b""
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    stand_in: GitHubStandIn
+
+
+@contextmanager
+def open_github(prefix: str = "") -> Iterator[GitHubStandIn]:
+    """Serve one; a prefix such as `/api/v3` is what GitHub Enterprise has. Every request must have been well-formed."""
+    stand_in = GitHubStandIn(prefix)
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        server.stand_in = stand_in
+        stand_in.url = f"http://127.0.0.1:{server.server_address[1]}{prefix}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield stand_in
+        finally:
+            server.shutdown()
+            thread.join()
+    assert stand_in.wrong == []

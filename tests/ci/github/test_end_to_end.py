@@ -1,0 +1,153 @@
+"""A branch makes a kernel slower: the lines of the workflows, run as Actions would, and what GitHub has in the end."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL
+
+from tests.ci.alerts.receivers import open_hook, open_mailbox
+from tests.ci.github.jobs import Job, workflow_run_event
+from tests.ci.github.nights import write_nights
+from tests.ci.github.stand_in import TOKEN, GitHubStandIn
+from tests.roofwatch.command import roofwatch
+
+SUITE = """
+import torch
+from roofwatch import KernelSpec, cases
+
+scale = KernelSpec(
+    name="scale",
+    inputs=lambda case, make: {"x": make.normal(case["n_rows"], 512)},
+    reference=lambda x: x * 2.0,
+    cases=cases(shapes=[{"n_rows": 256}], dtypes=["float32"]),
+    flop_count=lambda case: case["n_rows"] * 512,
+    memory_bytes=lambda case: 2 * case["n_rows"] * 512 * case.itemsize,
+)
+
+
+@scale.implementation("torch")
+def scale_torch(x):
+    return x * 2.0
+"""
+SLOWER = "return sum((x * 0.125 for _ in range(15)), x * 0.125)"
+"""So much that it is seen on any machine, however busy."""
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=Test Author", "-c", "user.email=author@example.com")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def make_repository(folder: Path) -> tuple[str, str]:
+    """A repository whose branch `slower` is checked out; the commits of both."""
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    suite = folder / "bench_scale.py"
+    suite.write_text(SUITE)
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "Scale")
+    for number in range(11):
+        git(folder, "commit", "--quiet", "--allow-empty", "--message", f"Note {number}")
+    git(folder, "checkout", "--quiet", "-b", "slower")
+    suite.write_text(SUITE.replace("    return x * 2.0\n", f"    {SLOWER}\n"))
+    git(folder, "commit", "--quiet", "--all", "--message", "Scale in steps")
+    return git(folder, "rev-parse", "main"), git(folder, "rev-parse", "slower")
+
+
+RULES = """
+[channels]
+mail = { kind = "email", url_env = "MAIL" }
+hook = { kind = "webhook", url_env = "HOOK" }
+[[rules]]
+name = "slower"
+kind = "regression"
+channels = ["mail", "hook"]
+"""
+
+
+@pytest.mark.slow
+def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_once_merged_whoever_is_on_call(
+    github: GitHubStandIn, database_url: URL, tmp_path: Path
+) -> None:
+    checkout, default_branch = tmp_path / "pull-request", tmp_path / "default-branch"
+    base, head = make_repository(checkout)
+    default_branch.mkdir()
+    github.pull_requests = [{"number": 7, "head": {"label": "someone:slower", "sha": head}}]
+    began = Job("report.yml", "report", "workflow_run", workflow_run_event("requested", head), default_branch)
+    pull_request = {"number": 7, "head": {"sha": head}, "base": {"sha": base}}
+    measured = Job("measure.yml", "measure", "pull_request", {"pull_request": pull_request}, checkout)
+    ended = Job(
+        "report.yml", "report", "workflow_run", workflow_run_event("completed", head, "success"), default_branch
+    )
+
+    outputs = began.run(github)
+    (check_run,) = github.check_runs.values()
+    assert (check_run["status"], check_run["head_sha"]) == ("in_progress", head)
+
+    outputs += measured.run(github, SUITE="bench_scale.py", GITHUB_TOKEN="")
+    assert "#### Time" in measured.summary_file.read_text()
+    assert len(github.check_runs) == 1, "what runs a stranger's code asked GitHub for nothing"
+
+    # what the actions for artifacts do in between
+    shutil.copytree(checkout / "roofwatch-records", default_branch / "from-the-pull-request")
+    outputs += ended.run(github)
+
+    (check_run,) = github.check_runs.values()
+    assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
+    assert check_run["output"]["title"] == "regressed: 1 regressed; 1 result less accurate"
+    assert check_run["details_url"].endswith("/actions/runs/4242")
+    (beside,) = check_run["annotations"]
+    line = (checkout / beside["path"]).read_text().splitlines()[beside["start_line"] - 1]
+    assert (beside["path"], line) == ("bench_scale.py", "def scale_torch(x):")
+    assert beside["message"].startswith("scale/n_rows=256/float32/fwd eager: time +")
+    (comment,) = list(github.comments.values())
+    assert comment["number"] == 7
+    assert "### roofwatch: regressed" in comment["body"]
+    row = next(line for line in comment["body"].splitlines() if "scale/n_rows=256/float32/fwd" in line)
+    change = re.search(r"\*\*\+([\d.]+)%\*\* \(\+", row)
+    assert change is not None
+    assert float(change[1]) > 20
+    assert f"`{base[:8]}` → `{head[:8]}`" in comment["body"]
+    # what somebody with write access says to it
+    github.permissions["maintainer"] = "write"
+    github.pull_requests[0]["base"] = {"sha": base}
+    body = "/roofwatch accept it is clearer this way"
+    comment_id = github.add_comment(body, user={"login": "maintainer", "type": "User"})
+    event = {
+        "action": "created",
+        "issue": {"number": 7, "pull_request": {}},
+        "comment": github.comments[comment_id],
+        "repository": {"default_branch": "main"},
+    }
+    outputs += Job("command.yml", "command", "issue_comment", event, default_branch).run(github)
+    assert check_run["conclusion"] == "neutral"
+    assert "by `maintainer` on `2026-01-02`: `it is clearer this way`" in comment["body"]
+    assert (comment_id, "+1") in github.reactions
+    assert TOKEN not in "".join(done.stdout + done.stderr for done in outputs)
+    # it was merged all the same, and the nights come in
+    git(checkout, "checkout", "--quiet", "main")
+    git(checkout, "merge", "--quiet", "--ff-only", "slower")
+    for number in range(7):
+        git(checkout, "commit", "--quiet", "--allow-empty", "--message", f"Later note {number}")
+    nights = write_nights(checkout, checkout / "roofwatch-records", tmp_path, base=base, branch="main")
+    (tmp_path / "alerts.toml").write_text(RULES)
+    with open_mailbox() as mailbox, open_hook() as hook:
+        settings = {
+            "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
+            "ROOFWATCH_ALERT_RULES": str(tmp_path / "alerts.toml"),
+            "MAIL": mailbox.url,
+            "HOOK": hook.url,
+        }
+        assert roofwatch("ingest", *nights, cwd=tmp_path, **settings).status == 0
+        told = [roofwatch("alert", "run", cwd=tmp_path, **settings) for _ in range(2)]
+
+    assert [done.status for done in told] == [0, 0], told
+    (document,) = hook.documents
+    assert document["event"] == "fired"
+    assert any(fact["name"] == "Since" and head[:8] in fact["text"] for fact in document["facts"])
+    (mail,) = mailbox.messages
+    assert "scale" in mail["Subject"]

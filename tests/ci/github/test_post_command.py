@@ -1,0 +1,96 @@
+"""`roofwatch post` as a job runs it."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.builders import sha_of
+from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
+from tests.ci.situations import SITUATIONS
+from tests.roofwatch.command import Done, roofwatch
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> list[Path]:
+    files = [tmp_path / "base.json", tmp_path / "head.json"]
+    for record, file in zip(SITUATIONS["regression"](), files, strict=True):
+        record.write(file)
+    return files
+
+
+def post(github: GitHubStandIn, folder: Path, *arguments: str | Path, **variables: str) -> Done:
+    event = folder / "event.json"
+    event.write_text(json.dumps({"pull_request": {"number": 7, "head": {"sha": sha_of(1)}}}))
+    defaults = {
+        "GITHUB_API_URL": github.url,
+        "GITHUB_REPOSITORY": REPOSITORY,
+        "GITHUB_EVENT_NAME": "pull_request",
+        "GITHUB_EVENT_PATH": str(event),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "GITHUB_RUN_ID": "10",
+        "GITHUB_TOKEN": TOKEN,
+    }
+    return roofwatch("post", *arguments, cwd=folder, **(defaults | variables))
+
+
+def test_comment_check_run_and_page_of_the_job_say_the_same(
+    github: GitHubStandIn, tmp_path: Path, records: list[Path]
+) -> None:
+    done = post(github, tmp_path, *records, "--json", "--name", "H200")
+
+    assert done.status == 0, done.error
+    expected = {"verdict": "regressed", "pull_request": 7, "comment": "posted", "check_run": "failure"}
+    assert {key: done.parsed[key] for key in expected} == expected
+    (comment,), (check_run,) = github.bodies, github.check_runs.values()
+    header, _, rest = comment.partition("\n### ")
+    assert header.startswith("<!-- roofwatch:report H200 -->\n<!-- roofwatch:run 10.1 -->\n<!-- roofwatch:found ")
+    assert rest.startswith("roofwatch: regressed")
+    assert check_run["name"] == "H200"
+    assert (tmp_path / "summary.md").read_text().startswith("### roofwatch: regressed")
+
+
+def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_path: Path, records: list[Path]) -> None:
+    done = roofwatch("post", *records, "--dry-run", "--output", tmp_path / "comment.md", cwd=tmp_path)
+
+    assert done.status == 0, done.error
+    assert "### roofwatch: regressed" in done.output
+    assert (tmp_path / "comment.md").read_text() == done.output
+    assert github.requests == []
+
+
+def test_two_processes_that_post_at_once_leave_one_comment_of_the_newer_run(
+    github: GitHubStandIn, tmp_path: Path, records: list[Path]
+) -> None:
+    github.before["issues/create-comment"] = lambda: github.wait_until_asked("issues/create-comment", 2)
+
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda run_id: post(github, tmp_path, *records, GITHUB_RUN_ID=run_id), ("10", "11")))
+
+    assert [each.status for each in done] == [0, 0], done
+    assert github.asked_for("issues/create-comment") == 2, "each had looked before the other posted"
+    (comment,) = github.bodies
+    assert "<!-- roofwatch:run 11.1 -->" in comment
+    assert sorted(each["external_id"] for each in github.check_runs.values()) == ["roofwatch:10.1", "roofwatch:11.1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "reason"),
+    [
+        ([], {}, "give the records, or --begin without any"),
+        (["--begin"], {"GITHUB_TOKEN": ""}, "GITHUB_TOKEN is not set"),
+        (["--begin"], {"GITHUB_REPOSITORY": "../evil"}, "GITHUB_REPOSITORY is '../evil'"),
+        (["--begin", "--name", "a --> b"], {}, "--name 'a --> b'"),
+        (["--begin"], {"GITHUB_TOKEN": "another-token"}, "HTTP 401"),
+    ],
+)
+def test_what_cannot_be_posted_is_one_line_and_status_2(
+    github: GitHubStandIn, tmp_path: Path, arguments: list[str], variables: dict[str, str], reason: str
+) -> None:
+    done = post(github, tmp_path, *arguments, **variables)
+
+    assert done.status == 2
+    assert reason in done.error
+    assert done.error.count("\n") == 1
+    assert "another-token" not in done.output + done.error

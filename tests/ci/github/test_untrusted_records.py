@@ -1,0 +1,177 @@
+"""Records that anybody may have written: what they can say, and what they cannot."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roofwatch.ci.github.check_run import Conclusion
+from roofwatch.ci.github.event import ActionsRun, Job, RunOrder
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.posting import Report, post, report_on
+from tests.builders import make_commit, sha_of
+from tests.ci.github.stand_in import REPOSITORY, GitHubStandIn
+from tests.ci.situations import SITUATIONS
+
+HEAD = sha_of(1)
+URL = "https://github.example/example/project/actions/runs/10"
+
+
+def a_job(github: GitHubStandIn, **fields: object) -> Job:
+    job = Job(ActionsRun(github.url, REPOSITORY, RunOrder(10, 1), URL), HEAD, "success", pull_request=7)
+    return replace(job, **fields)  # type: ignore[arg-type]  # fields of a job
+
+
+def write(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
+    base.write(folder / "nested" / "base-1.json.gz")
+    head.write(folder / "nested" / "head-1.json.gz")
+    return [folder]
+
+
+def post_situation(github: GitHubStandIn, situation: str, folder: Path) -> Report:
+    report = report_on(write(folder, *SITUATIONS[situation]()), None, a_job(github))
+    post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("situation", "conclusion", "comments"),
+    [
+        ("regression", "failure", 1),
+        ("incorrect", "failure", 1),
+        ("crash", "failure", 1),
+        ("static_spill", "failure", 1),
+        ("improvement", "success", 1),
+        ("all_well", "success", 0),
+        ("no_base_cases", "success", 0),
+        ("inconclusive", "neutral", 1),
+        ("not_paired", "neutral", 1),
+        ("not_comparable", "neutral", 1),
+    ],
+)
+def test_each_situation_is_told_as_loudly_as_it_deserves(
+    github: GitHubStandIn, tmp_path: Path, situation: str, conclusion: str, comments: int
+) -> None:
+    records = SITUATIONS[situation]()
+    if records[0].pairing is None:
+        report = report_on(_as_files(tmp_path, *records), None, a_job(github))
+        post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+    else:
+        post_situation(github, situation, tmp_path)
+
+    (check_run,) = github.check_runs.values()
+    assert check_run["conclusion"] == conclusion
+    assert len(github.comments) == comments
+
+
+def _as_files(folder: Path, base: RunRecord, head: RunRecord) -> list[Path]:
+    files = [folder / "base.json", folder / "head.json"]
+    base.write(files[0])
+    head.write(files[1])
+    return files
+
+
+@pytest.mark.slow
+def test_what_was_cut_is_linked(github: GitHubStandIn, tmp_path: Path) -> None:
+    report = post_situation(github, "huge", tmp_path)
+
+    (body,) = github.bodies
+    assert f"cut to keep this comment short._ [All of them]({URL})" in body
+    assert report.summary is not None
+    assert len(body) < 65_536 < len(report.summary.encode()) < 2**20
+
+
+def test_hostile_names_leave_no_trace_outside_of_code(github: GitHubStandIn, tmp_path: Path) -> None:
+    post_situation(github, "hostile_names", tmp_path)
+
+    (check_run,) = github.check_runs.values()
+    for text in (*github.bodies, check_run["output"]["summary"], check_run["output"]["title"]):
+        outside = re.sub(r"`[^`\n]*`", "", text)
+        for trace in ("@", "#1", "evil", "<script", "](", "</td>", "\u202e"):
+            assert trace not in outside
+
+
+def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:
+    report = report_on(write(tmp_path, *SITUATIONS["all_well"]()), None, a_job(github, head_sha=sha_of(9)))
+
+    assert report.is_refused
+    assert report.check.conclusion is Conclusion.NEUTRAL
+    assert f"the record is of commit {HEAD}, the event is about {sha_of(9)}" in report.check.summary
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"not a record", "not a complete JSON document"),
+        (b'{"schema_version": "9.0", "run_id": "x"}', "schema version 9.0 is not known here"),
+        (b"\x1f\x8b damaged", "damaged or not whole"),
+        (b'{"schema_version": "1.2", "run_id": "`@everyone` <script>"}', "problem(s) in all"),
+    ],
+)
+def test_what_is_no_record_is_said_and_not_shown_as_markdown(
+    github: GitHubStandIn, tmp_path: Path, content: bytes, reason: str
+) -> None:
+    paths = write(tmp_path, *SITUATIONS["all_well"]())
+    (tmp_path / "nested" / "head-1.json.gz").write_bytes(content)
+
+    report = report_on(paths, None, a_job(github))
+
+    assert report.is_refused
+    assert reason in report.check.summary
+    assert report.check.summary.count("`") == 2
+
+
+def test_without_records_the_check_run_says_how_the_run_ended(github: GitHubStandIn, tmp_path: Path) -> None:
+    report = report_on([tmp_path / "from-the-pull-request"], None, a_job(github, conclusion="cancelled"))
+    posted = post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+
+    assert not report.is_refused
+    assert (posted.check_run, posted.comment) == ("neutral", None)
+    (check_run,) = github.check_runs.values()
+    assert "the run that measured ended as cancelled" in check_run["output"]["summary"]
+
+
+def test_a_link_in_the_folder_is_not_followed(github: GitHubStandIn, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    write(secret, *SITUATIONS["all_well"]())
+    folder = tmp_path / "artifact"
+    folder.mkdir()
+    (folder / "linked").symlink_to(secret)
+    (folder / "base-1.json.gz").symlink_to(secret / "nested" / "base-1.json.gz")
+
+    report = report_on([folder], None, a_job(github))
+
+    assert "no record in" in str(report.problem)
+
+
+def test_two_records_of_one_side_are_no_pair(github: GitHubStandIn, tmp_path: Path) -> None:
+    base, _ = SITUATIONS["all_well"]()
+
+    report = report_on(write(tmp_path, base, base), None, a_job(github))
+
+    assert "no pair of base and head" in str(report.problem)
+
+
+def test_the_baseline_file_that_comes_with_the_records_is_read_and_checked(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    (tmp_path / "roofwatch-static.toml").write_text("this is not a baseline")
+
+    report = report_on(write(tmp_path, *SITUATIONS["static_spill"]()), None, a_job(github))
+
+    assert report.is_refused
+    assert "roofwatch-static.toml" in str(report.problem)
+
+
+def test_the_pull_request_is_that_of_the_event_whatever_a_record_claims(github: GitHubStandIn, tmp_path: Path) -> None:
+    base, head = SITUATIONS["regression"]()
+    claiming = head.model_copy(
+        update={"commit": make_commit(1, subject="pull request 8", branch="refs/pull/8/merge", is_dirty=True)}
+    )
+
+    job = a_job(github)
+    report = report_on(write(tmp_path, base, claiming), None, job)
+    post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=False)
+
+    assert [comment["number"] for comment in github.comments.values()] == [7]

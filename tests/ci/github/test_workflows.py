@@ -1,0 +1,175 @@
+"""The workflows and the action that ship: what they may do, and that nothing is in them but commands."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from roofwatch.ci.github.commands import BISECT_WORKFLOW
+from tests.ci.github.jobs import ROOT, WORKFLOWS
+from tests.docs.command_line import check_line
+
+ACTION = ROOT / "action.yml"
+FILES = [*sorted(WORKFLOWS.glob("*.yml")), ACTION]
+WRITTEN_BY = {
+    "report.yml": {"checks", "pull-requests"},
+    "command.yml": {"actions", "checks", "pull-requests"},
+}
+INSTALLING = re.compile(r"python -m pip install --quiet --constraint \S+ \S+")
+
+
+def name_of(path: Path) -> str:
+    return path.name
+
+
+def steps_of(path: Path) -> Iterator[dict[str, Any]]:
+    document = yaml.safe_load(path.read_text())
+    jobs = [document["runs"]] if path == ACTION else document["jobs"].values()
+    for job in jobs:
+        yield from job["steps"]
+
+
+def program(name: str) -> str | None:
+    return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_the_file_has_the_form_that_github_publishes(path: Path) -> None:
+    schema = "vendor.github-actions" if path == ACTION else "vendor.github-workflows"
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, str(path)]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_every_action_is_pinned_to_a_commit_and_says_its_version(path: Path) -> None:
+    used = re.findall(r"(?m)^\s*(?:- )?uses: (.*)$", path.read_text())
+
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+def test_an_action_is_pinned_to_one_commit_everywhere() -> None:
+    used = {line for path in FILES for line in re.findall(r"uses: (\S+)", path.read_text())}
+
+    assert len({action.split("@")[0] for action in used}) == len(used)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_step_runs_one_command_into_which_nothing_is_pasted(path: Path) -> None:
+    lines = [step["run"] for step in steps_of(path) if "run" in step]
+
+    assert lines
+    for line in lines:
+        assert "\n" not in line.strip()
+        assert "${{" not in line
+        assert line == "roofwatch $ARGUMENTS" or line.startswith("roofwatch ") or INSTALLING.fullmatch(line), line
+        if line.startswith("roofwatch ") and "$ARGUMENTS" not in line:
+            check_line(line)
+
+
+@pytest.mark.parametrize("path", sorted(WORKFLOWS.glob("*.yml")), ids=name_of)
+def test_what_a_job_may_do_is_listed_and_only_the_report_and_commands_may_write(path: Path) -> None:
+    document = yaml.safe_load(path.read_text())
+
+    assert document["permissions"] == {}
+    for job in document["jobs"].values():
+        written = {name for name, right in job["permissions"].items() if right != "read"}
+        assert written == WRITTEN_BY.get(path.name, set())
+        assert job["timeout-minutes"] > 0
+
+
+@pytest.mark.parametrize("name", WRITTEN_BY)
+def test_the_job_that_may_write_runs_nothing_of_the_pull_request(name: str) -> None:
+    text = (WORKFLOWS / name).read_text()
+
+    checkouts = [step for step in steps_of(WORKFLOWS / name) if "checkout" in step.get("uses", "")]
+    assert [step["with"]["ref"] for step in checkouts] == ["${{ github.event.repository.default_branch }}"]
+    for theirs in ("head_sha", "head_branch", "head_repository", "pull_requests", "event.pull_request", "refs/pull"):
+        assert theirs not in text
+
+
+@pytest.mark.parametrize("name", ["measure.yml", "bisect.yml"])
+def test_the_job_that_runs_a_stranger_s_code_has_no_token_and_no_secret(name: str) -> None:
+    text = (WORKFLOWS / name).read_text()
+
+    assert "secrets." not in text
+    assert "github.token" not in text
+    assert "pull_request_target" not in text
+
+
+def test_what_a_comment_says_decides_alone_whether_the_job_is_started() -> None:
+    document = yaml.safe_load((WORKFLOWS / "command.yml").read_text())
+    (job,) = document["jobs"].values()
+
+    assert job["if"] == "github.event.issue.pull_request && startsWith(github.event.comment.body, '/roofwatch')"
+    assert "comment.body" not in str(job["steps"])
+    assert "author_association" not in (WORKFLOWS / "command.yml").read_text()
+
+
+def test_a_command_starts_the_workflow_that_ships_with_the_inputs_that_it_takes() -> None:
+    inputs = yaml.safe_load((WORKFLOWS / BISECT_WORKFLOW).read_text())[True]["workflow_dispatch"]["inputs"]
+
+    assert set(inputs) == {"series", "base", "head", "number"}  # as tests/ci/github/test_commands.py sees them sent
+
+
+def test_no_check_out_leaves_its_credentials_behind() -> None:
+    for path in FILES:
+        for step in steps_of(path):
+            if "checkout" in step.get("uses", ""):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_the_action_splits_a_command_at_spaces_and_expands_nothing(tmp_path: Path) -> None:
+    step = next(step for step in steps_of(ACTION) if step.get("run", "").startswith("roofwatch "))
+    script = tmp_path / "step.sh"
+    script.write_text(step["run"])
+    echo = tmp_path / "roofwatch"
+    echo.write_text('#!/bin/sh\nfor word; do echo "[$word]"; done\n')
+    echo.chmod(0o755)
+    shell = [word.replace("{0}", str(script)) for word in step["shell"].split()]
+
+    done = subprocess.run(
+        shell,
+        cwd=tmp_path,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "ARGUMENTS": "ab * --base $(whoami) ; rm"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == ["[ab]", "[*]", "[--base]", "[$(whoami)]", "[;]", "[rm]"]
+
+
+def test_zizmor_finds_nothing() -> None:
+    zizmor = program("zizmor")
+    if zizmor is None:
+        pytest.skip("zizmor is not installed: pip install zizmor")
+
+    done = subprocess.run(
+        [zizmor, "--offline", "--no-progress", "--persona", "pedantic", *map(str, FILES)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_actionlint_finds_nothing() -> None:
+    actionlint = program("actionlint")
+    if actionlint is None:
+        pytest.skip("actionlint is not installed: https://github.com/rhysd/actionlint has it")
+
+    done = subprocess.run([actionlint], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout
