@@ -14,6 +14,7 @@ NVRTC's have none.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import importlib
 import math
@@ -24,9 +25,7 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.compile.aslr import same_addresses
-from roofwatch.collector.compile.binary import Resources, amd_resources, linker_version, nvidia_resources
-from roofwatch.collector.compile.disassembly import ptxas_version
+from roofwatch.collector.compile.binary import Resources, amd_resources, linker_version, nvidia_resources, ptxas_version
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.cuda import CudaCompileError, CudaKernel
@@ -60,6 +59,8 @@ _MAX_MESSAGE = 2_000
 _MAX_FUNCTION_NAME = 400
 _LINE_INFORMATION = "TRITON_DISABLE_LINE_INFO"
 _NS_PER_US = 1_000
+_ASK_PERSONALITY = 0xFFFFFFFF
+_ADDR_NO_RANDOMIZE = 0x0040000
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,26 @@ def compiling_for(target: str) -> Iterator[list[Launch]]:
     launches: list[Launch] = []
     with same_addresses(), _compiling_triton(target, launches), _compiling_cuda(target, launches):
         yield launches
+
+
+@contextlib.contextmanager
+def same_addresses() -> Iterator[bool]:
+    """Start programs without address space layout randomisation; gives whether the system allows it.
+
+    ptxas iterates over tables in the order of addresses: 13.1.80 names the registers of one of our kernels differently
+    in a third of its runs. Source: personality(2).
+    """
+    personality = getattr(ctypes.CDLL(None), "personality", None)
+    if personality is None:  # not Linux
+        yield False
+        return
+    before = personality(ctypes.c_ulong(_ASK_PERSONALITY))
+    is_allowed = before >= 0 and personality(ctypes.c_ulong(before | _ADDR_NO_RANDOMIZE)) >= 0
+    try:
+        yield is_allowed
+    finally:
+        if is_allowed:
+            personality(ctypes.c_ulong(before))
 
 
 class _TargetDriver:

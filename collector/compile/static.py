@@ -12,11 +12,9 @@ import torch
 from roofwatch.collector.accuracy.evaluation import differentiable, differentiated_names, make_inputs, outputs_by_name
 from roofwatch.collector.compile.binary import machine_code
 from roofwatch.collector.compile.cache import DiskCache, digest_of, toolchain_digest
-from roofwatch.collector.compile.instruction_counts import Counts, instruction_counts
-from roofwatch.collector.compile.instructions import TOTAL
+from roofwatch.collector.compile.instructions import TOTAL, Counts, instruction_counts
 from roofwatch.collector.compile.launches import Compiled, Launch, compiling_for
-from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
-from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, parse_target, theoretical_occupancy
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.spec import Case, Implementation, KernelSpec, Language

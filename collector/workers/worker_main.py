@@ -25,7 +25,6 @@ from roofwatch.collector.accuracy.accuracy import Baselines, check_accuracy
 from roofwatch.collector.accuracy.check import Checker
 from roofwatch.collector.accuracy.evaluation import References
 from roofwatch.collector.autotune import AutotuneRecorder
-from roofwatch.collector.compile.kernel_info import checkable_cases, describe_kernel
 from roofwatch.collector.compile.sources import SourceTracker
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
@@ -34,12 +33,12 @@ from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
 from roofwatch.collector.profiling.profile_capture import profile_calls
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
-from roofwatch.collector.source_lines import repository_of
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.caches import Copies
 from roofwatch.collector.timing.memory import measure_memory, memory_floor
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
+from roofwatch.collector.workers.kernel_info import checkable_cases, describe_kernel, repository_of
 from roofwatch.collector.workers.process_setup import Rank, keep_freed_memory, limit_memory
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.compile.cache import toolchain_digest
-from roofwatch.collector.compile.instruction_counts import instruction_counts
+from roofwatch.collector.compile.instructions import instruction_counts
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.record.results import StaticFacts
 from tests.kernels.read_together import ReadTogether

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from roofwatch.collector.compile.binary import instruction_bytes
-from roofwatch.collector.compile.disassembly import sass
+from roofwatch.collector.compile.binary import instruction_bytes, sass
 from roofwatch.collector.compile.launches import compiling_for
 from roofwatch.collector.device.ceilings import copy_in_rounds, measure_ceilings, whole_blocks
 

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.compile import static
-from roofwatch.collector.compile.binary import instruction_bytes
-from roofwatch.collector.compile.disassembly import sass
-from roofwatch.collector.compile.instruction_counts import Counts, instruction_counts
-from roofwatch.collector.compile.instructions import TOTAL, count_sass
+from roofwatch.collector.compile.binary import instruction_bytes, sass
+from roofwatch.collector.compile.instructions import TOTAL, Counts, count_sass, instruction_counts
 from roofwatch.collector.compile.launches import Compiled
 from tests.kernels.disassembly import instructions, mnemonics
 

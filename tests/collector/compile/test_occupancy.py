@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
-from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, theoretical_occupancy
 
 
 def test_every_usual_target_has_its_limits() -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import triton
 
-from roofwatch.collector.compile.aslr import same_addresses
-from roofwatch.collector.compile.binary import machine_code
-from roofwatch.collector.compile.disassembly import sass
+from roofwatch.collector.compile.binary import machine_code, sass
 from roofwatch.collector.compile.instructions import widths
+from roofwatch.collector.compile.launches import same_addresses
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS, TargetError, parse_target
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.collector.record.machine import Outcome
@@ -168,7 +167,7 @@ def test_one_start_of_the_disassembler_reads_all_functions_of_a_target_and_none_
         started.append([Path(command[0]).name, *command[1:-1]])
         return RUN(command, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr("roofwatch.collector.compile.disassembly.subprocess.run", noted)
+    monkeypatch.setattr("roofwatch.collector.compile.binary.subprocess.run", noted)
     facts = facts_of(tmp_path, TWO_SIZES, ("sm_90", "gfx942"))
     read = [words for words in started if "--binary" in words]  # Triton asks each of its tools for its version
     started.clear()

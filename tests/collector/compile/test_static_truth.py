@@ -12,8 +12,7 @@ from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.comparison import compare_static
 from roofwatch.collector.compile.binary import amd_resources
 from roofwatch.collector.compile.instructions import widths
-from roofwatch.collector.compile.occupancy import LIMITS, theoretical_occupancy
-from roofwatch.collector.compile.targets import DEFAULT_TARGETS
+from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, theoretical_occupancy
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict

@@ -8,12 +8,12 @@ import typer
 from bench.gpu_records import KERNELS, agreement, calibrating, counting, cross_check, page
 from roofwatch.ci.ab.noise_floor import CaseNoise, NoiseFloor
 from roofwatch.cli.main import app
-from roofwatch.collector.compile.kernel_info import describe_kernel
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CaseRecord, Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import Selection
 from roofwatch.collector.timing.method import Preset
+from roofwatch.collector.workers.kernel_info import describe_kernel
 from roofwatch.collector.workers.protocol import SuiteInfo
 from roofwatch.kernels.reduction.softmax import softmax_spec
 from roofwatch.profiles.counting import select_calls

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from roofwatch.collector.source_lines import repository_of, source_lines
 from roofwatch.collector.suite import SuiteSource, load_suite
+from roofwatch.collector.workers.kernel_info import repository_of, source_lines
 
 MODULE = '''
 import functools
