@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(wildcard $(STAMP)),$(BIN)/python,$(PYTHON))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-gpu gpu-records lint types format screenshots bench-detection bench-precision up down clean
+.PHONY: help setup demo test test-slow test-gpu gpu-records lint types format docs screenshots bench-detection bench-precision up down clean
 
 help: ## Show the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ types: $(STAMP) ## Check types
 format: $(STAMP) ## Put the code into the project's style
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
+
+docs: $(STAMP) ## Build the documentation site into build/docs; warnings are errors
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs build/docs
 
 screenshots: $(STAMP) ## Make the README's pictures of the dashboard from what the demo measures, in a real Chromium
 	@$(BIN)/roofwatch demo --no-serve

@@ -23,7 +23,7 @@ router = APIRouter(tags=["records"], responses=PROBLEMS)
 _RECORD_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "description": "A RunRecord: docs/record.md, and docs/record.schema.json for its schema.",
+        "description": "A RunRecord: docs/reference/record.md.",
         "content": {
             "application/json": {
                 "schema": {

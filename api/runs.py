@@ -99,7 +99,7 @@ def get_run_status(request: Request, reader: Reader, run_id: UUID) -> Response:
     },
 )
 def get_record(request: Request, reader: Reader, run_id: UUID) -> Response:
-    """The record that was sent, its times in UTC: docs/record.md."""
+    """The record that was sent, its times in UTC: docs/reference/record.md."""
     state = state_of(request)
     reader.see_run(state, run_id)
     with state.reading() as session:

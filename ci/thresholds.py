@@ -1,4 +1,4 @@
-"""Where judgement draws its lines: one frozen object, whose defaults are argued here and in docs/analysis.md."""
+"""The thresholds of every verdict, in one frozen object."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Retention(BaseModel):
     """How many days things are kept; unset, for ever. What was found in them stays."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     samples_days: int | None = Field(default=None, ge=1)
     """Raw samples; medians, quartiles and all that was judged stay."""
@@ -56,7 +56,7 @@ class Retention(BaseModel):
 
 
 class Settings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     database_url: SecretStr | None = None
     """Of a Postgres server; unset, the embedded one in `data_dir` is used. Never shown: it may hold a password."""

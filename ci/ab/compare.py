@@ -3,9 +3,9 @@
 The block is the unit of evidence, not the sample: samples of one block share its clock, its neighbours on the machine
 and its memory layout.
 
-Method (docs/analysis.md has the arguments and the simulated coverage): the logarithm of head/base of the block medians,
-one number per pair of neighbouring blocks, and Student's interval for their centre, which is valid at every level below
-8.3 % however unequal the blocks' noise (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks up the
+Method (docs/explanation/verdicts.md): the logarithm of head/base of the block medians, one number per pair of
+neighbouring blocks, and Student's interval for their centre, which is valid at every level below 8.3 % however unequal
+the blocks' noise (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks up the
 extreme blocks are trimmed (Tukey and McLaughlin 1963), with one degree of freedom less than theirs.
 
 Blocks may be added until the verdict is clear. The interim analyses are planned before anything is measured, at 8, 12,

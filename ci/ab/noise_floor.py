@@ -1,7 +1,7 @@
 """The noise floor of a runner: how far blocks of one and the same code lie apart, case by case. Pure.
 
 A calibration measures a commit against itself, as a pair. Whatever the comparison finds there is noise, so it says how
-large a change must be to be reported on this runner: three times the deviation of one block (docs/analysis.md).
+large a change must be to be reported on this runner: three times the deviation of one block.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules of alerts, a TOML file: who is notified of what. Pure.
 
 The file names channels, never their addresses: an address is a secret, in an environment variable or a file of its own.
-docs/alerts.md has an example with every table.
+docs/how-to/alerts.md has an example with every table.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The runs just before the step are held against those just after it. What changed with the level is a suspect; what
 changed elsewhere, or came and went while the level stayed, is none; what is on record as unchanged is excluded.
-docs/analysis.md has the odds and argues them.
+docs/explanation/verdicts.md has the odds and argues them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Possible causes of a change, weighed against each other. Pure.
 
 Each piece of evidence gives a cause odds against what is not known, which has odds of 1. A weight is a cause's share of
-all odds, so no cause is ever certain, and two with the same evidence stay level. docs/analysis.md has the odds and
-argues them.
+all odds, so no cause is ever certain, and two with the same evidence stay level.
+docs/explanation/causes.md lists the odds.
 """
 
 from __future__ import annotations

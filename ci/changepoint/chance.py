@@ -5,8 +5,8 @@ error of a level as if there were (1 − ρ) / (1 + ρ) times as many values, an
 as if there were (1 − ρ²) / (1 + ρ²) times as many (Bartlett 1935 and 1946, of an AR(1) process). ρ is taken two
 standard errors above what the series shows, because a step that was fitted to a wandering series hides its wandering;
 and all positions of the series are counted (Bonferroni), because the largest step of all was picked. The slope of a
-drift varies by the same factor, since it too is a matter of many values together. docs/analysis.md has the simulated
-rates.
+drift varies by the same factor, since it too is a matter of many values together. docs/explanation/error-rates.md
+has the simulated rates.
 """
 
 from __future__ import annotations

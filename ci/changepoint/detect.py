@@ -1,6 +1,6 @@
 """Change points of one series: where its level steps, whatever its noise does. Pure; offline.
 
-Method (docs/analysis.md has the arguments and the simulated error rates):
+Method (docs/explanation/verdicts.md has the arguments and the simulated error rates):
 
 1. Logarithms, so that a factor is a factor at every level; the plain scale where a value is 0 or below.
 2. Levels and noise are learnt together (`roofwatch.ci.changepoint.levels`): optimal partitioning (Jackson et al. 2005)

@@ -4,7 +4,7 @@ The noise is learnt from the series itself, as a table of what a value costs by 
 its density. So every step of the method weighs evidence in one currency, and a kind of noise needs no name: an outlier
 is cheap where outliers are common, a second clock state is cheap where the series keeps visiting it.
 
-docs/analysis.md argues the constants.
+docs/explanation/verdicts.md argues the constants.
 """
 
 from __future__ import annotations

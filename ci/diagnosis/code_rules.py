@@ -1,6 +1,6 @@
 """What machine code shows that costs time on a GPU, whether it was run there or not. Pure; one function a rule.
 
-A fact that several functions or targets share is told once. docs/diagnose.md lists the rules with their sources.
+A fact that several functions or targets share is told once. docs/how-to/diagnose.md lists the rules with their sources.
 """
 
 from __future__ import annotations

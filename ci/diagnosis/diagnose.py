@@ -1,6 +1,6 @@
 """Which limit binds a kernel, why, and what to try: evidence in, a ranked diagnosis out. Pure.
 
-docs/diagnose.md argues the limits and lists the rules with their sources.
+docs/how-to/diagnose.md argues the limits and lists the rules with their sources.
 """
 
 from __future__ import annotations

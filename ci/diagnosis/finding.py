@@ -47,7 +47,7 @@ class Finding:
     """One thing that a rule saw.
 
     Args:
-        rule: Its name; docs/diagnose.md has its source.
+        rule: Its name; docs/how-to/diagnose.md has its source.
         limit: What it has to do with; None where it is about no limit.
         weight: How it is to be read.
         title: In a few words.

@@ -1,6 +1,6 @@
 """What launching kernels costs, and the program that does it. Pure; one function a rule.
 
-docs/diagnose.md lists the rules with their sources.
+docs/how-to/diagnose.md lists the rules with their sources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is said of the limit that binds, and what was measured that explains it. Pure; one function a rule.
 
-docs/diagnose.md lists the rules with their sources.
+docs/how-to/diagnose.md lists the rules with their sources.
 """
 
 from __future__ import annotations

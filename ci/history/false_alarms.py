@@ -6,7 +6,7 @@ regressions of a night, Benjamini and Hochberg decide which survive. Regressions
 cause that changes a hundred series counts once.
 
 Sources: Simes 1986; Benjamini and Hochberg 1995; counting clusters instead of their members, Benjamini and Heller 2007.
-docs/analysis.md has the simulated rates.
+docs/explanation/verdicts.md has the simulated rates.
 """
 
 from __future__ import annotations

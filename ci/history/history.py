@@ -1,6 +1,6 @@
 """A project's history: series of values over commits to regressions. Pure.
 
-What is judged, and by which rule (docs/analysis.md argues each): steps and drifts of the median time
+What is judged, and by which rule (docs/explanation/verdicts.md argues each): steps and drifts of the median time
 (`roofwatch.ci.history.time_steps`; rates and utilisation are the same numbers divided by constants), steps of errors,
 memory and host time (`roofwatch.ci.history.value_steps`), outcomes and compiled facts of neighbouring commits
 (`roofwatch.ci.history.commit_changes`).

@@ -1,6 +1,6 @@
 """What compiled facts amount to: which of them decide, and which are evidence. Pure.
 
-docs/analysis.md argues each rule. In short: a fact decides if no kernel gets faster by its getting worse. Registers,
+docs/how-to/static.md lists the rules. A fact decides if no kernel gets faster by its getting worse. Registers,
 shared memory, occupancy and code size are budgets, of which more or less often buys speed.
 """
 

@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 class Part(BaseModel):
     # fields that a newer minor version added stay in the file and count in its content hash
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
 
 class Environment(Part):

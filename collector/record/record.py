@@ -320,7 +320,7 @@ def _is_deeper(document: object, max_depth: int) -> bool:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the record, as published in `docs/record.schema.json`."""
+    """JSON Schema of the record, as published in `the documentation`."""
     schema = RunRecord.model_json_schema(mode="validation")
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = f"roofwatch RunRecord {SCHEMA_VERSION}"

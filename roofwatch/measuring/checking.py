@@ -66,7 +66,7 @@ def repeat_command(target: CheckTarget, report: CheckReport, device: str | None)
 
 
 def to_json(target: CheckTarget, reports: Sequence[CheckReport], device: str | None) -> dict[str, Any]:
-    """The document that `--json` prints; docs/accuracy.md describes it."""
+    """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
     return {
         "target": target.as_typed,
         "exit_status": exit_status(reports),

@@ -124,7 +124,7 @@ def exit_status(calls: Sequence[CountedCall]) -> int:
 
 
 def to_json(calls: Sequence[CountedCall], record: Path | None) -> dict[str, Any]:
-    """The document that `--json` prints; docs/profiles.md describes it."""
+    """The document that `--json` prints; docs/how-to/profile.md describes it."""
     return {
         "exit_status": exit_status(calls),
         "record": None if record is None else str(record),

@@ -123,7 +123,7 @@ def _ceilings_in_words(evidence: Evidence) -> Iterator[str]:
 
 
 def to_json(diagnosed: Sequence[Diagnosed], record: str) -> dict[str, Any]:
-    """The document that `--json` prints; docs/diagnose.md describes it."""
+    """The document that `--json` prints; docs/how-to/diagnose.md describes it."""
     return {
         "record": record,
         "exit_status": exit_status(diagnosed),

@@ -19,7 +19,7 @@ class Tolerance:
     Two errors of a tensor are measured: the largest `|out - ref| / (|ref| + rms(ref))` of its elements, and
     `rms(out - ref) / rms(ref)` of the whole. Each may be `BASELINE_FACTOR` times the eager baseline's plus the floor,
     but never more than the cap. The root mean square in the first keeps elements near zero, which are sums that
-    cancelled, from needing a precision that the dtype does not have. docs/accuracy.md gives the sources.
+    cancelled, from needing a precision that the dtype does not have. docs/explanation/accuracy.md gives the sources.
 
     Args:
         elementwise: Cap of the elements' error.

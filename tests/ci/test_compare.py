@@ -204,7 +204,7 @@ def test_a_verdict_always_keeps_its_promise_about_the_interval(pairs: list[tuple
     assert low <= judged.log_ratio <= high
 
 
-# --- calibration: the numbers of docs/analysis.md
+# --- calibration: the numbers of docs/explanation/verdicts.md
 
 
 def block_noise(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> NDArray[np.float64]:

@@ -162,7 +162,7 @@ def test_one_more_outlier_moves_nothing() -> None:
         assert compare_timings(base, spoilt).verdict is compare_timings(base, head).verdict
 
 
-# --- calibration: the numbers of docs/analysis.md
+# --- calibration: the numbers of docs/explanation/verdicts.md
 
 
 NOISES: dict[str, Callable[[np.random.Generator, int], Floats]] = {

@@ -1,4 +1,4 @@
-"""What the detector does in each kind of noise, at the rates that docs/analysis.md states."""
+"""What the detector does in each kind of noise, at the rates that docs/explanation/verdicts.md states."""
 
 import math
 

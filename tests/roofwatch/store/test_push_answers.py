@@ -1,4 +1,4 @@
-"""The tables of docs/record.md: what becomes of a record in the spool by each answer of a server."""
+"""The tables of docs/reference/record.md: what becomes of a record in the spool by each answer of a server."""
 
 import gzip
 import json

@@ -1,0 +1,72 @@
+"""The documentation states what the code does, stays within its size, and builds."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from roofwatch.ci.alerts.rules import Rule, parse_rules
+from roofwatch.ci.diagnosis.diagnose import RULES
+from roofwatch.ci.reason import Reason
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.spec import TOLERANCES
+from tests.docs.markdown import DOCUMENTS, ROOT, anchors, code_spans, table_under
+
+DOCS = ROOT / "docs"
+GENERATED = [page for page in (DOCS / "reference").glob("*.md") if page.name != "glossary.md"]
+BY_HAND = [page for page in DOCUMENTS if page not in GENERATED]
+
+
+def test_the_tolerances_are_those_of_the_code() -> None:
+    assert table_under(DOCS / "explanation" / "accuracy.md", "Tolerances") == [
+        [dtype, *map(str, (row.rmse_ratio, row.rmse_floor, row.elementwise, row.elementwise_floor))]
+        for dtype, row in TOLERANCES.items()
+    ]
+
+
+def test_the_example_of_alert_rules_is_valid_and_has_every_kind() -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "how-to" / "alerts.md").read_text(), re.DOTALL)
+    kinds = {get_args(rule.model_fields["kind"].annotation)[0] for rule in get_args(get_args(Rule)[0])}
+
+    assert {rule.kind for rule in parse_rules(text).rules} == kinds
+
+
+def test_every_reason_and_outcome_has_a_section() -> None:
+    assert {str(reason) for reason in Reason} <= anchors(DOCS / "how-to" / "reasons.md")
+    assert {str(outcome) for outcome in Outcome} <= anchors(DOCS / "how-to" / "outcomes.md")
+
+
+def test_every_diagnosis_rule_is_listed() -> None:
+    assert {rule.__name__ for rule in RULES} <= set(code_spans(DOCS / "how-to" / "diagnose.md"))
+
+
+def test_pages_stay_short() -> None:
+    words = {page: len(page.read_text().split()) for page in BY_HAND}
+
+    assert words[ROOT / "README.md"] <= 1_200
+    assert {page: count for page, count in words.items() if count > 1_500} == {}
+    assert sum(words.values()) <= 30_000
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    build = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--quiet",
+        "--builder",
+        "html",
+        str(DOCS),
+        str(tmp_path),
+    ]
+
+    done = subprocess.run(build, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "llms.txt").exists()
+    assert "roofwatch bisect" in (tmp_path / "_sources" / "reference" / "cli.md").read_text()
