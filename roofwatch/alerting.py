@@ -57,7 +57,7 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 
     chosen = path or settings.alert_rules
     if chosen is None:
-        raise AlertError("which rules? Name their file in the setting alert_rules; docs/how-to/alerts.md has an example")
+        raise AlertError("no alert rules: set alert_rules to a file; docs/how-to/alerts.md has an example")
     rules = _read_rules(chosen)
     channels = _open_channels(rules, chosen.parent)
     faults = [f"channel {name!r}: {why}" for name, why in channels.items() if isinstance(why, str)]
