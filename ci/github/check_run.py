@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from roofwatch.ci.report.comment import next_step, tally
+from roofwatch.ci.report.comment import VERDICT_TITLES, next_step, tally
 from roofwatch.ci.report.findings import REASON_WORDS, Finding, list_findings
 from roofwatch.ci.report.markdown import code, plain
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
@@ -38,6 +38,14 @@ class Conclusion(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
     NEUTRAL = "neutral"
+
+
+_CONCLUSIONS = {
+    Verdict.REGRESSED: Conclusion.FAILURE,
+    Verdict.INCONCLUSIVE: Conclusion.NEUTRAL,
+    Verdict.IMPROVED: Conclusion.SUCCESS,
+    Verdict.UNCHANGED: Conclusion.SUCCESS,
+}
 
 
 class Level(StrEnum):
@@ -100,14 +108,12 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
         judgement: What was found.
         summary: Markdown that says it, of at most `MAX_SUMMARY_BYTES`.
     """
-    annotations = annotations_of(judgement)
-    if judgement.verdict is Verdict.REGRESSED:
-        return CheckRun(Conclusion.FAILURE, _title("regressed", tally(judgement)), summary, annotations)
+    conclusion, more = _CONCLUSIONS[judgement.verdict], tally(judgement)
     if judgement.verdict is Verdict.INCONCLUSIVE:
-        title = _title("could not tell", _why_inconclusive(judgement))
-        return CheckRun(Conclusion.NEUTRAL, title, f"Next: {next_step(judgement)}\n\n{summary}", annotations)
-    word = "improved" if judgement.verdict is Verdict.IMPROVED else "no regression"
-    return CheckRun(Conclusion.SUCCESS, _title(word, tally(judgement)), summary, annotations)
+        more, summary = _why_inconclusive(judgement), f"Next: {next_step(judgement)}\n\n{summary}"
+    title = f"{VERDICT_TITLES[judgement.verdict]}: {more}"
+    title = title if len(title) <= _MAX_TITLE else f"{title[: _MAX_TITLE - 1]}…"
+    return CheckRun(conclusion, title, summary, annotations_of(judgement))
 
 
 def not_measured(reason: str) -> CheckRun:
@@ -146,8 +152,3 @@ def _why_inconclusive(judgement: PullRequestJudgement) -> str:
         if reason in REASON_WORDS:
             return f"{REASON_WORDS[reason]} ({count} of {len(items)})"
     return tally(judgement)
-
-
-def _title(word: str, more: str) -> str:
-    title = f"{word}: {more}"
-    return title if len(title) <= _MAX_TITLE else f"{title[: _MAX_TITLE - 1]}…"

@@ -7,14 +7,13 @@ enough to be posted: what does not fit is cut from the end and counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR
 from roofwatch.ci.reason import Reason
-from roofwatch.ci.report.markdown import Section, code, folded, table, table_row
+from roofwatch.ci.report.markdown import code, count_of, join_sections, listed
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.report.sections import background, changes, count_of
+from roofwatch.ci.report.sections import background, changes
 from roofwatch.db.values import Verdict
 
 COMMENT_MARKER = "<!-- roofwatch:report -->"
@@ -23,22 +22,34 @@ MAX_BYTES = 64_000
 """GitHub refuses a comment of more than 65,536 characters; counted in bytes, this holds however it counts, and leaves
 room for hidden lines and for what is accepted."""
 
-_MAX_NAMES = 10
+VERDICT_TITLES = {
+    Verdict.REGRESSED: "regressed",
+    Verdict.INCONCLUSIVE: "could not tell",
+    Verdict.IMPROVED: "improved",
+    Verdict.UNCHANGED: "no regression",
+}
+_STATIC_WORDS = {
+    Verdict.REGRESSED: "regressed",
+    Verdict.INCONCLUSIVE: "lost",
+    Verdict.IMPROVED: "improved",
+    Verdict.UNCHANGED: "changed",
+}
 _SILENT = frozenset({Reason.CODE_MOVED, Reason.LAUNCH_MOVED, Reason.TOOLCHAIN_MOVED})
 
 
 def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, whole_url: str | None = None) -> str:
-    """Write the comment; one line below its marker where nothing changed.
+    """Write the comment; one line below its marker if nothing changed.
 
     Args:
         judgement: What to tell.
         max_bytes: More of it is cut.
-        whole_url: Where all of it can be read, for whoever misses what was cut. It goes into a Markdown link as it is.
+        whole_url: Where all rows are. It goes into a Markdown link as it is.
     """
     if is_silent(judgement):
         return f"{COMMENT_MARKER}\n{_nothing_changed(judgement)}\n"
-    room = _Room(max_bytes, whole_url)
-    return _fit([COMMENT_MARKER, *_opening(judgement)], [*changes(judgement), *background(judgement)], room)
+    opening = [COMMENT_MARKER, *_opening(judgement)]
+    sections = [*changes(judgement), *background(judgement)]
+    return join_sections(opening, sections, max_bytes=max_bytes, whole_url=whole_url)
 
 
 def is_silent(judgement: PullRequestJudgement) -> bool:
@@ -52,7 +63,8 @@ def _nothing_changed(judgement: PullRequestJudgement) -> str:
     if compared:
         parts.append(f"{count_of(compared, 'timing')} within {_tolerance(judgement)}")
     if judgement.unchanged_by_target:
-        parts.append(_machine_code_unchanged(judgement))
+        kernels = count_of(sum(judgement.unchanged_by_target.values()), "compiled kernel")
+        parts.append(f"machine code of {kernels} on {count_of(len(judgement.unchanged_by_target), 'target')} identical")
     silent = sum(item.reason in _SILENT for item in judgement.static)
     if silent:
         parts.append(f"{count_of(silent, 'compiled kernel')} with other machine code and the same facts")
@@ -77,67 +89,51 @@ def _tolerance(judgement: PullRequestJudgement) -> str:
     return f"{change}, or {FLOOR_FACTOR:g} times the runner's noise where that is more (up to ±{floor.most:.1%})"
 
 
-def _machine_code_unchanged(judgement: PullRequestJudgement) -> str:
-    count = sum(judgement.unchanged_by_target.values())
-    targets = count_of(len(judgement.unchanged_by_target), "target")
-    return f"machine code of {count_of(count, 'compiled kernel')} on {targets} identical"
-
-
 def _opening(judgement: PullRequestJudgement) -> list[str]:
-    title = {
-        Verdict.REGRESSED: "regressed",
-        Verdict.INCONCLUSIVE: "could not tell",
-        Verdict.IMPROVED: "improved",
-        Verdict.UNCHANGED: "no regression",
-    }[judgement.verdict]
-    lines = [
-        f"### roofwatch: {title}",
+    removed = [case for case in judgement.cases if case.reason is Reason.REMOVED_CASE]
+    lost = sorted({item.target for item in judgement.static if item.reason is Reason.TARGET_LOST})
+    remarks = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
+    if removed:
+        names = listed(f"{code(case.case_id)} {code(case.implementation)}" for case in removed)
+        remarks.append(f"- **Not measured any more:** {names}.")
+    if lost:
+        remarks.append(f"- **Lost target:** {listed(map(code, lost))}.")
+    remarks += [f"- Note: {note.quoted(code)}." for note in judgement.notes]
+    return [
+        f"### roofwatch: {VERDICT_TITLES[judgement.verdict]}",
         "",
         f"{tally(judgement)} ({_commits(judgement)}). **Next:** {next_step(judgement)}",
+        *(["", *remarks] if remarks else []),
     ]
-    loud = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
-    removed = [case for case in judgement.cases if case.reason is Reason.REMOVED_CASE]
-    if removed:
-        names = _names(f"{code(case.case_id)} {code(case.implementation)}" for case in removed)
-        loud.append(f"- **Not measured any more:** {names}.")
-    lost = sorted({item.target for item in judgement.static if item.reason is Reason.TARGET_LOST})
-    if lost:
-        loud.append(f"- **Lost target:** {_names(map(code, lost))}.")
-    loud += [f"- Note: {note.quoted(code)}." for note in judgement.notes]
-    return [*lines, *(["", *loud] if loud else [])]
 
 
 def tally(judgement: PullRequestJudgement) -> str:
     """How many of each verdict, in a line."""
     cases = Counter("new" if case.reason is Reason.NEW_CASE else case.verdict.value for case in judgement.cases)
-    told = ("regressed", "improved", "inconclusive", "unchanged", "new")
-    parts = [", ".join(f"{cases[word]} {word}" for word in told if cases[word]) or "no case was compared"]
     static = Counter(
-        item.reason.value if item.reason is Reason.ACCEPTED else item.verdict.value
+        "accepted" if item.reason is Reason.ACCEPTED else _STATIC_WORDS[item.verdict]
         for item in judgement.static
         if item.reason is not Reason.NEW_CASE
     )
-    identical = sum(judgement.unchanged_by_target.values())
-    words = (
-        *(("regressed", "regressed"), ("improved", "improved"), ("inconclusive", "lost")),
-        *(("accepted", "accepted"), ("unchanged", "changed")),
-    )
-    kernels = [f"{static[verdict]} {word}" for verdict, word in words if static[verdict]]
-    if kernels:
-        parts.append(f"machine code {', '.join([*kernels, *([f'{identical} identical'] if identical else [])])}")
-    beside = Counter(move.verdict for move in judgement.secondary_changes)
-    launches = [f"{beside[verdict]} {verdict}" for verdict in (Verdict.REGRESSED, Verdict.IMPROVED) if beside[verdict]]
+    compiled = _counted(static, ("regressed", "improved", "lost", "accepted", "changed"))
+    launches = _counted(Counter(str(one.verdict) for one in judgement.secondary_changes), ("regressed", "improved"))
+    accuracy = Counter(one.reason for one in judgement.accuracy_changes)
+    parts = [_counted(cases, ("regressed", "improved", "inconclusive", "unchanged", "new")) or "no case was compared"]
+    if compiled:
+        identical = sum(judgement.unchanged_by_target.values())
+        parts.append(f"machine code {compiled}{f', {identical} identical' if identical else ''}")
     if launches:
-        parts.append(f"memory and host of a launch {', '.join(launches)}")
-    moved = Counter(move.reason for move in judgement.accuracy_changes)
+        parts.append(f"memory and host of a launch {launches}")
     results = [
-        f"{count_of(moved[reason], 'result')} {word}"
-        for reason, word in ((Reason.LESS_ACCURATE, "less accurate"), (Reason.MORE_ACCURATE, "more accurate"))
-        if moved[reason]
+        f"{count_of(accuracy[reason], 'result')} {str(reason).replace('_', ' ')}"
+        for reason in (Reason.LESS_ACCURATE, Reason.MORE_ACCURATE)
+        if accuracy[reason]
     ]
-    if results:
-        parts.append(", ".join(results))
-    return "; ".join(parts)
+    return "; ".join([*parts, *([", ".join(results)] if results else [])])
+
+
+def _counted(counts: Mapping[str, int], words: Iterable[str]) -> str:
+    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
 
 
 def _commits(judgement: PullRequestJudgement) -> str:
@@ -175,58 +171,3 @@ def next_step(judgement: PullRequestJudgement) -> str:
             return "measure again at one clock, with --lock-clocks where that is permitted."
         return "look at what is missing or not comparable below."
     return "nothing to do."
-
-
-def _names(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else ""
-    return ", ".join(every[:_MAX_NAMES]) + more
-
-
-@dataclass(frozen=True)
-class _Room:
-    """How much may be said, and where the rest is."""
-
-    max_bytes: int
-    whole_url: str | None
-
-    def cut_line(self, count: int) -> str:
-        whole = f" [All of them]({self.whole_url})" if self.whole_url else ""
-        return f"_{count_of(count, 'more row')} cut to keep this comment short._{whole}"
-
-
-def _fit(opening: list[str], sections: Sequence[Section], limits: _Room) -> str:
-    """Join everything, leaving out rows from the end where it grows too long, and saying how many."""
-    lines = list(opening)
-    cut_size = _size(["", limits.cut_line(10**9)])
-    room = limits.max_bytes - _size(lines) - cut_size
-    cut_count = 0
-    for section in sections:
-        frame = _size(["", *_section_lines(section, ())]) + cut_size
-        if frame > room:
-            cut_count += len(section.rows)
-            continue
-        room -= frame
-        kept: list[Sequence[str]] = []
-        for row in section.rows:
-            room -= _size([table_row(row)])
-            if room < 0:
-                break
-            kept.append(row)
-        left = len(section.rows) - len(kept)
-        room = max(room, 0)
-        lines += ["", *_section_lines(section, kept, limits.cut_line(left) if left else None)]
-    if cut_count:
-        lines += ["", limits.cut_line(cut_count)]
-    return "\n".join(lines) + "\n"
-
-
-def _section_lines(section: Section, rows: Sequence[Sequence[str]], cut_line: str | None = None) -> list[str]:
-    body = [*([section.text, ""] if section.text else []), *table(section.columns, rows)]
-    if cut_line is not None:
-        body += ["", cut_line]
-    return folded(section.heading, body) if section.is_folded else [f"#### {section.heading}", "", *body]
-
-
-def _size(lines: Sequence[str]) -> int:
-    return sum(len(line.encode()) + 1 for line in lines)

@@ -13,7 +13,7 @@ from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
-_VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
+VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 
 REASON_WORDS = {
     Reason.NOISE: "the noise reaches over the threshold; more blocks may decide",
@@ -116,7 +116,7 @@ def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
     def weight(case: CaseJudgement) -> tuple[int, bool, float, str, str]:
         size = 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
         is_wrong = case.reason is Reason.WRONG_RESULT
-        return _VERDICT_ORDER.index(case.verdict), not is_wrong, -size, case.case_id, case.implementation
+        return VERDICT_ORDER.index(case.verdict), not is_wrong, -size, case.case_id, case.implementation
 
     return sorted(cases, key=weight)
 

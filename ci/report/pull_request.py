@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes, find_secondary_changes
@@ -139,18 +139,24 @@ def judge_pull_request(
     if noise_floor is not None:
         noise_floor.require_same_runner(head)
         noise_floor.require_same_sampling(head.preset)
-    whole_refusals = refuse_whole(base, head)
-    time_refusals = refuse_times(base, head)
-    is_paired = are_paired(base, head)
-    cases = tuple(_judge_cases(base, head, whole_refusals, time_refusals, limits, noise_floor, is_paired=is_paired))
-    static, ratchet_notes = _judge_static(base, head, baseline, is_refused=bool(whole_refusals))
-    beside = (
-        ()
-        if whole_refusals
-        else find_secondary_changes(base, head, _working(cases), limits, is_paired=is_paired and not time_refusals)
-    )
-    counts = Counter([*map(_kind, cases), *map(_kind, static.judged), *(move.verdict.value for move in beside)])
+    refusals, time_refusals, is_paired = refuse_whole(base, head), refuse_times(base, head), are_paired(base, head)
+    can_compare = not refusals
+    can_compare_times = can_compare and not time_refusals
+    launch_moves = find_launch_moves(base.profiles, head.profiles) if can_compare_times else ()
+    cases, static = _refused_cases(base, head), StaticComparison((), {}, ())
+    baseline_notes: tuple[Remark, ...] = ()
+    accuracy: tuple[Change, ...] = ()
+    secondary: tuple[Change, ...] = ()
+    if can_compare:
+        cases = _judge_cases(cases, base, head, limits, noise_floor, has_times=can_compare_times)
+        cases = _settle_family(cases, base, head, limits, launch_moves, is_paired=is_paired)
+        static, baseline_notes = _judge_static(base, head, baseline or Baseline())
+        accuracy = find_accuracy_changes(base, head, relative_change=limits.error_relative_change)
+        has_pairs = is_paired and can_compare_times
+        secondary = find_secondary_changes(base, head, _working(cases), limits, is_paired=has_pairs)
+    counts = Counter([*map(_kind, cases), *map(_kind, static.judged), *(change.verdict.value for change in secondary)])
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
+    compared = [case.comparison for case in cases if case.comparison is not None]
     return PullRequestJudgement(
         project=head.project,
         base=base.commit,
@@ -158,33 +164,29 @@ def judge_pull_request(
         base_environment=base.environment,
         head_environment=head.environment,
         is_paired=is_paired,
-        verdict=_overall(counts, is_refused=bool(whole_refusals or time_refusals)),
+        verdict=_overall(counts, is_refused=not can_compare_times),
         counts=dict(counts),
-        refusals=(*whole_refusals, *time_refusals),
-        notes=(*notes_on(base, head, is_paired=is_paired), *ratchet_notes),
-        cases=cases,
+        refusals=(*refusals, *time_refusals),
+        notes=(*notes_on(base, head, is_paired=is_paired), *baseline_notes),
+        cases=tuple(cases),
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
         thresholds=limits,
-        detectable_change=_detectable_change(cases) if is_paired else None,
-        counter_changes=() if whole_refusals or time_refusals else find_counter_changes(base.counters, head.counters),
-        launch_moves=() if whole_refusals or time_refusals else find_launch_moves(base.profiles, head.profiles),
-        accuracy_changes=()
-        if whole_refusals
-        else find_accuracy_changes(base, head, relative_change=limits.error_relative_change),
-        secondary_changes=beside,
+        detectable_change=_detectable_change(compared) if is_paired else None,
+        counter_changes=find_counter_changes(base.counters, head.counters) if can_compare_times else (),
+        launch_moves=launch_moves,
+        accuracy_changes=accuracy,
+        secondary_changes=secondary,
         limit_moves=limit_moves(base, head, _slowest(cases)),
         source_lines=head.source_lines,
         skipped=head.skipped,
-        noise_floor=None if noise_floor is None else _floor_used(noise_floor, cases, limits.relative_change),
+        noise_floor=None
+        if noise_floor is None
+        else FloorUsed.of(noise_floor, [one.threshold for one in compared], least=limits.relative_change),
     )
 
 
-def _judge_static(
-    base: RunRecord, head: RunRecord, baseline: Baseline | None, *, is_refused: bool
-) -> tuple[StaticComparison, tuple[Remark, ...]]:
-    if is_refused:
-        return StaticComparison((), {}, ()), ()
+def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> tuple[StaticComparison, tuple[Remark, ...]]:
     compared = compare_static(
         base.static_facts,
         head.static_facts,
@@ -192,33 +194,31 @@ def _judge_static(
         head_toolchain=toolchain_of(head.environment),
         known=[(measured.case_id, measured.implementation) for measured in head.measurements],
     )
-    held = hold(baseline or Baseline(), compared.judged, head.static_facts)
+    held = hold(baseline, compared.judged, head.static_facts)
     return replace(compared, judged=held.judged), held.notes
 
 
-def _detectable_change(cases: Sequence[CaseJudgement]) -> float | None:
+def _detectable_change(compared: Sequence[Comparison]) -> float | None:
     found = [
         detectable_change(one.block_deviation, one.block_count, threshold=one.threshold)
-        for case in cases
-        if (one := case.comparison) is not None and one.block_deviation is not None
+        for one in compared
+        if one.block_deviation is not None
     ]
     return statistics.median(found) if found else None
 
 
-def _floor_used(noise_floor: NoiseFloor, cases: Sequence[CaseJudgement], least: float) -> FloorUsed:
-    thresholds = [one.threshold for case in cases if (one := case.comparison) is not None]
-    return FloorUsed.of(noise_floor, thresholds, least=least)
-
-
 def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
-    """Of what got slower; not all of it is worth a diagnosis."""
-    slower = [case for case in cases if case.verdict is Verdict.REGRESSED and case.comparison is not None]
-    slower.sort(key=lambda case: -case.comparison.log_ratio if case.comparison is not None else 0.0)
-    return [(case.case_id, case.implementation) for case in slower[:_MAX_DIAGNOSED]]
+    """The cases that got slower and are worth a diagnosis."""
+    slower = [
+        (-case.comparison.log_ratio, (case.case_id, case.implementation))
+        for case in cases
+        if case.verdict is Verdict.REGRESSED and case.comparison is not None
+    ]
+    return [key for _, key in sorted(slower)[:_MAX_DIAGNOSED]]
 
 
 def _working(cases: Sequence[CaseJudgement]) -> list[Key]:
-    """Those that give right results on both sides, as far as anybody looked."""
+    """The cases with right results on both sides, as far as they were checked."""
     return [
         (case.case_id, case.implementation)
         for case in cases
@@ -241,41 +241,44 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
 # --- cases
 
 
+def _refused_cases(base: RunRecord, head: RunRecord) -> list[CaseJudgement]:
+    there, here = SideResults(base), SideResults(head)
+    return [
+        CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, there.result(key), here.result(key))
+        for key in sorted(there.keys | here.keys)
+    ]
+
+
 def _judge_cases(
+    cases: Iterable[CaseJudgement],
     base: RunRecord,
     head: RunRecord,
-    whole_refusals: Sequence[Remark],
-    time_refusals: Sequence[Remark],
     thresholds: Thresholds,
     noise_floor: NoiseFloor | None,
     *,
-    is_paired: bool,
+    has_times: bool,
 ) -> list[CaseJudgement]:
-    there, here = SideResults(base), SideResults(head)
+    """Each case by its outcomes and times; without comparable times, what only they could decide stays refused."""
+    there, here = SideResults(base).measurements, SideResults(head).measurements
     judged = []
-    for key in sorted(there.keys | here.keys):
-        base_result, head_result = there.result(key), here.result(key)
-        if whole_refusals:
-            case = CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, base_result, head_result)
-        else:
-            case = _judge_outcomes(key, base_result, head_result) or _judge_times(
-                CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, base_result, head_result),
-                there.measurements[key],
-                here.measurements[key],
-                time_refusals,
-                thresholds.relative_change
-                if noise_floor is None
-                else noise_floor.threshold(here.measurements[key], least=thresholds.relative_change),
-            )
-        judged.append(case)
-    return _settle_family(judged, base, head, thresholds, is_paired=is_paired)
+    for refused in cases:
+        key = refused.case_id, refused.implementation
+        case = _judge_outcomes(refused)
+        if case is None and has_times:
+            threshold = thresholds.relative_change
+            if noise_floor is not None:
+                threshold = noise_floor.threshold(here[key], least=threshold)
+            case = _judge_times(refused, there[key], here[key], threshold)
+        judged.append(case or refused)
+    return judged
 
 
-def _judge_outcomes(key: Key, base: SideResult | None, head: SideResult | None) -> CaseJudgement | None:
-    """What the outcomes alone say; None where it works and was timed on both sides, so that the times decide."""
+def _judge_outcomes(case: CaseJudgement) -> CaseJudgement | None:
+    """A case by its outcomes alone; None if it works and was timed on both sides, so that the times decide."""
+    base, head = case.base, case.head
 
     def judged(verdict: Verdict, reason: Reason, detail: str | None = None) -> CaseJudgement:
-        return CaseJudgement(*key, verdict, reason, base, head, detail=None if detail is None else Remark(detail))
+        return replace(case, verdict=verdict, reason=reason, detail=None if detail is None else Remark(detail))
 
     if head is None:
         return judged(Verdict.INCONCLUSIVE, Reason.REMOVED_CASE)
@@ -303,15 +306,7 @@ def _judge_outcomes(key: Key, base: SideResult | None, head: SideResult | None) 
     return None
 
 
-def _judge_times(
-    case: CaseJudgement,
-    base: Measurement,
-    head: Measurement,
-    refusals: Sequence[Remark],
-    threshold: float,
-) -> CaseJudgement:
-    if refusals:
-        return case  # said once, of all of them
+def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, threshold: float) -> CaseJudgement:
     refusal = refuse_timing(base, head)
     if refusal is not None:
         return replace(case, detail=refusal)
@@ -346,13 +341,14 @@ def _settle_family(
     base: RunRecord,
     head: RunRecord,
     thresholds: Thresholds,
+    launch_moves: Iterable[LaunchMove],
     *,
     is_paired: bool,
 ) -> list[CaseJudgement]:
-    """Say less where the samples alone say too much: many comparisons, no pair, or the same machine code."""
+    """Withdraw verdicts that the samples alone do not carry: many comparisons, no pair, or the same machine code."""
     family = [case.comparison for case in cases if case.comparison is not None]
     launched = defaultdict[Key, list[LaunchMove]](list)
-    for move in find_launch_moves(base.profiles, head.profiles):
+    for move in launch_moves:
         launched[move.case_id, move.implementation].append(move)
     survivors = iter(control_false_discoveries(family, thresholds.false_discovery_rate))
     settled = []

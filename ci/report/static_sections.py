@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from roofwatch.ci.reason import Reason
+from roofwatch.ci.report.findings import VERDICT_ORDER
 from roofwatch.ci.report.markdown import Section, code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
@@ -14,14 +15,12 @@ from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
 
-_VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 _WHAT = {
     Reason.ROOM_MOVED: "room",
     Reason.SPILLS_MOVED: "memory per thread",
     Reason.TENSOR_CORES_MOVED: "tensor cores",
     Reason.ACCESS_WIDTH_MOVED: "width of accesses",
 }
-_HINT = "What the compiler made hints at a slowdown; it is not a measured time."
 
 
 def static_changes(judgement: PullRequestJudgement) -> list[Section]:
@@ -49,49 +48,41 @@ def static_evidence(judgement: PullRequestJudgement) -> Section:
 
 
 def _target_section(target: str, items: Sequence[StaticJudgement], unchanged_count: int) -> Section:
-    told = sorted((item for item in items if item.is_told), key=_weight)
-    moved = {name for item in told for name in item.moved_facts}
-    columns = [name for name in FACTS if name in moved]
-    has_outcome = any(not item.has_compiled for item in told)
+    shown = sorted((item for item in items if item.is_told), key=_weight)
+    changed = {name for item in shown for name in item.moved_facts}
+    facts = [name for name in FACTS if name in changed]
+    outcome = ["outcome"] if any(not item.has_compiled for item in shown) else []
     return Section(
         f"Machine code for {code(target)}",
-        (
-            *("verdict", "kernel", "case", "implementation"),
-            *(["outcome"] if has_outcome else []),
-            *(metric(name).title for name in columns),
-        ),
+        ("verdict", "kernel", "case", "implementation", *outcome, *(metric(name).title for name in facts)),
         [
             (
                 _word(item),
                 code(item.function),
                 code(item.case_id),
                 code(item.implementation),
-                *([_outcomes(item)] if has_outcome else []),
-                *(_cell(item, name) for name in columns),
+                *([_outcomes(item)] if outcome else []),
+                *(_cell(item, name) for name in facts),
             )
-            for item in told
+            for item in shown
         ],
-        text=_remarks(items, told, unchanged_count),
+        text=_remarks(items, unchanged_count),
     )
 
 
-def _remarks(items: Sequence[StaticJudgement], told: Sequence[StaticJudgement], unchanged_count: int) -> str | None:
-    silent = [item for item in items if item not in told]
-    is_new = {id(item) for item in silent if item.reason is Reason.NEW_CASE}
-    is_gone = {id(item) for item in silent if item.reason is Reason.REMOVED_CASE}
-    rest = [
-        f"{count} {what}"
-        for count, what in (
-            (unchanged_count, "with the same machine code"),
-            (len(silent) - len(is_new) - len(is_gone), "with new machine code and the same facts"),
-            (len(is_new), "new"),
-            (len(is_gone), "gone"),
-        )
-        if count
-    ]
-    remarks = [f"Not listed: {', '.join(rest)}."] if rest else []
-    if any(item.verdict is Verdict.REGRESSED and item.has_compiled for item in told):
-        remarks.append(_HINT)
+def _remarks(items: Sequence[StaticJudgement], unchanged_count: int) -> str | None:
+    reasons = Counter(item.reason for item in items if not item.is_told)
+    new, gone = reasons[Reason.NEW_CASE], reasons[Reason.REMOVED_CASE]
+    counts = {
+        "with the same machine code": unchanged_count,
+        "with new machine code and the same facts": reasons.total() - new - gone,
+        "new": new,
+        "gone": gone,
+    }
+    rest = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    remarks = [f"Not listed: {rest}."] if rest else []
+    if any(item.verdict is Verdict.REGRESSED and item.has_compiled for item in items if item.is_told):
+        remarks.append("What the compiler made hints at a slowdown; it is not a measured time.")
     if any(item.cause is Cause.TOOLCHAIN for item in items):
         remarks.append("Base and head were compiled by different toolchains, which may have moved what moved.")
     return " ".join(remarks) or None
@@ -126,4 +117,4 @@ def _values(facts: StaticFacts | None) -> dict[str, float]:
 def _weight(item: StaticJudgement) -> tuple[int, float, str, str]:
     moved = item.moved_facts
     size = abs(_values(item.head)[moved[0]] - _values(item.base)[moved[0]]) if moved else 0.0
-    return _VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
+    return VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
