@@ -92,6 +92,8 @@ def make_noise(case_id: str = CASE_ID, **fields: Any) -> CaseNoise:
         "case_id": case_id,
         "implementation": "eager",
         "block_count": 8,
+        "timing": "cupti, hot",
+        "sample_count": 5,
         "noise_floor": 0.01,
         "detectable_change": {8: 0.05, 18: 0.04, 40: 0.035},
         "is_significant": False,

@@ -31,7 +31,7 @@ def floor_of(record: RunRecord, noise_floor: float) -> NoiseFloor:
         case_id=CASE_ID,
         implementation="eager",
         block_count=8,
-        timing="host_clock, hot",
+        timing="perf_counter, hot",
         sample_count=1,
         noise_floor=noise_floor,
         detectable_change={8: 0.05},
