@@ -139,7 +139,6 @@ def _learn(
             break
     tick = tick_of(level_values) if not slope else 0.0
     fits = [_refine(segmenter, first, slope, is_sticky, floor, tick, min_segment, step_cost) for first in firsts]
-    segmenter.leave()
     return min(fits, key=lambda fit: fit.score), segmenter
 
 

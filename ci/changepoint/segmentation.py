@@ -1,17 +1,13 @@
 """Where the levels of a series begin, by least total cost over all ways to cut it. Pure.
 
 Optimal partitioning (Jackson et al. 2005) under any table of costs (`roofwatch.ci.changepoint.noise`), over levels
-taken
-from the
-series itself and boundaries taken from a scan of it. Without autocorrelation the cost of a segment is a sum over its
-values, so it is added up once per block between two possible boundaries, and the recursion runs over those blocks
-alone: 36 steps of a few vector operations, whatever the length of the series.
+taken from the series itself and boundaries taken from a scan of it. The cost of a segment is a sum over its values, so
+it is added up once per block between two possible boundaries, and the recursion runs over those blocks alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +16,7 @@ from itertools import pairwise, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.noise import HALF, OUTLIER, PER_DEVIATION, Flags, Noise, Values, median
+from roofwatch.ci.changepoint.noise import OUTLIER, Flags, Noise, Values, bins_of, median
 
 MAX_BOUNDARIES = 36
 """About; ten times as many as there are steps to be found in a few hundred values."""
@@ -34,6 +30,8 @@ _LEAST_RISE = 1.5
 has four."""
 _GRAINS = 2.0**20
 """Parts of a standard deviation that the scan rounds to."""
+_NO_STICKINESS = -0.5
+"""Outliers in succession that are so little cheaper than apart are not worth telling apart."""
 _SMOOTHING = 9
 """Values of the running median that the scan winsorises around: bursts of up to four cannot move it."""
 
@@ -73,16 +71,46 @@ class Segmenter:
         self.places = possible_boundaries(self.winsorised, deviation, min_segment)
         self._edges = np.concatenate([[0], self.places])
         self._levels = _possible_levels(values)
-        self._prices = Prices(values, self._levels, self._edges, widths)
-
-    def leave(self) -> None:
-        """Leave the memory to the next series: this one is not cut again."""
-        self._prices.leave()
+        self._distances = values[:, None] - self._levels  # [values, levels]
+        if widths is not None:
+            self._distances /= widths[:, None]
 
     def cut(self, noise: Noise, penalty: float, masked: Flags | None = None) -> Segmentation:
         """The cheapest segmentation; values that are masked cost nothing wherever they are."""
-        blocks, ties = self._prices.of_blocks(noise, masked)
-        return self._recur(blocks, ties, penalty)
+        own = noise.costs[bins_of(self._distances / noise.deviation)]
+        ties = self._ties(noise, own)
+        costs = own if ties is None else own + ties
+        block_ties = None if ties is None else ties[self._edges]
+        if masked is not None and masked.any():
+            untied = masked.copy()
+            untied[1:] |= masked[:-1]
+            costs[untied] = own[untied]
+            costs[masked] = 0.0
+            if block_ties is not None:
+                block_ties[untied[self._edges]] = 0.0
+        return self._recur(np.add.reduceat(costs, self._edges, axis=0), block_ties, penalty)
+
+    def _ties(self, noise: Noise, own: Values) -> Values | None:
+        """What the value before changes in the cost of each value, at each level; None where it changes nothing."""
+        ties = np.zeros_like(own)
+        if noise.autocorrelation:
+            assert noise.innovation_costs is not None
+            scaled = self._distances / noise.innovation
+            # what an outlier says of its neighbour is not believed
+            limit = OUTLIER * noise.deviation / noise.innovation
+            told = noise.autocorrelation * np.clip(scaled, -limit, limit)
+            # read forwards and backwards, so that a mirrored series is judged alike
+            forwards = noise.innovation_costs[bins_of(scaled[1:] - told[:-1])]
+            backwards = noise.innovation_costs[bins_of(scaled[:-1] - told[1:])]
+            # both densities are per unit of their own width
+            wider = 2 * math.log(noise.innovation / noise.deviation)
+            ties[1:] = (forwards + backwards - own[1:] - own[:-1]) / 2 + wider
+        elif noise.stickiness <= _NO_STICKINESS:
+            is_outlier = np.abs(self._distances) > OUTLIER * noise.deviation
+            ties[1:] = noise.stickiness * (is_outlier[1:] & is_outlier[:-1])
+        else:
+            return None
+        return ties
 
     def _recur(self, blocks: Values, ties: Values | None, penalty: float) -> Segmentation:
         before = blocks[0] if ties is None else blocks[0] - ties[0]
@@ -240,173 +268,3 @@ def _highest_around(sizes: Values, reaches: list[int]) -> Values:
         np.maximum(spans[0, first : first + count], spans[0, last : last + count], out=own)
         spans = spans[1:]
     return highest
-
-
-_NO_STICKINESS = -0.5
-"""Outliers in succession that are so little cheaper than apart are not worth telling apart."""
-_KEPT = 1 << 16
-"""Costs in the largest tables whose memory is kept: 1,365 values at 48 levels, in 3.5 MB."""
-
-
-class _Memory:
-    """Of the tables of one series."""
-
-    def __init__(self, size: int) -> None:
-        """Ask for it; the machine gives it as far as it is used.
-
-        Args:
-            size: Costs in the largest table.
-        """
-        self._floats = np.empty((5, size))
-        self._rounded = np.empty(size, dtype=np.int32)
-        self._bins = np.empty(size, dtype=np.intp)
-        self._flags = np.empty(size, dtype=np.bool_)
-
-    def floats(self, shape: tuple[int, int]) -> list[Values]:
-        """Five tables."""
-        return list(self._floats[:, : shape[0] * shape[1]].reshape(5, *shape))
-
-    def rounded(self, shape: tuple[int, int]) -> NDArray[np.int32]:
-        return self._rounded[: shape[0] * shape[1]].reshape(shape)
-
-    def bins(self, shape: tuple[int, int]) -> NDArray[np.intp]:
-        return self._bins[: shape[0] * shape[1]].reshape(shape)
-
-    def flags(self, shape: tuple[int, int]) -> Flags:
-        return self._flags[: shape[0] * shape[1]].reshape(shape)
-
-
-_spare: deque[_Memory] = deque(maxlen=2)
-"""What no series has now; threads may take from it and leave in it at once."""
-
-
-def _memory_of(size: int) -> _Memory:
-    if size > _KEPT:
-        return _Memory(size)
-    try:
-        return _spare.pop()
-    except IndexError:
-        return _Memory(_KEPT)
-
-
-class Prices:
-    """Costs of one series under one noise after another."""
-
-    def __init__(self, values: Values, levels: Values, edges: NDArray[np.intp], widths: Values | None) -> None:
-        """Work out what does not depend on the noise.
-
-        Args:
-            values: On the scale they are judged on, shape [values].
-            levels: Shape [levels].
-            edges: First positions of the blocks, from 0 on, shape [blocks].
-            widths: How much wider each value spreads than the narrowest, as a factor; None: all alike.
-        """
-        shape = len(values), len(levels)
-        self._edges = edges
-        self._noise: Noise | None = None
-        self._memory = _memory_of(shape[0] * shape[1])
-        self._differences, self._node, self._tied, self._one, self._two = self._memory.floats(shape)
-        self._rounded, self._bins = self._memory.rounded(shape), self._memory.bins(shape)
-        self._flags = self._memory.flags(shape)
-        np.subtract(values[:, None], levels, out=self._differences)
-        if widths is not None:
-            self._differences /= widths[:, None]
-        self._pair: Values | None = None
-        self._blocks = self._node
-
-    def leave(self) -> None:
-        """Leave the memory to the next series: who asks anything of this one afterwards gets an error."""
-        if self._differences.size <= _KEPT:
-            _spare.append(self._memory)
-        del self._memory, self._differences, self._node
-
-    def of_blocks(self, noise: Noise, masked: Flags | None = None) -> tuple[Values, Values | None]:
-        """Costs of the blocks, and what of each is owed to the value before its first one, both of shape [blocks,
-        levels]; None where values owe each other nothing.
-
-        Args:
-            noise: ChangeContext each level.
-            masked: Values that cost nothing wherever they are, shape [values].
-        """
-        if noise is not self._noise:
-            self._price(noise)
-        ties = None if self._pair is None else self._pair[self._edges]
-        if masked is None or not masked.any():
-            return self._blocks, ties
-        untied = masked.copy()
-        untied[1:] |= masked[:-1]
-        costs = self._costs()
-        costs[untied] = self._node[untied]
-        costs[masked] = 0.0
-        if ties is not None:
-            ties[untied[self._edges]] = 0.0
-        return self._added_up(costs), ties
-
-    def _costs(self) -> Values:
-        """Of each value with its tie, to be changed at will."""
-        if self._pair is None:
-            np.copyto(self._one, self._node)
-        else:
-            np.add(self._node, self._pair, out=self._one)
-        return self._one
-
-    def _added_up(self, costs: Values) -> Values:
-        blocks: Values = np.add.reduceat(costs, self._edges, axis=0)
-        return blocks
-
-    def _price(self, noise: Noise) -> None:
-        """Cost of each value at each level, and of its tie to the one before it."""
-        self._noise, self._pair = noise, None
-        np.multiply(self._differences, PER_DEVIATION / noise.deviation, out=self._node)
-        self._look_up(noise.costs, self._node)
-        if noise.autocorrelation:
-            self._pair = self._innovation_costs(noise)
-        elif noise.stickiness <= _NO_STICKINESS:
-            self._pair = self._costs_in_succession(noise)
-        self._blocks = self._added_up(self._node if self._pair is None else self._costs())
-
-    def _look_up(self, costs: Values, widths: Values) -> None:
-        """Put costs in the place of distances in widths of a bin, as `roofwatch.ci.changepoint.noise.bins_of` rounds
-        these.
-        """
-        rounded, bins = self._rounded[: len(widths)], self._bins[: len(widths)]
-        widths += HALF + 0.5
-        # what is far out finds an end of the table, be it too far out for a whole number; both ends cost the same
-        with np.errstate(invalid="ignore"):
-            # in two steps, of which neither is a loop over single numbers
-            np.copyto(rounded, widths, casting="unsafe")
-        np.copyto(bins, rounded)
-        np.take(costs, bins, out=widths, mode="clip")
-
-    def _costs_in_succession(self, noise: Noise) -> Values:
-        """What two outliers in succession cost less than two apart."""
-        pair, is_outlier = self._tied, self._flags
-        np.greater(np.abs(self._differences, out=pair), OUTLIER * noise.deviation, out=is_outlier)
-        np.multiply(is_outlier[1:] & is_outlier[:-1], noise.stickiness, out=pair[1:])
-        pair[0] = 0.0
-        return pair
-
-    def _innovation_costs(self, noise: Noise) -> Values:
-        """What the tie to the value before changes in the cost of a value: an AR(1) process, read forwards and
-        backwards so that a mirrored series is judged alike.
-        """
-        assert noise.innovation_costs is not None
-        pair, node, scaled, told = self._tied, self._node, self._one, self._two
-        np.multiply(self._differences, 1 / noise.deviation, out=scaled)
-        scaled *= noise.deviation / noise.innovation * PER_DEVIATION
-        limit = OUTLIER * noise.deviation / noise.innovation * PER_DEVIATION
-        # what an outlier says of its neighbour is not believed
-        np.clip(scaled, -limit, limit, out=told)
-        told *= noise.autocorrelation
-        forwards = np.subtract(scaled[1:], told[:-1], out=pair[1:])
-        backwards = np.subtract(scaled[:-1], told[1:], out=scaled[:-1])
-        self._look_up(noise.innovation_costs, forwards)
-        self._look_up(noise.innovation_costs, backwards)
-        forwards += backwards
-        forwards -= node[1:]
-        forwards -= node[:-1]
-        forwards *= 0.5
-        # both densities are per unit of their own width
-        forwards += 2 * math.log(noise.innovation / noise.deviation)
-        pair[0] = 0.0
-        return pair
