@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import pairwise, repeat
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.noise import OUTLIER, Flags, Noise, Values, bins_of, median
@@ -159,29 +160,9 @@ def winsorised(values: Values, deviation: float) -> Values:
         return values
     half = _SMOOTHING // 2
     padded = np.concatenate([values[half:0:-1], values, values[-2 : -half - 2 : -1]])
-    smooth = _medians_of_nine(padded)
+    smooth = np.partition(sliding_window_view(padded, _SMOOTHING), half, axis=1)[:, half]  # medians
     held: Values = smooth + np.minimum(np.maximum(values - smooth, -3 * deviation), 3 * deviation)
     return held
-
-
-def _medians_of_nine(values: Values) -> Values:
-    """Of each value and the eight after it: the median of the largest of three least, the median of three middle and
-    the least of three largest, each of three values in succession.
-    """
-    first, second, third = values[:-2], values[1:-1], values[2:]
-    lower, upper = np.minimum(first, second), np.maximum(first, second)
-    least, middle, largest = np.minimum(lower, third), _middle(first, second, third), np.maximum(upper, third)
-    return _middle(
-        np.maximum(np.maximum(least[:-6], least[3:-3]), least[6:]),
-        _middle(middle[:-6], middle[3:-3], middle[6:]),
-        np.minimum(np.minimum(largest[:-6], largest[3:-3]), largest[6:]),
-    )
-
-
-def _middle(first: Values, second: Values, third: Values) -> Values:
-    """Median of three, one by one."""
-    middle: Values = np.maximum(np.minimum(first, second), np.minimum(np.maximum(first, second), third))
-    return middle
 
 
 def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDArray[np.intp]:
@@ -204,10 +185,10 @@ def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDA
     here = sums[min_segment : count - min_segment + 1]
     sizes = np.abs((sums[windows.ends] - here) / windows.right - (here - sums[windows.starts]) / windows.left)
     sizes *= windows.weights
-    is_peak = (sizes >= _highest_around(sizes, windows.reaches)) & (sizes > _LEAST_RISE * _GRAINS)
     chosen = np.zeros(len(here), dtype=bool)
-    for size, is_own in zip(sizes, is_peak, strict=True):
-        (best,) = is_own.nonzero()
+    for size, reach in zip(sizes, windows.reaches, strict=True):
+        highest = sliding_window_view(np.pad(size, reach), 2 * reach + 1).max(axis=1)
+        (best,) = ((size >= highest) & (size > _LEAST_RISE * _GRAINS)).nonzero()
         if len(best) > MAX_BOUNDARIES // 3:
             best = best[(-size[best]).argsort(kind="stable")[: MAX_BOUNDARIES // 3]]
         chosen[best] = True
@@ -246,25 +227,3 @@ def _windows(count: int, min_segment: int) -> _Windows:
         weights=np.sqrt(left * right / (left + right)),
         reaches=[max(1, window // 2) for window in windows],
     )
-
-
-def _highest_around(sizes: Values, reaches: list[int]) -> Values:
-    """Maximum within a reach on either side, by doubling, for all rows at once.
-
-    Args:
-        sizes: Above 0, shape [rows, places].
-        reaches: Places on either side for each row, rising.
-    """
-    count, most = sizes.shape[1], reaches[-1]
-    spans = np.full((len(sizes), count + 2 * most), -1.0)
-    spans[:, most : most + count] = sizes
-    highest = np.empty_like(sizes)
-    width = 1  # of what each element of `spans` is the maximum of, from its place on
-    for own, reach in zip(highest, reaches, strict=True):
-        while 2 * width <= 2 * reach + 1:
-            spans = np.maximum(spans[:, :-width], spans[:, width:])
-            width *= 2
-        first, last = most - reach, most + reach + 1 - width
-        np.maximum(spans[0, first : first + count], spans[0, last : last + count], out=own)
-        spans = spans[1:]
-    return highest
