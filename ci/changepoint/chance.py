@@ -123,6 +123,9 @@ def _neighbours(residuals: NDArray[np.float64], edges: Sequence[int], width: flo
     return min(max(unbiased + _CAUTION / math.sqrt(count), 0.0), _MAX_CORRELATION)
 
 
+# --- Student's t distribution for whole degrees of freedom
+
+
 def two_sided_p(t: float, degrees: int) -> float:
     """Probability that |T| exceeds |t|.
 

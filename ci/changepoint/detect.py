@@ -4,10 +4,8 @@ Method (docs/explanation/verdicts.md has the arguments and the simulated error r
 
 1. Logarithms, so that a factor is a factor at every level; the plain scale where a value is 0 or below.
 2. Levels and noise are learnt together (`roofwatch.ci.changepoint.levels`): optimal partitioning (Jackson et al. 2005)
-under a bounded
-   cost (Fearnhead and Rigaill 2019) which, other than theirs, is learnt from the series: its shape, how its outliers
-   follow each other, its autocorrelation, its drift. Spells that are no longer than its bursts are taken out
-   (`roofwatch.ci.changepoint.levels`).
+   under a bounded cost (Fearnhead and Rigaill 2019) which is learnt from the series: its shape, how its outliers follow
+   each other, its autocorrelation, its drift. Spells that are no longer than its bursts are taken out.
 3. Steps smaller than `min_relative_change` go, the smallest first, and boundaries move to where they cost least.
 """
 
@@ -50,7 +48,7 @@ class ChangePoint:
     standard_errors: float
     """Size of the step in standard errors of the difference of the two levels."""
     candidates: tuple[int, ...]
-    """Positions that the series does not exclude, `index` among them: the step is at one of these."""
+    """Positions that the series does not exclude, `index` among them."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +88,12 @@ def find_change_points(
 
     Raises:
         ValueError: `min_relative_change` is not above 0, `min_segment` is below 2, or there are more or fewer errors
-        than
-            values.
+            than values.
     """
-    _check(min_relative_change, min_segment)
+    if not min_relative_change > 0:
+        raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
+    if min_segment < 2:
+        raise ValueError(f"min_segment={min_segment}: give 2 or more; one value cannot tell a level from an outlier")
     given = np.asarray(values, dtype=np.float64).ravel()
     positions = np.flatnonzero(np.isfinite(given))
     raw = given[positions]
@@ -130,13 +130,6 @@ def noise_floor(values: Sequence[float] | Values, *, count: int = 10, min_relati
     needed = math.sqrt(penalty(len(raw))) + 2.0
     smallest = needed * fit.noise.deviation * math.sqrt(2 * fit.noise.mean_inflation / count)
     return NoiseFloor(math.expm1(fit.noise.deviation), max(math.expm1(smallest), min_relative_change), count)
-
-
-def _check(min_relative_change: float, min_segment: int) -> None:
-    if not min_relative_change > 0:
-        raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
-    if min_segment < 2:
-        raise ValueError(f"min_segment={min_segment}: give 2 or more; one value cannot tell a level from an outlier")
 
 
 @dataclass(frozen=True)
@@ -265,7 +258,9 @@ class _Steps:
         known = self._known_costs.get((start, boundary, end))
         if known is None:
             levels = np.array([[self._level(start, boundary)], [self._level(boundary, end)]])
-            to_before, to_after = self._learnt_loss((self._values[start:end] - levels) / self._fit.noise.deviation)
+            distances = (self._values[start:end] - levels) / self._fit.noise.deviation
+            # a little that grows without end, so that an outlier goes to the nearer level
+            to_before, to_after = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(distances)
             gained = to_before - to_after
             if self._has_masked:
                 gained[self._fit.masked[start:end]] = 0.0
@@ -274,11 +269,6 @@ class _Steps:
             known = costs[self._min_segment : end - start - self._min_segment + 1]
             self._known_costs[start, boundary, end] = known
         return known
-
-    def _learnt_loss(self, distances: Values) -> Values:
-        """What the noise says, and a little that grows without end: an outlier goes to the nearer level."""
-        loss: Values = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(distances)
-        return loss
 
     def _describe(self, start: int, boundary: int, end: int) -> ChangePoint:
         noise = self._fit.noise

@@ -1,10 +1,9 @@
 """What no single step shows: a slow drift, and a level that never quite came back. Pure.
 
 A drift is a level that stands until some value and rises or falls by a constant factor per value from there on, to the
-end or until another value, from which on it stands again. It is told if it explains the series better than no change
-and better than steps, by the same penalised likelihood that steps are told by (`roofwatch.ci.changepoint.levels`); what
-autocorrelated
-noise wanders by itself is allowed for.
+end or until another value, from which on it stands again. It must explain the series better than no change and better
+than steps, by the same penalised likelihood as in `roofwatch.ci.changepoint.levels`; what autocorrelated noise wanders
+by itself is allowed for.
 """
 
 from __future__ import annotations

@@ -224,6 +224,12 @@ def _slope_within(values: Values, fit: Fit) -> float:
     return slope
 
 
+# --- bursts: spells that noise itself makes, a throttled clock or a busy neighbour
+
+# A level lasts; a burst ends. How long bursts of a series last is learnt from those it shows: lengths of a memoryless
+# state are geometric, so after m values on average the chance of at least L is (1 − 1/m)^(L − 1). docs/analysis.md
+# derives how long a level must last.
+
 _ALPHA = 0.01
 """Share of series in which a burst may pass for a level that comes and goes."""
 _EDGE_ALPHA = 0.4

@@ -10,7 +10,6 @@ docs/explanation/verdicts.md argues the constants.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -136,7 +135,7 @@ def deviation_of_differences(values: Values) -> float:
     return min(from_differences, from_level)
 
 
-def deviation_of(residuals: Values, *, floor: float, tick: float) -> float:
+def _deviation_of(residuals: Values, *, floor: float, tick: float) -> float:
     """Width of the noise that `estimate_noise` learns: all of it that takes no more than a median.
 
     Args:
@@ -200,7 +199,7 @@ def estimate_noise(
     free = residuals[~masked] if has_masked else residuals
     if len(free) == 0:
         return prior_noise(floor)
-    deviation = deviation_of(free, floor=floor, tick=tick)
+    deviation = _deviation_of(free, floor=floor, tick=tick)
     if len(residuals) < MIN_FOR_SHAPE:
         return prior_noise(deviation)
     distances = residuals / deviation
@@ -283,13 +282,12 @@ def leftover_inflation(scores: Values) -> float:
     return max(1.0, 1 + 2 * dependence)
 
 
-_LARGEST_ERROR = 1e30
-"""So that its square is a number: what is known no better than this is not known at all."""
+# --- uncertain values
 
 
 @dataclass(frozen=True)
 class Certainty:
-    """What the values of a series are held against."""
+    """How certain most values of a series are: what the error of one exceeds that by, widens it."""
 
     typical_error: float
     """Standard error of most values, on the scale they are judged on."""
@@ -302,7 +300,7 @@ class Certainty:
 
         Args:
             values: In time order, on the scale they are judged on, shape [values].
-            errors: Standard error of each on that scale, NaN where it is not known, shape [values].
+            errors: Standard error of each on that scale; NaN where it is not known, shape [values].
             floor: Smallest noise believed.
         """
         known = errors[np.isfinite(errors)]
@@ -322,27 +320,3 @@ class Certainty:
             return None
         widths: Values = np.sqrt(1 + beyond / self.noise**2)
         return widths
-
-
-def kept_errors(errors: Sequence[float] | Values) -> tuple[float, ...]:
-    """Errors as a state keeps them: to 32 bits, 0 where one is not known; none where none is."""
-    given = np.asarray(errors, dtype=np.float64)
-    known = np.where(np.isfinite(given), np.abs(given), 0.0)
-    kept = np.minimum(known, _LARGEST_ERROR).astype(np.float32)
-    return tuple(kept.tolist()) if kept.any() else ()
-
-
-def joined_errors(*parts: tuple[tuple[float, ...], int]) -> tuple[float, ...]:
-    """Kept errors of values one after the other, of each part with the number of its values."""
-    if not any(errors for errors, _ in parts):
-        return ()
-    return tuple(error for errors, count in parts for error in (errors or (0.0,) * count))
-
-
-def known_errors(kept: Sequence[float]) -> Values | None:
-    """Kept errors, NaN where one is not known; None where none is."""
-    if not kept:
-        return None
-    errors = np.array(kept)
-    errors[errors == 0] = np.nan
-    return errors

@@ -71,13 +71,20 @@ class Segmenter:
         self.winsorised = winsorised(values, deviation)
         self.places = possible_boundaries(self.winsorised, deviation, min_segment)
         self._edges = np.concatenate([[0], self.places])
-        self._levels = _possible_levels(values)
-        self._distances = values[:, None] - self._levels  # [values, levels]
+        self.levels = _possible_levels(values)
+        self._distances = values[:, None] - self.levels  # [values, levels]
         if widths is not None:
             self._distances /= widths[:, None]
 
     def cut(self, noise: Noise, penalty: float, masked: Flags | None = None) -> Segmentation:
         """The cheapest segmentation; values that are masked cost nothing wherever they are."""
+        blocks, ties = self.block_costs(noise, masked)
+        return self._recur(blocks, ties, penalty)
+
+    def block_costs(self, noise: Noise, masked: Flags | None = None) -> tuple[Values, Values | None]:
+        """Costs of the values from each boundary to the next, and what of each is owed to the value before its first
+        one, both of shape [blocks, levels]; None where values owe each other nothing.
+        """
         own = noise.costs[bins_of(self._distances / noise.deviation)]
         ties = self._ties(noise, own)
         costs = own if ties is None else own + ties
@@ -89,7 +96,7 @@ class Segmenter:
             costs[masked] = 0.0
             if block_ties is not None:
                 block_ties[untied[self._edges]] = 0.0
-        return self._recur(np.add.reduceat(costs, self._edges, axis=0), block_ties, penalty)
+        return np.add.reduceat(costs, self._edges, axis=0), block_ties
 
     def _ties(self, noise: Noise, own: Values) -> Values | None:
         """What the value before changes in the cost of each value, at each level; None where it changes nothing."""
@@ -135,14 +142,14 @@ class Segmenter:
         level, end = int(least[-1].argmin()), len(least) - 1
         cost: float = least[-1].item(level)
         starts: list[int] = []
-        levels: list[float] = [self._levels.item(level)]
+        levels: list[float] = [self.levels.item(level)]
         while end:
             owed = 0.0 if ties is None else ties.item(end, level)
             end -= 1
             if least[end].item(level) > offers[end] - owed:
                 level = int(least[end].argmin())
                 starts.append(int(self._edges[end + 1]))
-                levels.append(self._levels.item(level))
+                levels.append(self.levels.item(level))
         return Segmentation(starts[::-1], levels[::-1], cost)
 
 

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from roofwatch.ci.changepoint.levels import Bursts, find_burst
-from roofwatch.ci.changepoint.noise import bins_of, estimate_noise, prior_noise, stickiness_of_differences
+from roofwatch.ci.changepoint.noise import (
+    OUTLIER,
+    Noise,
+    bins_of,
+    estimate_noise,
+    prior_noise,
+    stickiness_of_differences,
+)
 from roofwatch.ci.changepoint.segmentation import MAX_BOUNDARIES, Segmenter, possible_boundaries, winsorised
 
 PENALTY = 12.0
@@ -70,6 +77,62 @@ def test_masked_values_say_nothing() -> None:
 
     assert segmenter.cut(prior_noise(1.0), PENALTY).starts == [20, 30]
     assert segmenter.cut(prior_noise(1.0), PENALTY, masked).starts == []
+
+
+# --- costs of blocks, against a twin that takes one value after the other
+
+
+def twin_of(values: np.ndarray, level: float, noise: Noise, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Costs of each value at a level, and of its tie to the one before it."""
+    distances = (values - level) / noise.deviation
+    own = noise.costs[bins_of(distances)]
+    ties = np.zeros(len(values))
+    for place in range(1, len(values)):
+        pair = distances[place - 1 : place + 1]
+        if noise.innovation_costs is not None:
+            wider = noise.deviation / noise.innovation
+            told = np.clip(pair, -OUTLIER, OUTLIER) * noise.autocorrelation
+            innovations = noise.innovation_costs[bins_of((pair - told[::-1]) * wider)].sum()
+            ties[place] = (innovations - own[place - 1 : place + 1].sum()) / 2 - 2 * np.log(wider)
+        elif np.all(np.abs(pair) > OUTLIER):
+            ties[place] = noise.stickiness
+    own[masked] = 0.0
+    ties[1:][masked[1:] | masked[:-1]] = 0.0
+    return own, ties
+
+
+@pytest.mark.parametrize("kind", ["independent", "sticky", "autocorrelated"])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_a_block_costs_what_its_values_and_their_ties_cost_one_by_one(kind: str, is_masked: bool) -> None:
+    values = np.random.default_rng(1).standard_t(2, size=60)
+    values[40:44] += 9.0
+    if kind == "autocorrelated":
+        values = np.cumsum(values) / 4
+    nothing, masked = np.zeros(60, dtype=bool), np.zeros(60, dtype=bool)
+    masked[15:25] = is_masked
+    noise = prior_noise(1.0)
+    if kind != "independent":
+        noise = estimate_noise(values, [], nothing, is_sticky=kind == "autocorrelated", floor=0.01, tick=0.0)
+    assert (noise.stickiness < -1, noise.autocorrelation > 0.5) == (kind == "sticky", kind == "autocorrelated")
+    segmenter = Segmenter(values, None, 1.0, 3)
+    edges = np.array([0, *segmenter.places])
+
+    blocks, ties = segmenter.block_costs(noise, masked)
+
+    for column, level in enumerate(segmenter.levels):
+        own, tied = twin_of(values, level, noise, masked)
+        assert blocks[:, column] == pytest.approx(np.add.reduceat(own + tied, edges), abs=1e-9)
+        assert (np.zeros(len(edges)) if ties is None else ties[:, column]) == pytest.approx(tied[edges], abs=1e-9)
+
+
+def test_a_value_counts_by_its_own_width() -> None:
+    values, widths = np.random.default_rng(2).standard_t(2, size=60), np.linspace(1, 3, 60)
+    segmenter = Segmenter(values, widths, 1.0, 3)
+
+    blocks, _ = segmenter.block_costs(prior_noise(1.0))
+
+    costs = prior_noise(1.0).costs[bins_of((values[:, None] - segmenter.levels) / widths[:, None])]
+    assert blocks == pytest.approx(np.add.reduceat(costs, [0, *segmenter.places], axis=0))
 
 
 # --- noise
