@@ -90,7 +90,7 @@ class OnlineState:
         """Smallest noise believed: a third of the smallest step that is reported."""
         return math.log1p(self.min_relative_change) / 3
 
-    def scaled(self, values: Sequence[float]) -> Values:
+    def scaled(self, values: Sequence[float] | Values) -> Values:
         """Values on the scale they are judged on."""
         raw = np.array(values)
         return raw / self.unit if self.unit else np.log(raw)
