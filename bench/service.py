@@ -38,8 +38,6 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.moves = 0
-        """How often Postgres came back at another port."""
         self._api: subprocess.Popen[bytes] | None = None
         self._held: list[int] = []
         self._server = embedded.start(folder / "store")
@@ -79,12 +77,6 @@ class Service:
         while True:
             server = embedded.start(self.folder / "store")
             self._server.close()
-            if server.url != self._server.url:
-                # its port was given to another meanwhile: whoever runs a server tells the others where it is now
-                self.moves += 1
-                self.engine.dispose()
-                self.engine = make_engine(server.url, pool_pre_ping=True)
-                self.kill_api()
             self._server = server
             if self._api is None or self._api.poll() is not None:
                 self._api = self._start_api()

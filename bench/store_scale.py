@@ -33,7 +33,6 @@ from roofwatch.db.values import SeriesKey
 
 _TARGET_MS = 50.0
 _WARMUP_QUESTIONS = 12
-"""psycopg prepares a statement after five uses; Postgres chooses a generic plan after five more."""
 
 Ask = Callable[[Session, random.Random, int], None]
 

@@ -15,13 +15,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.engine.durable import COMMITS_TO_DISK
+from roofwatch.db.engine.session import WAIT_FOR_DISK
 from roofwatch.db.errors import IngestError, StoreError
 from roofwatch.db.schema.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3
-_COMMIT_TO_DISK = text(f"SELECT {COMMITS_TO_DISK}")
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def _named(session: Session, run_id: UUID) -> Sequence[RunArtefactRow]:
 
 
 def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
-    connection.execute(_COMMIT_TO_DISK)
+    connection.execute(text(f"SELECT {WAIT_FOR_DISK}"))
     query = (
         select(RunArtefactRow.size_bytes, RunArtefactRow.content_sha256)
         .where(RunArtefactRow.run_id == run_id, RunArtefactRow.sha256 == sha256)

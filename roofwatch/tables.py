@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from roofwatch.ci.static.comparison import StaticJudgement
     from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
     from roofwatch.collector.workers.protocol import KernelInfo
-    from roofwatch.db.engine.status import StoreStatus
+    from roofwatch.db.engine.migrate import StoreStatus
     from roofwatch.db.values import Regression
     from roofwatch.store.downloading import OfferedArtefact
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import socket
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from sqlalchemy import URL
 
-from roofwatch.db.engine.postgres import Postgres, find_postgres
+from roofwatch.db.engine.embedded import Postgres, find_postgres
 
 HOST = "127.0.0.1"
 _OPTIONS = "-c fsync=off -c max_connections=20 -c unix_socket_directories='' -c ssl={tls}"
@@ -78,13 +77,12 @@ class Server:
         options = _OPTIONS.format(tls="on" if self.has_tls else "off")
         started = self._postgres.run(
             *("pg_ctl", "start", "--wait", "--log=server.log", f"--options=-h {HOST} -p {self._port} {options}"),
-            cwd=self._data,
-            environment={"PGDATA": str(self._data)},
+            data=self._data,
         )
         assert started.returncode == 0, started.stderr + (self._data / "server.log").read_text()
 
     def stop(self) -> None:
-        self._postgres.run("pg_ctl", "stop", "--mode=fast", "--wait", environment={"PGDATA": str(self._data)})
+        self._postgres.run("pg_ctl", "stop", "--mode=fast", "--wait", data=self._data)
 
     def _initialise(self, folder: Path) -> None:
         password = folder / "password"
@@ -101,14 +99,13 @@ class Server:
             self.present(self._certificate)
 
     def _give(self, path: Path) -> None:
-        if self._postgres.account is not None:
-            os.chown(path, self._postgres.account.uid, self._postgres.account.gid)
+        self._postgres.give(path)
 
 
 def make_server(folder: Path) -> Server:
     """A server that is not started; with TLS if a Postgres on this machine can do that, which the wheel's cannot."""
     folder.mkdir()
-    postgres = find_postgres(folder, folder / "data")
+    postgres = find_postgres(folder / "data")
     for programs in _installations():
         if _has_tls(programs):
             able = replace(postgres, programs=programs)

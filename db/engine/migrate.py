@@ -1,20 +1,35 @@
-"""Bring a database to the schema of this version, or say why it is not there."""
+"""The schema of a database: bring it to that of this version, or say why it is not there; and what it holds."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import URL, Connection, Engine, func, select, text
 
 from roofwatch.db.errors import StoreError
+from roofwatch.db.schema.judgements import RegressionRow
+from roofwatch.db.schema.results import AccuracyRow, StaticFactRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"
-# any number, the same in every version: what two upgrades at once queue for
 _UPGRADE_LOCK = 7_340_581
+"""Any number, the same in every version: key of the lock of an upgrade."""
+_COUNTED = (ProjectRow, CommitRow, RunRow, AccuracyRow, StaticFactRow, RegressionRow)
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    server: str
+    """Host and database, without the password."""
+    server_version: str
+    schema_revision: str | None
+    size_bytes: int
+    row_counts: dict[str, int]
 
 
 def head_revision() -> str:
@@ -65,6 +80,32 @@ def ensure_current(engine: Engine) -> None:
     raise StoreError(_too_new(engine, revision))
 
 
+def read_status(engine: Engine) -> StoreStatus:
+    """Ask the server."""
+    with engine.connect() as connection:
+        counts = {
+            row.__tablename__: connection.execute(select(func.count()).select_from(row)).scalar_one()
+            for row in _COUNTED
+        }
+        # counted where a run lists them: the table itself may have a hundred million rows
+        counted = func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0)
+        counts["measurement"] = connection.execute(select(counted)).scalar_one()
+        size_bytes = connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
+        version = connection.execute(text("SHOW server_version")).scalar_one()
+    return StoreStatus(
+        server=f"{server_name(engine.url)}/{engine.url.database}",
+        server_version=version,
+        schema_revision=current_revision(engine),
+        size_bytes=size_bytes,
+        row_counts=counts,
+    )
+
+
+def server_name(url: URL) -> str:
+    """Host and port, or the folder of the socket."""
+    return f"{url.host or url.query.get('host')}:{url.port or url.query.get('port', 5432)}"
+
+
 def configuration(connection: Connection) -> Config:
     """Alembic's configuration for its own commands, on one connection."""
     config = Config()
@@ -86,7 +127,7 @@ def _is_known(revision: str) -> bool:
 
 
 def _where(engine: Engine) -> str:
-    return f"database {engine.url.database!r} on {engine.url.host}:{engine.url.port or 5432}"
+    return f"database {engine.url.database!r} on {server_name(engine.url)}"
 
 
 def _too_new(engine: Engine, revision: str) -> str:

@@ -4,12 +4,12 @@ that people sign in to may also write down what they decide, and nothing else.
 
 from __future__ import annotations
 
-import psycopg
 from psycopg import sql
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.audit import add_entry
+from roofwatch.db.engine.session import driver_connection
 from roofwatch.db.errors import StoreError
 
 SECRET_COLUMNS = {"token": {"secret_sha256"}}
@@ -68,7 +68,7 @@ def _ensure_role(connection: Connection, role: str, password: str | None) -> boo
         return False
     verb = "ALTER" if is_there else "CREATE"
     # made here: the password itself is in no statement, and so in no log of the server
-    verifier = _driver(connection).pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
+    verifier = driver_connection(connection).pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
     _execute(connection, f"{verb} ROLE {{}} LOGIN PASSWORD {{}}", sql.Identifier(role), sql.Literal(verifier.decode()))
     return not is_there
 
@@ -105,10 +105,4 @@ def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None
 
 def _execute(connection: Connection, statement: str, *parts: sql.Composable) -> None:
     # names cannot be parameters of such statements: the driver quotes them
-    connection.exec_driver_sql(sql.SQL(statement).format(*parts).as_string(_driver(connection)))
-
-
-def _driver(connection: Connection) -> psycopg.Connection:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    return driver
+    connection.exec_driver_sql(sql.SQL(statement).format(*parts).as_string(driver_connection(connection)))

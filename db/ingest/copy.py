@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import psycopg
 from sqlalchemy import Connection
+
+from roofwatch.db.engine.session import driver_connection
 
 Rows = Iterable[Sequence[object]]
 
@@ -17,7 +18,10 @@ def copy_rows(connection: Connection, table: str, columns: Iterable[str], rows: 
         psycopg.Error: a value cannot be sent or stored, or the connection is lost; from the driver, not SQLAlchemy.
     """
     names = ", ".join(f'"{name}"' for name in columns)
-    with _driver(connection).cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy:
+    with (
+        driver_connection(connection).cursor() as cursor,
+        cursor.copy(f"COPY {table} ({names}) FROM STDIN".encode()) as copy,
+    ):
         for row in rows:
             copy.write_row(row)
 
@@ -35,15 +39,9 @@ def stage_rows(connection: Connection, table: str, columns: Mapping[str, str], r
         psycopg.Error: as `copy_rows`.
     """
     definition = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-    with _driver(connection).cursor() as cursor:
+    with driver_connection(connection).cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {table} ({definition}) ON COMMIT DROP".encode())
     copy_rows(connection, table, columns, rows)
-    with _driver(connection).cursor() as cursor:
+    with driver_connection(connection).cursor() as cursor:
         # without statistics Postgres expects a thousand rows of anything
         cursor.execute(f"ANALYZE {table}".encode())
-
-
-def _driver(connection: Connection) -> psycopg.Connection:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    return driver

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, delete, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.engine.durable import COMMITS_TO_DISK
+from roofwatch.db.engine.session import WAIT_FOR_DISK
 from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, StoreError
 from roofwatch.db.ingest.case_rows import case_ids
 from roofwatch.db.ingest.content import content_hash, name_run, refuse_nul
@@ -28,7 +28,7 @@ _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""
 _AHEAD = timedelta(days=1)
 """What clocks may differ by: a run that seems to begin later would be the newest of its project for ever."""
-_LOCK_RUN = text(f"SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0)), {COMMITS_TO_DISK}")
+_LOCK_RUN = text(f"SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0)), {WAIT_FOR_DISK}")
 
 
 def ingest_record(

@@ -16,8 +16,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.engine.client_programs import describe_server, find_client, run_client
 from roofwatch.db.engine.migrate import upgrade
-from roofwatch.db.engine.session import open_sibling
-from roofwatch.db.engine.statistics import gather_statistics
+from roofwatch.db.engine.session import driver_connection, open_url
 from roofwatch.db.errors import StoreError
 from roofwatch.db.maintenance.verify import Verification, verify_store
 
@@ -80,13 +79,13 @@ def restore_backup(
         _refuse_to_replace(engine)
     database = str(engine.url.database)
     with _administering(engine) as admin, _new_database(admin, database) as beside:
-        with open_sibling(engine, beside) as restored:
+        with open_url(engine.url.set(database=beside)) as restored:
             on_step("restoring beside the database")
             options = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", str(path)]
             run_client(client, "pg_restore", options, describe_server(restored))
             upgrade(restored)
-            # a backup holds none
-            gather_statistics(restored)
+            with restored.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.execute(text("ANALYZE"))  # a backup holds no statistics
             on_step("verifying")
             verification = verify_store(restored)
             if not verification.is_whole:
@@ -133,7 +132,7 @@ def _administering(engine: Engine) -> Iterator[Engine]:
                 f"run in psql as an administrator: ALTER ROLE {user} CREATEDB"
             )
     elsewhere = "template1" if engine.url.database == "postgres" else "postgres"
-    with open_sibling(engine, elsewhere) as admin:
+    with open_url(engine.url.set(database=elsewhere)) as admin:
         yield admin.execution_options(isolation_level="AUTOCOMMIT")
 
 
@@ -153,23 +152,22 @@ def _swap(admin: Engine, database: str, beside: str) -> str:
     """Give a database the name of another; what the other is called from now on."""
     before = _beside(database, "before")
     with admin.connect() as connection:
+        driver = driver_connection(connection)
         try:
-            # nobody comes in between: both names change at once, or neither
-            _execute(connection.connection.driver_connection, "ALTER DATABASE {} ALLOW_CONNECTIONS false", database)
+            # nobody connects in between: both names change at once, or neither
+            _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS false", database)
             connection.execute(
                 text("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname IN (:one, :other)"),
                 {"one": database, "other": beside},
             )
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, psycopg.Connection)
             with driver.transaction():
                 _execute(driver, "ALTER DATABASE {} RENAME TO {}", database, before)
                 _execute(driver, "ALTER DATABASE {} RENAME TO {}", beside, database)
         except psycopg.Error as error:
             with suppress(psycopg.Error):
-                _execute(connection.connection.driver_connection, "ALTER DATABASE {} ALLOW_CONNECTIONS true", database)
+                _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS true", database)
             raise StoreError(f"database {database!r} cannot be replaced: {error}; it is as it was") from None
-        _execute(connection.connection.driver_connection, "ALTER DATABASE {} ALLOW_CONNECTIONS true", before)
+        _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS true", before)
     return before
 
 
@@ -181,12 +179,11 @@ def _beside(database: str, what: str) -> str:
 def _run(admin: Engine, statement: str, *names: str) -> None:
     try:
         with admin.connect() as connection:
-            _execute(connection.connection.driver_connection, statement, *names)
+            _execute(driver_connection(connection), statement, *names)
     except psycopg.Error as error:
         raise StoreError(f"{statement.replace('{}', names[0])}: {' '.join(str(error).split())}") from None
 
 
-def _execute(driver: object, statement: str, *names: str) -> None:
-    assert isinstance(driver, psycopg.Connection)
+def _execute(driver: psycopg.Connection, statement: str, *names: str) -> None:
     # names cannot be parameters of such statements: the driver quotes them
     driver.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))

@@ -35,7 +35,7 @@ def status(*, as_json: AsJson = False) -> None:
     """Show where the database is, its schema, and what it holds."""
     from roofwatch import tables
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.engine.status import read_status
+    from roofwatch.db.engine.migrate import read_status
     from roofwatch.terminal import print_json, print_table
 
     with open_configured_store() as engine:

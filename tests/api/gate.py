@@ -9,10 +9,10 @@ import threading
 
 
 class Gate:
-    """Passes bytes between whoever connects to `port` and a server, while it is open."""
+    """Passes bytes between whoever connects to `port` and the socket of a server, while it is open."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
+    def __init__(self, server: str) -> None:
+        self._server = server
         self._listening: socket.socket | None = None
         self._lines: set[socket.socket] = set()
         self.port = 0
@@ -41,7 +41,8 @@ class Gate:
                 threading.Thread(target=self._pass, args=(client,), daemon=True).start()
 
     def _pass(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError), client, socket.create_connection(self._server) as server:
+        with contextlib.suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._server)
             self._lines |= {client, server}
             with selectors.DefaultSelector() as waiting:
                 waiting.register(client, selectors.EVENT_READ, server)

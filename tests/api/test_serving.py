@@ -137,12 +137,11 @@ def test_a_token_that_cannot_be_is_not_made(store: Engine, fields: dict[str, Any
 def test_a_record_waits_in_the_spool_while_the_database_is_down(
     database_url: URL, store: Engine, make_token: MakeToken, tmp_path: Path
 ) -> None:
-    assert database_url.host is not None
-    gate = Gate(str(database_url.query.get("hostaddr", database_url.host)), database_url.port or 5432)
+    gate = Gate(f"{database_url.query['host']}/.s.PGSQL.5432")
     text = make_token(Scope.INGEST).text
     spool, record = Spool(tmp_path / "spool"), make_record()
     spool.submit(record)
-    through_gate = create_engine(database_url.set(host="127.0.0.1", port=gate.port), pool_pre_ping=True)
+    through_gate = create_engine(database_url.set(host="127.0.0.1", port=gate.port, query={}), pool_pre_ping=True)
     once = Backoff(attempts=1)
     with served(through_gate) as (host, port):
         sender = HttpSender(f"http://{host}:{port}", text)

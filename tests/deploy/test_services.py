@@ -40,8 +40,8 @@ def owned_database(empty_database_url: URL) -> Iterator[URL]:
         try:
             database = sql.Identifier(str(empty_database_url.database))
             admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, owner))
-            yield given.set(
-                host=empty_database_url.host, port=empty_database_url.port, database=empty_database_url.database
+            yield given.set(host=None, port=None, database=empty_database_url.database).update_query_dict(
+                dict(empty_database_url.query)
             )
         finally:
             admin.execute(sql.SQL("REASSIGN OWNED BY {} TO CURRENT_USER").format(owner))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from psycopg.conninfo import make_conninfo
 from psycopg.pq import PGconn, Ping
 from sqlalchemy import URL, create_engine, make_url, text
 
@@ -81,7 +82,7 @@ def ask(url: URL, query: str) -> object:
 
 
 def answers(url: URL) -> bool:
-    return PGconn.ping(f"host={url.host} port={url.port}".encode()) == Ping.OK
+    return PGconn.ping(make_conninfo("", host=str(url.query["host"])).encode()) == Ping.OK
 
 
 def server_pid(folder: Path) -> int:

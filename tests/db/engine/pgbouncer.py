@@ -35,25 +35,22 @@ def pooling(url: URL, *, connections: int, **settings: object) -> Iterator[URL]:
     # it refuses to be root, and nobody else may look into a folder of a test's
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        users = folder / "users.txt"
-        users.write_text(f"{_quoted(str(url.username))} {_quoted(str(url.password))}\n")
         told = {
             "listen_addr": "127.0.0.1",
             "listen_port": port,
             "unix_socket_dir": "",
-            "auth_type": "scram-sha-256",
-            "auth_file": users,
+            "auth_type": "any",
             "pool_mode": "transaction",
             "default_pool_size": connections,
             **settings,
         }
-        lines = ["[databases]", f"* = host={url.host} port={url.port}", "[pgbouncer]"]
+        lines = ["[databases]", f"* = host={url.query['host']} user={url.username}", "[pgbouncer]"]
         ini = folder / "pgbouncer.ini"
         ini.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in told.items())]))
         command = ["pgbouncer", "--quiet", str(ini)]
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
-            for path in (folder, users, ini):
+            for path in (folder, ini):
                 os.chown(path, nobody.pw_uid, nobody.pw_gid)
             command = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", *command]
         log = folder / "log"
@@ -61,7 +58,7 @@ def pooling(url: URL, *, connections: int, **settings: object) -> Iterator[URL]:
             try:
                 _wait_until_it_listens(bouncer, port, log)
                 # it takes no options of the server's in the beginning
-                yield url.set(host="127.0.0.1", port=port).difference_update_query(["options"])
+                yield url.set(host="127.0.0.1", port=port, query={})
             finally:
                 bouncer.terminate()
 
@@ -77,7 +74,3 @@ def _wait_until_it_listens(bouncer: subprocess.Popen[bytes], port: int, log: Pat
             time.sleep(0.02)
         else:
             return
-
-
-def _quoted(value: str) -> str:
-    return f'"{value.replace(chr(34), chr(34) * 2)}"'

@@ -8,7 +8,6 @@ from sqlalchemy import text
 
 from roofwatch.db.artefacts import list_artefacts, store_artefact
 from roofwatch.db.engine import embedded, migrate
-from roofwatch.db.engine.durable import COMMITS_TO_DISK
 from roofwatch.db.engine.session import make_engine, reading_session
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
@@ -44,15 +43,3 @@ def test_what_is_acknowledged_is_on_disk_where_the_server_does_not_wait_for_it(f
                 assert load_record(session, record.run_id) == record
                 assert [one.is_stored for one in list_artefacts(session, record.run_id)] == [is_sent]
             engine.dispose()
-
-
-@pytest.mark.parametrize(("said", "becomes"), [("off", "local"), ("on", "on"), ("remote_apply", "remote_apply")])
-def test_who_waits_for_more_than_the_disk_goes_on_to(folder: Path, said: str, becomes: str) -> None:
-    with embedded.start(folder) as server:
-        engine = make_engine(server.url)
-        with engine.begin() as connection:
-            connection.execute(text(f"SET synchronous_commit = {said}"))
-            connection.execute(text(f"SELECT {COMMITS_TO_DISK}"))
-
-            assert connection.scalar(text("SHOW synchronous_commit")) == becomes
-        engine.dispose()

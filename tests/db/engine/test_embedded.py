@@ -1,41 +1,69 @@
-"""The embedded server itself: what it keeps, where it listens, and who gets in."""
+"""The embedded server: one for all its users, never root, and whole again after whatever was killed."""
 
-import socket
+import contextlib
+import os
+import shutil
+import signal
 import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from roofwatch.db.engine import embedded, ports, postgres
-from roofwatch.db.engine.ports import free_port, running_port
+from roofwatch.db.engine import embedded
 from roofwatch.db.errors import StoreError
-from tests.db.engine.embedded_server import answers, ask, server_pid
+from tests.db.engine.embedded_server import USE, answers, ask, kill_server, server_pid, using
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+ENTER = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup")
+
+# ends while a thread of it, which its end does not wait for, starts a server
+END_AMID_A_START = """
+import sys, threading
+from pathlib import Path
+from roofwatch.db.engine.embedded import start
+folder = Path(sys.argv[1])
+threading.Thread(target=start, args=(folder,), daemon=True).start()
+while not (folder / "alive").exists():
+    pass
+"""
+FORK = """
+import os, sys
+from pathlib import Path
+from roofwatch.db.engine.embedded import start
+server = start(Path(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    sys.exit()  # with all that is done at exit
+os.waitpid(child, 0)
+waiting = os.fork()
+if waiting == 0:
+    sys.stdin.read()
+    os._exit(0)
+print(server.url.render_as_string(hide_password=False), flush=True)
+sys.stdin.read()
+"""
 
 
-def test_a_server_starts_answers_and_is_stopped_by_its_last_user(new_folder: Path) -> None:
+def test_what_was_written_is_there_at_the_next_start(new_folder: Path) -> None:
     with embedded.start(new_folder) as server:
-        assert ask(server.url, "SELECT 40 + 2") == 42
-
-    assert not answers(server.url)
-    assert not (new_folder / "data" / "postmaster.pid").exists()
-
-
-def test_what_was_written_is_there_at_the_next_start(folder: Path) -> None:
-    with embedded.start(folder) as server:
         ask(server.url, "CREATE TABLE kept AS SELECT 7 AS value")
 
-    with embedded.start(folder) as server:
+    assert not answers(server.url)
+    with embedded.start(new_folder) as server:
         assert ask(server.url, "SELECT value FROM kept") == 7
 
 
-def test_the_server_is_durable_and_listens_on_the_loopback_alone(folder: Path) -> None:
+def test_the_server_is_durable_and_only_its_owner_reaches_it(folder: Path) -> None:
     settings = {
         "fsync": "on",
         "synchronous_commit": "on",
         "full_page_writes": "on",
-        "listen_addresses": "127.0.0.1",
-        "unix_socket_directories": "",
+        "listen_addresses": "",
+        "unix_socket_directories": ".",
         "max_connections": "50",
         "jit": "off",
         "TimeZone": "UTC",
@@ -44,58 +72,17 @@ def test_the_server_is_durable_and_listens_on_the_loopback_alone(folder: Path) -
 
     with embedded.start(folder) as server:
         assert {name: ask(server.url, f"SHOW {name}") for name in settings} == settings
-
-
-def test_the_password_is_needed_and_not_shown(new_folder: Path) -> None:
-    with embedded.start(new_folder) as server:
-        password = (new_folder / "password").read_text()
-        assert password not in f"{server.url} {server.url!r}"
-        assert stat.S_IMODE((new_folder / "password").stat().st_mode) == 0o600
-        assert stat.S_IMODE((new_folder / "data").stat().st_mode) == 0o700
-        for wrong in (None, "", "guess"):
-            with pytest.raises(psycopg.OperationalError, match="password"):
-                psycopg.connect(host=server.url.host, port=server.url.port, user="postgres", password=wrong)
-
-
-def test_a_port_is_none_that_the_system_gives_to_whoever_asks_for_any() -> None:
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert 10_000 <= free_port() < first
-
-
-def test_a_port_is_found_where_all_are_given_to_whoever_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "range").write_text("1024\t65535\n")
-    monkeypatch.setattr(ports, "_GIVEN_PORTS", tmp_path / "range")
-    assert free_port() > 0
-
-
-def test_a_port_that_is_taken_meanwhile_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        free, of_the_last_one = ([taken.getsockname()[1]] for _ in range(2))
-        monkeypatch.setattr(embedded, "free_port", lambda: free.pop() if free else free_port())
-        monkeypatch.setattr(
-            embedded,
-            "running_port",
-            lambda folder: of_the_last_one.pop() if of_the_last_one else running_port(folder),
-        )
-
-        with embedded.start(folder) as server:
-            assert ask(server.url, "SELECT 1") == 1
-            assert server.url.port != taken.getsockname()[1]
-            assert (free, of_the_last_one) == ([], [])
+        assert stat.S_IMODE((folder / "data").stat().st_mode) == 0o700
 
 
 def test_a_users_settings_for_another_postgres_are_not_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "PGDATA": "/nowhere",
         "PGHOST": "192.0.2.1",
-        "PGHOSTADDR": "192.0.2.1",
         "PGPORT": "1",
         "PGUSER": "somebody",
         "PGPASSWORD": "wrong",
         "PGDATABASE": "other",
-        "PGSSLMODE": "require",
         "PGOPTIONS": "-c no_such_setting=1",
     }.items():
         monkeypatch.setenv(name, value)
@@ -113,7 +100,210 @@ def test_the_server_holds_no_lock_but_its_own(folder: Path) -> None:
 
 
 def test_a_missing_wheel_is_named_with_both_ways_out(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_WHEEL", "no_such_wheel")
+    monkeypatch.setattr(embedded, "_WHEEL", "no_such_wheel")
 
     with pytest.raises(StoreError, match=r"ROOFWATCH_DATABASE_URL .*pip install"):
         embedded.start(new_folder)
+
+
+def test_a_process_id_left_behind_that_now_belongs_to_another_does_not_matter(folder: Path) -> None:
+    ours = f"{os.getpid()}\n{folder / 'data'}\n1700000000\n5432\n.\n\n 1 1\nready\n"
+    (folder / "data" / "postmaster.pid").write_text(ours)
+    (folder / "data" / ".s.PGSQL.5432.lock").write_text(ours)
+
+    with embedded.start(folder) as server:
+        assert ask(server.url, "SELECT 1") == 1
+
+
+def test_a_process_that_got_a_dead_servers_id_is_not_stopped_in_its_place(folder: Path) -> None:
+    same_user = NOBODY if os.geteuid() == 0 else ()
+    bystander = subprocess.Popen([*same_user, "cat"], stdin=subprocess.PIPE)
+    handle = embedded.start(folder)
+    lines = (folder / "data" / "postmaster.pid").read_text().splitlines()
+    kill_server(folder)
+    while embedded._is_alive(folder):
+        pass
+    # as it would be found if the kernel had given the id out again
+    (folder / "data" / "postmaster.pid").write_text("\n".join([str(bystander.pid), *lines[1:]]))
+
+    handle.close()
+
+    assert bystander.poll() is None
+    bystander.communicate()
+
+
+def test_what_a_killed_creation_left_is_cleared_away(new_folder: Path) -> None:
+    with using(new_folder) as first:
+        while not list(new_folder.glob("data.new.*")):
+            assert first.process.poll() is None
+        first.kill()
+    leftover = new_folder / "data.new.left"
+    leftover.mkdir()
+
+    with embedded.start(new_folder) as server:
+        assert ask(server.url, "SELECT 1") == 1
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("name", ['a\'s $H "q" `i` \\ %4 ü', "-l"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    with embedded.start(tmp_path / name) as server:
+        assert ask(server.url, "SELECT 1") == 1
+
+
+def test_a_name_too_long_for_a_socket_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"bytes too long .* choose a shorter data_dir"):
+        embedded.start(tmp_path / ("x" * 180))
+
+
+def test_a_folder_that_went_away_is_let_go_of(folder: Path) -> None:
+    handle = embedded.start(folder)
+    pid = server_pid(folder)
+    shutil.rmtree(folder)
+
+    handle.close()
+
+    assert not folder.exists()
+    os.kill(pid, signal.SIGQUIT)  # it runs on, and nobody else could stop it
+
+
+def test_a_place_where_no_folder_can_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreError, match=f"{tmp_path}/file/store: Not a directory"):
+        embedded.start(tmp_path / "file" / "store")
+
+
+def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
+    (folder / "data" / "PG_VERSION").write_text("9\n")
+
+    with pytest.raises(StoreError, match=f"{folder}: the embedded Postgres does not start: .*version 9"):
+        embedded.start(folder)
+
+
+def test_two_uses_in_one_process_share_the_server(folder: Path) -> None:
+    first = embedded.start(folder)
+    second = embedded.start(folder)
+    assert second.url == first.url
+
+    first.close()
+    first.close()
+    assert ask(second.url, "SELECT 1") == 1
+
+    second.close()
+    assert not answers(second.url)
+
+
+def test_processes_that_start_at_once_share_a_server_and_the_last_one_stops_it(folder: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        users = [stack.enter_context(using(folder)) for _ in range(3)]
+        urls = {user.url() for user in users}
+        assert len(urls) == 1
+        for user in users:
+            assert ask(next(iter(urls)), "SELECT 1") == 1
+            assert user.end() == 0
+    assert not answers(urls.pop())
+
+
+def test_killing_the_server_and_its_user_together_is_survived(folder: Path) -> None:
+    with using(folder) as owner:
+        ask(owner.url(), "CREATE TABLE kept AS SELECT 7 AS value")
+        kill_server(folder)
+        owner.kill()
+
+    with embedded.start(folder) as server:
+        assert ask(server.url, "SELECT value FROM kept") == 7
+
+
+def test_a_server_whose_user_was_killed_is_found_and_stopped_in_the_end(folder: Path) -> None:
+    with using(folder) as owner:
+        url = owner.url()
+        owner.kill()
+    assert answers(url)
+
+    with embedded.start(folder) as server:
+        assert server.url == url
+    assert not answers(url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "ends by itself"])
+def test_a_server_that_is_lost_is_started_again_with_all_that_was_committed(folder: Path, how: signal.Signals) -> None:
+    with using(folder) as owner:
+        ask(owner.url(), "CREATE TABLE kept AS SELECT 7 AS value")
+        os.kill(server_pid(folder), how)
+
+        with embedded.start(folder) as server:
+            assert owner.end() == 0
+            assert ask(server.url, "SELECT value FROM kept") == 7
+
+
+def test_a_process_that_ends_while_a_thread_starts_the_server_leaves_none(folder: Path) -> None:
+    # the creation of the server that lies there has left one
+    (folder / "alive").unlink()
+    with using(folder, program=END_AMID_A_START) as user:
+        assert user.end() == 0
+
+    assert not embedded._is_alive(folder)
+
+
+def test_a_forked_child_neither_stops_nor_holds_the_server(folder: Path) -> None:
+    with using(folder, program=FORK) as parent:
+        url = parent.url()
+        assert ask(url, "SELECT 1") == 1
+
+        parent.process.kill()
+        parent.process.wait(timeout=120)
+        with embedded.start(folder) as server:
+            assert server.url == url
+        # the child lives on, since its input is still open
+        assert not answers(url)
+
+
+def test_a_process_that_just_ends_lets_go_of_the_server(folder: Path) -> None:
+    program = USE.replace("with start(Path(sys.argv[1])) as server:", "server = start(Path(sys.argv[1]))\nif True:")
+    with using(folder, program=program) as user:
+        url = user.url()
+        assert user.end() == 0
+    assert not answers(url)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as somebody else")
+def test_roots_server_is_not_root_and_opens_no_folder_on_its_way(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    before = [path.stat() for path in (closed, *closed.parents)]
+
+    with embedded.start(closed / "store") as server:
+        assert ask(server.url, "SELECT 1") == 1
+        status = Path(f"/proc/{server_pid(closed / 'store')}/status").read_text().splitlines()
+
+    fields = dict(line.split(":", 1) for line in status)
+    assert set(fields["Uid"].split()) == {"65534"}
+    dac_override = 1 << 1
+    assert int(fields["CapEff"], 16) | dac_override == dac_override
+    after = [path.stat() for path in (closed, *closed.parents)]
+    assert [(now.st_mode, now.st_uid) for now in after] == [(then.st_mode, then.st_uid) for then in before]
+
+
+def ordinary_user() -> Sequence[str]:
+    """Command that runs Python as nobody; where Python is in a folder closed to nobody, with the right to enter it."""
+    entered = subprocess.run([*NOBODY, "/bin/sh", "-c", '"$1" -c ""', "sh", sys.executable], capture_output=True)
+    return NOBODY if entered.returncode == 0 else (*NOBODY, *ENTER)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="this is an ordinary user: all other tests show it")
+def test_root_may_use_the_server_of_an_ordinary_user() -> None:
+    home = Path(tempfile.mkdtemp(prefix="roofwatch-test-"))
+    try:
+        os.chown(home, 65534, 65534)
+        with using(home / "store", prefix=ordinary_user()) as user:
+            url = user.url()
+            assert ask(url, "SELECT 1") == 1
+            with embedded.start(home / "store") as server:
+                assert server.url == url
+            assert user.end() == 0
+        assert not answers(url)
+        assert {path.stat().st_uid for path in (home / "store").iterdir()} == {65534}
+    finally:
+        shutil.rmtree(home)

@@ -1,8 +1,11 @@
 """A database that somebody else runs: over TCP with a password, over TLS, away for a while, backed up and restored."""
 
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import URL, text
 from sqlalchemy.orm import Session
@@ -10,7 +13,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.engine import session
 from roofwatch.db.engine.client_programs import Client, Server, describe_server, find_client
 from roofwatch.db.engine.migrate import upgrade
-from roofwatch.db.engine.session import open_server, open_sibling, open_store
+from roofwatch.db.engine.session import open_server, open_store, open_url
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.backup import restore_backup, write_backup
@@ -19,6 +22,8 @@ from roofwatch.db.queries.runs import list_projects
 from tests import servers
 from tests.builders import PROJECT, make_record
 from tests.servers import make_certificate, make_server
+
+_TCP_OPTIONS = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
 
 # one server for all of them
 pytestmark = pytest.mark.xdist_group("external_server")
@@ -103,7 +108,7 @@ def test_a_backup_goes_to_another_database_of_the_server_and_is_whole_there(
         write_backup(engine, path)
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("CREATE DATABASE elsewhere"))
-        with open_sibling(engine, "elsewhere") as elsewhere:
+        with open_url(engine.url.set(database="elsewhere")) as elsewhere:
             restored = restore_backup(elsewhere, path, replaces=False, keeps_old=False, actor="a test")
             with Session(elsewhere) as reading:
                 projects = list_projects(reading)
@@ -134,7 +139,7 @@ def test_a_server_that_no_client_here_is_new_enough_for_says_what_to_install() -
 
 def test_of_several_clients_the_one_of_the_server_s_own_version_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     here = [Client(Path("/a"), 18, False), Client(Path("/b"), 15, True), Client(Path("/c"), 16, True)]
-    monkeypatch.setattr("roofwatch.db.engine.client_programs._clients", lambda _: iter(here))
+    monkeypatch.setattr("roofwatch.db.engine.client_programs._clients", lambda _: here)
 
     assert find_client("pg_dump", Server(15, "", None, is_encrypted=True)).major_version == 15
     assert find_client("pg_dump", Server(16, "", None, is_encrypted=False)).major_version == 16
@@ -142,10 +147,37 @@ def test_of_several_clients_the_one_of_the_server_s_own_version_is_taken(monkeyp
         find_client("pg_dump", Server(17, "", None, is_encrypted=True))
 
 
-def test_a_server_without_tls_is_told_from_one_that_is_down(database_url: URL) -> None:
+def test_a_wrong_password_is_told_without_showing_it(server: servers.Server) -> None:
+    with (
+        pytest.raises(StoreError, match="password authentication failed") as caught,
+        open_store(text_of(server.url.set(password="hunter2"))),
+    ):
+        pass
+
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_whose_network_went_away_is_given_up_within_a_minute_unless_the_url_says_otherwise(
+    server: servers.Server,
+) -> None:
+    def told_to_the_system(url: str) -> tuple[int, ...]:
+        with open_server(url) as engine, engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            with socket.socket(fileno=os.dup(driver.fileno())) as line:
+                return tuple(line.getsockopt(socket.IPPROTO_TCP, option) for option in _TCP_OPTIONS)
+
+    said = {"keepalives_idle": "7", "keepalives_interval": "8", "keepalives_count": "9", "tcp_user_timeout": "10000"}
+    assert told_to_the_system(text_of(server.url)) == (30, 10, 3, 60_000)
+    assert told_to_the_system(text_of(server.url, **said)) == (7, 8, 9, 10_000)
+
+
+def test_a_server_without_tls_is_told_from_one_that_is_down(server: servers.Server) -> None:
+    if server.has_tls:
+        pytest.skip("this Postgres has TLS")
     with (
         pytest.raises(StoreError, match=r"does not support SSL.*ssl = on.*or ask for none with sslmode=disable"),
-        open_server(text_of(database_url, sslmode="require")),
+        open_server(text_of(server.url, sslmode="require")),
     ):
         pass
 

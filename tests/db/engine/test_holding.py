@@ -14,16 +14,14 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, text
 
-from roofwatch.db.engine.locks import ANALYSIS, analysis_lock
-from roofwatch.db.engine.session import open_store
+from roofwatch.db.engine.session import ANALYSIS, analysis_lock, open_store
 from tests.builders import PROJECT
 from tests.db.engine.pgbouncer import pooling
 
 A_MINUTE_S = 60
 HOLD = """
 import sys
-from roofwatch.db.engine.locks import analysis_lock
-from roofwatch.db.engine.session import open_store
+from roofwatch.db.engine.session import analysis_lock, open_store
 with open_store(sys.argv[1]) as engine, analysis_lock(engine, sys.argv[2]):
     print("holds", flush=True)
     sys.stdin.read()
@@ -66,7 +64,7 @@ def way(request: pytest.FixtureRequest, store: Engine) -> Iterator[str]:
         pytest.skip("no PgBouncer on this machine (Debian: apt install pgbouncer)")
     else:
         with pooling(store.url, connections=6) as url:
-            yield text_of(url, prepare_threshold="none")
+            yield text_of(url)
 
 
 def test_a_judgement_waits_for_the_one_of_another_process_and_not_for_one_that_was_killed(

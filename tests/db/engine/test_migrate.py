@@ -59,15 +59,6 @@ def test_every_constraint_is_named_by_the_convention(store: Engine) -> None:
     assert [name for name in names if name.split("_")[0] not in {"pk", "fk", "uq", "ck"}] == []
 
 
-def test_a_fresh_upgrade_is_at_the_head(blank: Engine) -> None:
-    assert migrate.current_revision(blank) is None
-
-    migrate.upgrade(blank)
-
-    assert migrate.current_revision(blank) == migrate.head_revision()
-    migrate.ensure_current(blank)
-
-
 def test_a_second_upgrade_changes_nothing(store: Engine) -> None:
     before = definitions(store)
 
@@ -101,19 +92,6 @@ def test_an_upgrade_that_fails_leaves_nothing(blank: Engine) -> None:
         migrate.upgrade(blank)
 
     assert inspect(blank).get_table_names() == ["tensor_error"]
-
-
-def summaries(store: Engine) -> list[tuple[object, ...]]:
-    """All that is read without samples, in no order that a move could change."""
-    query = (
-        "SELECT run_id, name, implementation, outcome, median_ns, below_ns, above_ns, sample_count, block_count, "
-        "utilisation, joules_per_launch, is_memory_bound, message, outcome_counts::jsonb, measurement.measured_on, "
-        "has_utilisation, has_energy FROM measurement JOIN run ON number = run_number "
-        "JOIN series ON series.id = series_id JOIN case_version ON case_version.id = case_version_id "
-        'JOIN "case" ON "case".id = case_id ORDER BY 1, 2, 3'
-    )
-    with store.connect() as connection:
-        return [tuple(row) for row in connection.execute(text(query))]
 
 
 def test_a_database_without_a_schema_is_refused_with_the_way_out(blank: Engine) -> None:
