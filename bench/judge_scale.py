@@ -33,8 +33,8 @@ _STEP_EVERY = 50
 _TIMES = text(
     """
     INSERT INTO measurement
-        (median_ns, below_ns, above_ns, run_number, series_id, measured_on, sample_count, block_count, outcome)
-    SELECT median_ns, median_ns * 0.01, median_ns * 0.01, number, series_id, measured_on, 25, 5, 0
+        (median_ns, q1_ns, q3_ns, run_number, series_id, measured_on, sample_count, block_count, outcome)
+    SELECT median_ns, median_ns * 0.99, median_ns * 1.01, number, series_id, measured_on, 25, 5, 0
     FROM (
         SELECT number, series_id, measured_on,
             1e4 * 1000 ^ ((series_id * 7919 % 1000) / 1000.0) * exp(random_normal(0, 0.02))

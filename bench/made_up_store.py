@@ -30,10 +30,10 @@ _DAY_ZERO = date(2000, 1, 1)
 """From which Postgres counts days."""
 
 _COLUMNS = (
-    *(("median_ns", ">f8"), ("utilisation", ">f8"), ("joules_per_launch", ">f8"), ("below_ns", ">f4")),
-    *(("above_ns", ">f4"), ("run_number", ">i4"), ("series_id", ">i4"), ("measured_on", ">i4")),
+    *(("median_ns", ">f8"), ("utilisation", ">f8"), ("joules_per_launch", ">f8"), ("q1_ns", ">f8")),
+    *(("q3_ns", ">f8"), ("run_number", ">i4"), ("series_id", ">i4"), ("measured_on", ">i4")),
     *(("sample_count", ">i4"), ("block_count", ">i2"), ("outcome", ">i2"), ("is_memory_bound", "i1")),
-    *(("host_ns", ">f4"), ("peak_allocated_bytes", ">f4")),
+    *(("host_ns", ">f8"), ("peak_allocated_bytes", ">f8")),
 )
 _ROW = np.dtype(
     [("field_count", ">i2"), *(field for name, kind in _COLUMNS for field in ((f"{name}_size", ">i4"), (name, kind)))]
@@ -235,8 +235,8 @@ def _rows(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.rando
         "median_ns": median_ns,
         "utilisation": 0.5 + rng.random(len(rows)) / 10,
         "joules_per_launch": 0.01 + rng.random(len(rows)) / 100,
-        "below_ns": median_ns * 0.01,
-        "above_ns": median_ns * 0.01,
+        "q1_ns": median_ns * 0.99,
+        "q3_ns": median_ns * 1.01,
         "run_number": np.tile([run.number for run in runs], len(series_ids)),
         "series_id": series,
         "measured_on": np.tile([(run.measured_on - _DAY_ZERO).days for run in runs], len(series_ids)),

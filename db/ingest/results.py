@@ -19,7 +19,7 @@ from roofwatch.db.schema.results import MeasurementRow
 _OF_RUN = ("run_number", "measured_on")
 _OF_CASE = (*_OF_RUN, "case_id", "implementation", "position")
 _MEASUREMENT = (
-    *("outcome", "message", "median_ns", "below_ns", "above_ns", "sample_count", "block_count"),
+    *("outcome", "message", "median_ns", "q1_ns", "q3_ns", "sample_count", "block_count"),
     *("utilisation", "joules_per_launch", "is_memory_bound", "host_ns", "peak_allocated_bytes"),
 )
 _CHECK = ("executor", "outcome", "message")
@@ -30,7 +30,6 @@ _ACTIVITY = (
     *("estimated_occupancy", "configuration_count", "grid", "block"),
 )
 _OUTCOME_CODES = {word: code for code, word in enumerate(MeasurementRow.outcome.type.words)}
-_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 def store_results(connection: Connection, record: RunRecord, key: RunKey, ids: SharedIds) -> None:
@@ -75,20 +74,15 @@ def store_results(connection: Connection, record: RunRecord, key: RunKey, ids: S
 
 
 def _summary(one: Measurement) -> tuple[object, ...]:
-    median_ns, quartiles_ns, memory = one.median_ns, one.quartiles_ns, one.memory
-    below_ns = above_ns = None
-    if median_ns is not None and quartiles_ns is not None:
-        low_ns, high_ns = quartiles_ns
-        # a quartile so small that the difference is the median itself is still above zero
-        below_ns = towards_zero(min(median_ns - low_ns, float(np.nextafter(median_ns, 0))))
-        above_ns = towards_zero(high_ns - median_ns)
+    q1_ns, q3_ns = one.quartiles_ns or (None, None)
+    # a launch that failed says nothing of what it takes
+    memory = one.memory if one.blocks else None
     return (
-        *(_OUTCOME_CODES[one.outcome], one.message, median_ns, below_ns, above_ns),
+        *(_OUTCOME_CODES[one.outcome], one.message, one.median_ns, q1_ns, q3_ns),
         *(len(one.samples_ns) or None, len(one.blocks) or None, one.utilisation, one.joules_per_launch),
         None if one.bound is None else one.bound == "memory",
-        to_single(one.host_ns),
-        # a launch that failed says nothing of what it takes
-        to_single(None if memory is None or not one.blocks else memory.peak_allocated_bytes),
+        one.host_ns,
+        None if memory is None else memory.peak_allocated_bytes,
     )
 
 
@@ -107,18 +101,6 @@ def _sample_set(one: Measurement) -> SampleSet:
         facts=[block.model_dump(exclude_defaults=True, exclude={"started_at", "samples_ns"}) for block in one.blocks],
         samples_ns=np.array(one.samples_ns, dtype=np.float64),
     )
-
-
-def towards_zero(value: float) -> float:
-    """In single precision, not larger than it was."""
-    with np.errstate(over="ignore", under="ignore"):
-        rounded = np.float32(value)
-        return float(np.nextafter(rounded, np.float32(0)) if float(rounded) > value else rounded)
-
-
-def to_single(value: float | None) -> float | None:
-    """The nearest number of single precision; the largest for what is larger than any."""
-    return None if value is None else float(np.float32(min(value, _LARGEST_SINGLE)))
 
 
 def _store_parts(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import CTE, REAL, Integer, Row, Select, cast, false, func, literal, select
+from sqlalchemy import CTE, Double, Integer, Row, Select, cast, false, func, literal, select
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
@@ -87,7 +87,7 @@ def read_time_columns(
             beside={
                 metric: values[order]
                 for metric in asked
-                if not np.isnan(values := _numbers(rows, metric, ">f4").astype(np.float64)).all()
+                if not np.isnan(values := _numbers(rows, metric, ">f8").astype(np.float64)).all()
             },
             last_commit=None if not len(numbers) else (runs[numbers[-1]].first_parent_count, runs[numbers[-1]].sha),
         )
@@ -150,7 +150,7 @@ def _columns(wanted: CTE, series_ids: Sequence[int], beside: Sequence[str]) -> S
             joined(func.int4send(cast(table.block_count, Integer)), "blocks"),
             func.count().filter(~is_ok).label("failure_count"),
             # a value for each time, so that they lie as the times do
-            *(joined(func.float4send(func.coalesce(table[metric], cast("NaN", REAL))), metric) for metric in beside),
+            *(joined(func.float8send(func.coalesce(table[metric], cast("NaN", Double))), metric) for metric in beside),
         )
         .where(is_wanted)
         .group_by(table.series_id)

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     JSON,
-    REAL,
     BigInteger,
     CheckConstraint,
     ForeignKey,
@@ -24,7 +23,6 @@ from sqlalchemy import (
     SmallInteger,
     UniqueConstraint,
 )
-from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.collector.record.machine import Outcome
@@ -68,17 +66,10 @@ class SeriesRow(Base):
 
 
 class MeasurementRow(Base):
-    """One row for each time that was measured, or that could not be: as narrow as can be, for there are most of these.
+    """One row for each time that was measured, or that could not be.
 
-    The quartiles are kept as distances from the median, rounded towards it in single precision: a quartile read back
-    lies between the true one and the median. The columns are in an order that leaves no gap between them, but for the
-    last two, which came later: they fill a row up to the next multiple of eight bytes, as it would be anywhere. No
-    constraint says that a run has a series once: that index would be larger than both others together, the record was
-    checked for it, and a run is stored once. All that is measured is NULL where the outcome is not `ok`.
-
-    `host_ns` and `peak_allocated_bytes` are in single precision, to the nearest: 24 bits hold what torch's allocator
-    hands out, multiples of 512 bytes, exactly up to 8 GiB, and more than that to 0.06 parts in a million. Both are NULL
-    of what was stored before there were these columns.
+    No constraint says that a run has a series once: that index would be larger than both others together, the record
+    was checked for it, and a run is stored once. All that is measured is NULL where the outcome is not `ok`.
     """
 
     __tablename__ = "measurement"
@@ -87,10 +78,8 @@ class MeasurementRow(Base):
         Index(None, "series_id"),
         CheckConstraint(f"outcome BETWEEN 0 AND {len(_OUTCOMES) - 1}", name="outcome"),
         CheckConstraint("(outcome = 0) = (median_ns IS NOT NULL)", name="time_only_if_ok"),
-        CheckConstraint(
-            "num_nulls(median_ns, below_ns, above_ns, sample_count, block_count) IN (0, 5)", name="time_whole"
-        ),
-        CheckConstraint("below_ns >= 0 AND below_ns < median_ns AND above_ns >= 0", name="times_positive"),
+        CheckConstraint("num_nulls(median_ns, q1_ns, q3_ns, sample_count, block_count) IN (0, 5)", name="time_whole"),
+        CheckConstraint("0 < q1_ns AND q1_ns <= median_ns AND median_ns <= q3_ns", name="times_in_order"),
         CheckConstraint("sample_count > 0 AND block_count > 0", name="samples_not_empty"),
         CheckConstraint(
             "outcome = 0 OR num_nonnulls(utilisation, joules_per_launch, host_ns, peak_allocated_bytes) = 0",
@@ -100,11 +89,14 @@ class MeasurementRow(Base):
         _BY_MONTH,
     )
 
+    # in an order that leaves no gaps between the columns of a row
     median_ns: Mapped[float | None]
+    q1_ns: Mapped[float | None]
+    q3_ns: Mapped[float | None]
     utilisation: Mapped[float | None]
     joules_per_launch: Mapped[float | None]
-    below_ns: Mapped[float | None] = mapped_column(REAL)
-    above_ns: Mapped[float | None] = mapped_column(REAL)
+    host_ns: Mapped[float | None]
+    peak_allocated_bytes: Mapped[float | None]
     run_number: Mapped[int] = mapped_column(Integer)
     series_id: Mapped[int] = mapped_column(Integer)
     measured_on: Mapped[date]
@@ -113,20 +105,8 @@ class MeasurementRow(Base):
     outcome: Mapped[str] = mapped_column(Coded(*_OUTCOMES))
     is_memory_bound: Mapped[bool | None]
     message: Mapped[str | None]
-    host_ns: Mapped[float | None] = mapped_column(REAL)
-    peak_allocated_bytes: Mapped[float | None] = mapped_column(REAL)
 
     __mapper_args__ = {"primary_key": [run_number, series_id]}  # noqa: RUF012 -- SQLAlchemy's own hook, read once
-
-    @hybrid_property
-    def q1_ns(self) -> float | None:
-        """First quartile; an expression for queries."""
-        return self.median_ns - self.below_ns  # type: ignore[operator]  # of rows that have a time
-
-    @hybrid_property
-    def q3_ns(self) -> float | None:
-        """Third quartile; an expression for queries."""
-        return self.median_ns + self.above_ns  # type: ignore[operator]  # of rows that have a time
 
 
 class SampleSetRow(Base):

@@ -95,24 +95,6 @@ def test_the_migration_reaches_the_database_whatever_characters_the_password_has
         assert current_revision(engine) == head_revision()
 
 
-def test_a_wrong_password_is_refused_and_not_shown(owned_database: URL, tmp_path: Path) -> None:
-    service = SERVICES["migrate"]
-    environment = environment_of(service, owned_database, tmp_path) | {"PGPASSWORD": "hunter2"}
-
-    done = subprocess.run(
-        command_of(service, str(owned_database.username)),
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 2
-    assert "password authentication failed" in done.stderr
-    assert "hunter2" not in done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "healthy"), [("dashboard", b"ok"), ("api", b'{"status":"ok"}')])
 def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does_not(

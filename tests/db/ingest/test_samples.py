@@ -3,11 +3,9 @@
 import struct
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.db.ingest.results import towards_zero
 from roofwatch.db.ingest.samples import SampleSet, pack, unpack
 
 positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
@@ -47,13 +45,3 @@ def test_samples_of_one_kernel_take_much_less_room_than_they_did() -> None:
     packed = pack(make_sample_set(*(steps[i : i + 20].tolist() for i in range(0, 200, 20))))
 
     assert len(packed) < 0.6 * steps.nbytes
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
-def test_single_precision_is_never_above_the_double(value: float) -> None:
-    rounded = towards_zero(value)
-
-    assert 0 <= rounded <= value
-    if 1e-30 < value < 1e30:
-        assert rounded == pytest.approx(value, rel=2e-7)

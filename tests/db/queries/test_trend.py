@@ -43,9 +43,10 @@ def long_history(databases: Databases) -> Iterator[Engine]:
     fill(engine, LONG, 0)
     with engine.begin() as connection:
         for statement in (
-            f"UPDATE measurement SET median_ns = median_ns * 50 WHERE run_number = {HIGH_AT}",
-            f"UPDATE measurement SET median_ns = 1, below_ns = 0, above_ns = 0 WHERE run_number = {LOW_AT}",
-            "UPDATE measurement SET median_ns = NULL, below_ns = NULL, above_ns = NULL, sample_count = NULL, "
+            "UPDATE measurement SET median_ns = median_ns * 50, q1_ns = q1_ns * 50, q3_ns = q3_ns * 50 "
+            f"WHERE run_number = {HIGH_AT}",
+            f"UPDATE measurement SET median_ns = 1, q1_ns = 1, q3_ns = 1 WHERE run_number = {LOW_AT}",
+            "UPDATE measurement SET median_ns = NULL, q1_ns = NULL, q3_ns = NULL, sample_count = NULL, "
             "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, host_ns = NULL, "
             f"peak_allocated_bytes = NULL, outcome = (SELECT 4) WHERE run_number = {CRASHED_AT}",
             "INSERT INTO environment SELECT (jsonb_populate_record(environment, "

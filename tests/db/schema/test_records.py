@@ -11,9 +11,9 @@ from tests.builders import PROJECT, make_accuracy, make_measurement, make_record
 IMPOSSIBLE = {
     "a time of a failure": ("UPDATE measurement SET outcome = 4", "ck_measurement_time_only_if_ok"),
     "ok without a time": ("UPDATE measurement SET median_ns = NULL", "ck_measurement_time_only_if_ok"),
-    "a median without quartiles": ("UPDATE measurement SET below_ns = NULL", "ck_measurement_time_whole"),
+    "a median without quartiles": ("UPDATE measurement SET q1_ns = NULL", "ck_measurement_time_whole"),
     "no sample at all": ("UPDATE measurement SET sample_count = 0", "ck_measurement_samples_not_empty"),
-    "a time below zero": ("UPDATE measurement SET below_ns = 2 * median_ns", "ck_measurement_times_positive"),
+    "a time below zero": ("UPDATE measurement SET q1_ns = -1", "ck_measurement_times_in_order"),
     "an outcome without a name": ("UPDATE measurement SET outcome = 8", "ck_measurement_outcome"),
     "an unknown outcome": ("UPDATE accuracy SET outcome = 'fine'", "ck_accuracy_outcome"),
     "an unknown timer": ("UPDATE series SET timer = 'sundial'", "ck_series_timer"),
