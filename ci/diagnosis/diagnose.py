@@ -1,47 +1,24 @@
-"""Which limit binds a kernel, why, and what to try: evidence in, a ranked diagnosis out. Pure.
+"""Which limit binds a kernel, why, and what to try: evidence in, a ranked diagnosis out.
 
 docs/how-to/diagnose.md argues the limits and lists the rules with their sources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from roofwatch.ci.diagnosis import code_rules, counter_rules, doubt_rules, launch_rules, limit_rules
-from roofwatch.ci.diagnosis.evidence import Evidence
-from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Limit, Missing, ranked, share_in_words
-from roofwatch.ci.diagnosis.limits import GAP_SHARE, binding_limit, gap_share, misses_cache
+from roofwatch.ci.diagnosis.code_rules import CODE_RULES, code_in_words
+from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit
+from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Missing, Weight, share_in_words
+from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
+from roofwatch.ci.diagnosis.record_rules import CAUSE_RULES, DOUBT_RULES, LAUNCH_RULES
+from roofwatch.ci.diagnosis.roof_rules import ROOF_RULES
 from roofwatch.ci.message import Remark
 from roofwatch.collector.record.metrics import format_ns
+from roofwatch.collector.record.record import RunRecord
 
-Rule = Callable[[Evidence, Limit], Iterator[Finding]]
-
-RULES: tuple[Rule, ...] = (
-    doubt_rules.failed,
-    doubt_rules.throttled,
-    doubt_rules.unbelievable_ceilings,
-    doubt_rules.above_the_roof,
-    doubt_rules.varying_kernels,
-    limit_rules.near_roof,
-    limit_rules.latency,
-    limit_rules.undetermined,
-    limit_rules.links,
-    launch_rules.host_bound,
-    launch_rules.gaps,
-    launch_rules.small_launches,
-    launch_rules.many_kernels,
-    counter_rules.excess_traffic,
-    counter_rules.waves,
-    limit_rules.faster_implementation,
-    counter_rules.profiler_says,
-    code_rules.no_room,
-    code_rules.failed_to_compile,
-    code_rules.no_tensor_cores,
-    code_rules.spills,
-    code_rules.low_occupancy,
-    code_rules.narrow_loads,
-    code_rules.autotuning,
-)
+RULES = (*DOUBT_RULES, *ROOF_RULES, *LAUNCH_RULES, *CAUSE_RULES, *CODE_RULES)
 """In the order of telling where nothing else decides."""
 
 _MEANINGS = {
@@ -53,50 +30,114 @@ _MEANINGS = {
     Limit.HOST: "the program issues work more slowly than the device does it",
     Limit.LINKS: "it waits for the links between devices",
 }
+_MAX_NEW_FINDINGS = 3
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Name the limit that binds, and rank what was found by what there is to gain."""
-    limit = binding_limit(evidence)
-    findings = [finding for rule in RULES for finding in rule(evidence, limit)]
+    """Name the limit that binds, and rank what was found: by weight, then by what there is to gain."""
+    findings = [finding for rule in RULES for finding in rule.findings(evidence)]
     return Diagnosis(
         case_id=evidence.case.case_id,
         implementation=evidence.implementation,
-        limit=limit,
-        headline=_headline(evidence, limit),
-        findings=ranked(findings),
+        limit=evidence.limit,
+        headline=_headline(evidence),
+        findings=tuple(sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))),
         missing=tuple(_missing(evidence)),
     )
 
 
-def _headline(evidence: Evidence, limit: Limit) -> Remark:
-    timing = evidence.timing
+def is_wrong(diagnosis: Diagnosis) -> bool:
+    """Whether the case failed, or cannot be compiled or launched."""
+    return any(finding.rule in {"failed", "no_room", "failed_to_compile"} for finding in diagnosis.findings)
+
+
+def is_empty(diagnosis: Diagnosis) -> bool:
+    """Whether nothing at all is known."""
+    return diagnosis.limit is Limit.UNDETERMINED and not diagnosis.findings
+
+
+# --- two ends of a change
+
+
+@dataclass(frozen=True)
+class BottleneckChange:
+    """What binds one case and implementation at the two ends of a change."""
+
+    case_id: str
+    implementation: str
+    base: Limit
+    head: Limit
+    headline: Remark
+    """Why it is the head's."""
+    news: tuple[Remark, ...]
+    """What the head shows and the base does not, the most telling first."""
+
+
+def bottleneck_changes(
+    base: RunRecord, head: RunRecord, subjects: Iterable[tuple[str, str]]
+) -> tuple[BottleneckChange, ...]:
+    """Diagnose cases at both ends; left out where the head's limit is not known and nothing is new.
+
+    Args:
+        base: Record that has each of them.
+        head: The same.
+        subjects: Case and implementation.
+    """
+    before, after = RecordEvidence(base), RecordEvidence(head)
+    changes = (_bottleneck_change(before, after, *subject) for subject in subjects)
+    return tuple(change for change in changes if change.head is not Limit.UNDETERMINED or change.news)
+
+
+def _bottleneck_change(
+    base: RecordEvidence, head: RecordEvidence, case_id: str, implementation: str
+) -> BottleneckChange:
+    before, after = (diagnose(each.of(case_id, implementation)) for each in (base, head))
+    known = {finding.rule for finding in before.findings}
+    news = [
+        finding
+        for finding in after.findings
+        if finding.rule not in known and finding.weight in {Weight.BINDING, Weight.CAUSE}
+    ]
+    told = tuple(map(_titled, news[:_MAX_NEW_FINDINGS]))
+    return BottleneckChange(case_id, implementation, before.limit, after.limit, after.headline, told)
+
+
+def _titled(finding: Finding) -> Remark:
+    return Remark(f"{finding.title}: {finding.evidence.template}", finding.evidence.words)
+
+
+# --- words
+
+
+def _headline(evidence: Evidence) -> Remark:
+    timing, limit = evidence.timing, evidence.limit
     if timing is None:
-        code = code_rules.code_in_words(evidence)
+        code = code_in_words(evidence)
         if code is not None:
             return Remark(f"not timed, so no limit is named; {code.template}", code.words)
         return Remark("neither timed nor compiled, so nothing is known of its speed")
     roof = _under_the_roof(evidence)
     meaning = _MEANINGS.get(limit, "no ceiling explains the time" if roof else "no ceiling applies to it")
-    if misses_cache(evidence) and limit in {Limit.MEMORY, Limit.CACHE}:
+    if evidence.misses_cache and limit in {Limit.MEMORY, Limit.CACHE}:
         meaning = f"most likely {meaning}"  # by its speed alone
     took = format_ns(timing.median_ns)
-    if gap_share(timing) >= GAP_SHARE:
+    if evidence.gap_share >= GAP_SHARE:
         took = f"{took} busy, {format_ns(timing.span_ns)} from first to last"
     return Remark(f"{took}: {meaning}{roof}")
 
 
 def _under_the_roof(evidence: Evidence) -> str:
-    share, least_ns = evidence.utilisation, evidence.roof.least_ns
-    if share is None or least_ns is None or evidence.roof.bound is None:
+    share, roof = evidence.utilisation, evidence.roof
+    if share is None or roof.least_ns is None or roof.bound is None:
         return ""
-    by = "arithmetic" if evidence.roof.bound == "compute" else "memory"
-    told = f"; the roof of this device ({by}) allows {format_ns(least_ns)}, {share_in_words(share)} of which is reached"
-    if evidence.roof.ridge is not None and evidence.intensity:
+    by = "arithmetic" if roof.bound == "compute" else "memory"
+    told = (
+        f"; the roof of this device ({by}) allows {format_ns(roof.least_ns)}, {share_in_words(share)} of which is "
+        "reached"
+    )
+    if roof.ridge is not None and evidence.intensity:
         told += (
-            f" (it does {_plain(evidence.intensity)} FLOP for each byte; from {_plain(evidence.roof.ridge)} on "
-            "arithmetic "
-            "binds)"
+            f" (it does {_plain(evidence.intensity)} FLOP for each byte; from {_plain(roof.ridge)} on arithmetic binds)"
         )
     return told
 
@@ -127,17 +168,7 @@ def _missing(evidence: Evidence) -> Iterator[Missing]:
     if evidence.is_gpu and not evidence.has_own_facts:
         yield Missing(
             "no machine code of the device's own target",
-            Remark("`roofwatch run` with `--targets {}`", (evidence.target or "",))
+            Remark("`roofwatch run` with `--targets {}`", (evidence.target,))
             if evidence.target
             else Remark("a target that this version can compile for"),
         )
-
-
-def is_wrong(diagnosis: Diagnosis) -> bool:
-    """The case failed, or cannot be compiled or launched: there is something to mend before speed counts."""
-    return any(finding.rule in {"failed", "no_room", "failed_to_compile"} for finding in diagnosis.findings)
-
-
-def is_empty(diagnosis: Diagnosis) -> bool:
-    """Nothing at all is known of it."""
-    return diagnosis.limit is Limit.UNDETERMINED and not diagnosis.findings

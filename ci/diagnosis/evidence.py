@@ -1,27 +1,61 @@
-"""Everything that one record holds about one case and implementation, gathered for a diagnosis. Pure."""
+"""What is known about one case and implementation, and which limit binds it.
+
+Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009) for the roofs; Nsight Compute documentation, "Speed
+Of Light", for what is near and far of them; Volkov, Understanding Latency Hiding on GPUs (2016) for what it means to be
+far from all of them; Gray, Getting Started with CUDA Graphs (NVIDIA developer blog, 2019) for launches.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
-from typing import TypeVar
 
 from roofwatch.ci.static.facts import code_facts
 from roofwatch.collector.device.datasheets import PublishedCeiling, beside_datasheet
-from roofwatch.collector.device.roofline import LevelPosition, Roof, level_positions, roof_of
+from roofwatch.collector.device.roofline import LevelPosition, Roof, binding_level, level_positions, roof_of
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
-from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measurement
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measurement, is_host_bound
 from roofwatch.collector.record.results import Counters, StaticFacts
 
-_Result = TypeVar("_Result", Measurement, StaticFacts, Counters)
+NEAR = 0.8
+"""Share of a roof from which it binds and little is left to gain. Nsight Compute speaks of a bottleneck above 80 %."""
+FAR = 0.6
+"""Share below which no roof explains the time; in between, the nearer roof binds. Nsight Compute speaks of latency
+where both memory and arithmetic stay below 60 %.
+"""
+FIXED_COST_NS = {"cpu": 3_000.0, "cuda": 2_000.0, "hip": 3_000.0}
+"""Order of magnitude of an empty launch where the record has none; on a CPU, of one operator of torch."""
+FIXED_SHARE = 0.5
+"""Share of a call's time from which on the cost of empty launches binds."""
+MISSED_CACHE = 1 / NEAR
+"""Data that would fit into the cache came from memory if it took `NEAR` to this share of memory's ceiling; above, it
+came from a slower part of the cache.
+"""
+GAP_SHARE = 0.2
+"""Share of pauses between a call's first and last kernel from which on they bind. Kernels that are issued ahead follow
+each other within a microsecond.
+"""
 
-_EMPTY_LAUNCH = "empty_launch"
-"""The kernel that does nothing, of the suite that comes with roofwatch."""
-_AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
+
+class Limit(StrEnum):
+    """What the time of a kernel goes into."""
+
+    MEMORY = "memory"
+    CACHE = "cache"
+    """The last-level cache."""
+    COMPUTE = "compute"
+    LATENCY = "latency"
+    """Neither memory nor arithmetic is busy: too little is under way at once."""
+    LAUNCH = "launch overhead"
+    """Starting kernels, and the pauses between them."""
+    HOST = "host"
+    """The program issues work more slowly than the device does it."""
+    LINKS = "links"
+    """The links between devices."""
+    UNDETERMINED = "undetermined"
 
 
 @dataclass(frozen=True)
@@ -184,80 +218,92 @@ class Evidence:
             return None
         return least_ns / self.timing.median_ns
 
+    # --- which limit binds
 
-class RecordEvidence:
-    """What a record knows, sorted once for all that is asked of it.
+    @cached_property
+    def limit(self) -> Limit:
+        """What the time of a call is mostly spent on, as far as the record tells.
 
-    Args:
-        record: It is gone through from end to end, however few cases are asked for.
-    """
-
-    def __init__(self, record: RunRecord) -> None:
-        self._record = record
-        self._cases = {case.case_id: case for case in record.cases}
-        self._measurements = _by_subject(record.measurements)
-        self._facts = _by_subject(record.static_facts)
-        self._counters = _by_subject(record.counters)
-        self._of_case: defaultdict[str, list[Measurement]] = defaultdict(list)
-        for each in record.measurements:
-            self._of_case[each.case_id].append(each)
-        self._empty = [
-            each for case in record.cases if case.kernel == _EMPTY_LAUNCH for each in self._of_case[case.case_id]
-        ]
-        self._target = _target_of(record.environment)
-        self._highest_clock_mhz = max(
-            (
-                block.device_state.sm_clock_mhz
-                for each in record.measurements
-                for block in each.blocks
-                if block.device_state is not None and block.device_state.sm_clock_mhz
-            ),
-            default=None,
-        )
-
-    def of(self, case_id: str, implementation: str) -> Evidence:
-        """All about one case and implementation.
-
-        Raises:
-            KeyError: the record has no such case.
+        First comes what keeps the device from working (the host, pauses), then the roofs, then the cost of launches.
+        The rest is latency on a GPU, and undetermined on a CPU.
         """
-        record, subject = self._record, (case_id, implementation)
-        measurement = next(iter(self._measurements.get(subject, ())), None)
-        facts = self._facts.get(subject, ())
-        return Evidence(
-            case=self._cases[case_id],
-            implementation=implementation,
-            environment=record.environment,
-            ceilings=record.ceilings,
-            measurement=measurement,
-            target=self._target,
-            facts=tuple(fact for fact in facts if fact.target == self._target) or tuple(facts),
-            counters=tuple(self._counters.get(subject, ())),
-            others=_others(self._of_case[case_id], measurement),
-            floor_ns=_floor_ns(self._empty, measurement),
-            highest_clock_mhz=self._highest_clock_mhz,
-            at_ceilings=() if record.telemetry is None else record.telemetry.at_ceilings,
-        )
+        timing = self.timing
+        if timing is None:
+            return Limit.UNDETERMINED
+        if is_host_bound(timing.median_ns, timing.host_ns):
+            return Limit.HOST
+        if self.gap_share >= GAP_SHARE:
+            return Limit.LAUNCH
+        if self.case.bus_bytes is not None:
+            return Limit.LINKS
+        level = binding_level(self.levels)
+        if level is not None and (level.utilisation or 0.0) >= max(NEAR, self.compute_share or 0.0):
+            return Limit.MEMORY if level.level == "dram" else Limit.CACHE
+        if (self.utilisation or 0.0) >= NEAR:
+            return self._nearest_roof
+        if self.fixed_share >= FIXED_SHARE:
+            return Limit.LAUNCH
+        if (self.utilisation or 0.0) >= FAR:
+            return self._nearest_roof
+        if self.is_gpu and (self.vector_share or 0.0) >= FAR:
+            return Limit.COMPUTE
+        if self.misses_cache:
+            return Limit.MEMORY if (self.dram_share or 0.0) <= MISSED_CACHE else Limit.CACHE
+        if self._is_mostly_calls:
+            return Limit.LAUNCH
+        return Limit.LATENCY if self.is_gpu and self.utilisation is not None else Limit.UNDETERMINED
 
+    @property
+    def gap_share(self) -> float:
+        """Share of the time from first to last kernel in which nothing ran, without pauses that issuing the call
+        explains: those are not there in a loop of calls that the host keeps ahead of.
+        """
+        if self.timing is None:
+            return 0.0
+        paused_ns = self.timing.span_ns - self.timing.median_ns
+        return max(0.0, paused_ns - (self.timing.host_ns or 0.0)) / self.timing.span_ns
 
-def subjects_of(record: RunRecord) -> list[tuple[str, str]]:
-    """Every case and implementation whose times, machine code or counters the record has, in its order."""
-    return list(
-        dict.fromkeys(
-            [
-                *((result.case_id, result.implementation) for result in record.measurements),
-                *((result.case_id, result.implementation) for result in record.static_facts),
-                *((result.case_id, result.implementation) for result in record.counters),
-            ]
-        )
-    )
+    @property
+    def one_launch_ns(self) -> float:
+        """Cost of one empty launch, by the record or by rule of thumb."""
+        return self.floor_ns or FIXED_COST_NS[self.environment.device_kind]
 
+    @property
+    def fixed_ns(self) -> float:
+        """Cost of the launches of one call if they were empty."""
+        kernel_count = None if self.timing is None else self.timing.kernel_count
+        return (kernel_count or 1) * self.one_launch_ns
 
-def _by_subject(results: Iterable[_Result]) -> Mapping[tuple[str, str], Sequence[_Result]]:
-    sorted_results: defaultdict[tuple[str, str], list[_Result]] = defaultdict(list)
-    for result in results:
-        sorted_results[result.case_id, result.implementation].append(result)
-    return sorted_results
+    @property
+    def fixed_share(self) -> float:
+        """Of the call's time, the cost of empty launches; 1 at most."""
+        return 0.0 if self.timing is None else min(self.fixed_ns / self.timing.median_ns, 1.0)
+
+    @property
+    def reachable_ns(self) -> float | None:
+        """The least time of a single launch: that of the roof, or of an empty launch; None without a roof."""
+        least_ns = self.roof.least_ns
+        return None if least_ns is None or not self.has_roof else max(least_ns, self.one_launch_ns)
+
+    @property
+    def misses_cache(self) -> bool:
+        """Far below the cache's ceiling, yet at memory's or above it."""
+        is_cache = self.roof.memory is not None and self.roof.memory.level == "cache"
+        return is_cache and (self.utilisation or 0.0) < FAR and (self.dram_share or 0.0) >= NEAR
+
+    @property
+    def _is_mostly_calls(self) -> bool:
+        """On a CPU, where nobody counts kernels: the work costs less than half of one call."""
+        least_ns = self.roof.least_ns
+        is_little = least_ns is not None and least_ns < FIXED_SHARE * self.one_launch_ns
+        return is_little and self.has_roof and not self.is_gpu
+
+    @property
+    def _nearest_roof(self) -> Limit:
+        if self.roof.bound == "compute":
+            return Limit.COMPUTE
+        is_cache = self.roof.memory is not None and self.roof.memory.level == "cache"
+        return Limit.CACHE if is_cache else Limit.MEMORY
 
 
 def _bytes(counters: Counters, name: str) -> float | None:
@@ -265,39 +311,3 @@ def _bytes(counters: Counters, name: str) -> float | None:
         return counters.values[name]
     parts = [counters.values.get(f"dram_{way}_bytes") for way in ("read", "write")]
     return None if name != "dram_bytes" or None in parts else sum(part or 0.0 for part in parts)
-
-
-def _target_of(environment: Environment) -> str | None:
-    capability = environment.compute_capability
-    if capability is None or environment.device_kind == "cpu":
-        return None
-    if environment.device_kind == "hip":
-        return _AMD_TARGETS.get(capability)
-    return f"sm_{capability.replace('.', '')}"
-
-
-def _alike(one: Measurement, other: Measurement) -> bool:
-    return (one.timer, one.cache) == (other.timer, other.cache)
-
-
-def _others(of_case: Iterable[Measurement], measurement: Measurement | None) -> dict[str, float]:
-    if measurement is None:
-        return {}
-    return {
-        other.implementation: other.median_ns
-        for other in of_case
-        if other.implementation != measurement.implementation
-        and other.median_ns is not None
-        and _alike(measurement, other)
-    }
-
-
-def _floor_ns(empty: Iterable[Measurement], measurement: Measurement | None) -> float | None:
-    if measurement is None:
-        return None
-    floors = [
-        other.median_ns / max([1, *(block.kernel_count or 1 for block in other.blocks)])
-        for other in empty
-        if other.median_ns is not None and _alike(measurement, other)
-    ]
-    return min(floors, default=None)

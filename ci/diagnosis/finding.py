@@ -1,32 +1,13 @@
-"""What a diagnosis consists of: the limit that binds, findings, and what is not known."""
+"""Rules, and what a diagnosis consists of: the limit that binds, findings, and what is not known."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
+from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.message import Remark
-
-
-class Limit(StrEnum):
-    """What the time of a kernel goes into."""
-
-    MEMORY = "memory"
-    """Bytes wait for device memory."""
-    CACHE = "cache"
-    """Bytes wait for the last-level cache."""
-    COMPUTE = "compute"
-    """Arithmetic units are busy."""
-    LATENCY = "latency"
-    """Neither is busy: there is too little under way at once to hide how long each step takes."""
-    LAUNCH = "launch overhead"
-    """Starting kernels, and the pauses between them."""
-    HOST = "host"
-    """The program issues work more slowly than the device does it."""
-    LINKS = "links"
-    """Bytes wait for the links between devices."""
-    UNDETERMINED = "undetermined"
-    """What is known names none."""
 
 
 class Weight(IntEnum):
@@ -37,25 +18,72 @@ class Weight(IntEnum):
     BINDING = 1
     """It names the limit."""
     CAUSE = 2
-    """A measured reason for, or a way out of it."""
+    """A measured reason for it, or a way out."""
     HINT = 3
-    """Seen in machine code alone: what it costs in time was not measured."""
+    """Seen in machine code alone; what it costs in time was not measured."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a rule saw.
+
+    Args:
+        text: The evidence in numbers, with one `{}` for each word that comes from a record.
+        words: Those words.
+        most_speedup: At most so many times faster if all of it is mended; None if that cannot be bounded.
+        is_measured: The speedup is no bound but was measured.
+        weight: In place of the rule's; the same for the others.
+    """
+
+    text: str
+    words: tuple[str, ...] = ()
+    most_speedup: float | None = None
+    is_measured: bool = False
+    weight: Weight | None = None
+    limit: Limit | None = None
+    title: str | None = None
+    advice: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One thing to look for; docs/how-to/diagnose.md lists all rules with their sources.
+
+    Args:
+        name: Of the rule.
+        limit: What it has to do with; None if it is about no limit.
+        weight: How its findings are to be read, unless the limit binds: then they name it.
+        title: In a few words.
+        advice: What to try.
+        observe: Its condition and evidence: gives nothing where the condition does not hold.
+    """
+
+    name: str
+    title: str
+    advice: str
+    observe: Callable[[Evidence], Iterator[Observation]]
+    limit: Limit | None = None
+    weight: Weight = Weight.CAUSE
+
+    def findings(self, evidence: Evidence) -> Iterator[Finding]:
+        """What the rule finds in the evidence."""
+        for seen in self.observe(evidence):
+            yield Finding(
+                rule=self.name,
+                limit=seen.limit or self.limit,
+                weight=self.weight if seen.weight is None else seen.weight,
+                title=seen.title or self.title,
+                evidence=Remark(seen.text, seen.words),
+                advice=seen.advice or self.advice,
+                # an estimate may lie below what is there
+                most_speedup=None if seen.most_speedup is None else max(seen.most_speedup, 1.0),
+                is_measured=seen.is_measured,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that a rule saw.
-
-    Args:
-        rule: Its name; docs/how-to/diagnose.md has its source.
-        limit: What it has to do with; None where it is about no limit.
-        weight: How it is to be read.
-        title: In a few words.
-        evidence: In numbers.
-        advice: What to try.
-        most_speedup: At most so many times faster if all of it is mended; None where that cannot be bounded.
-        is_measured: The speedup is no bound but what was seen.
-    """
+    """One thing that a rule saw; the fields are those of `Rule` and `Observation`."""
 
     rule: str
     limit: Limit | None
@@ -69,7 +97,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not known, and how to get to know it."""
+    """What is not known, and how to find it out."""
 
     what: str
     how: Remark
@@ -80,8 +108,6 @@ class Diagnosis:
     """Of one case and implementation.
 
     Args:
-        case_id: The case.
-        implementation: The implementation.
         limit: What binds.
         headline: Why, in a sentence.
         findings: The most telling first.
@@ -94,16 +120,6 @@ class Diagnosis:
     headline: Remark
     findings: tuple[Finding, ...]
     missing: tuple[Missing, ...]
-
-
-def ranked(findings: list[Finding]) -> tuple[Finding, ...]:
-    """By weight, then by how much there is to gain; what cannot be bounded after what can, in the order given."""
-    return tuple(sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0))))
-
-
-def at_least_one(speedup: float) -> float:
-    """A bound on a speedup, where the estimate itself may lie below what is there."""
-    return max(speedup, 1.0)
 
 
 def share_in_words(share: float) -> str:

@@ -22,7 +22,7 @@ from roofwatch.ci.ab.comparable import (
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries, detectable_change
 from roofwatch.ci.ab.launches import Flip, LaunchMove, find_flips, find_launch_moves, may_explain
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor
-from roofwatch.ci.diagnosis.limit_moves import LimitMove, limit_moves
+from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.baseline import Baseline, hold
@@ -101,7 +101,7 @@ class PullRequestJudgement:
     """Right results that are less accurate than before, or more; by themselves they move no verdict."""
     secondary_changes: tuple[Change, ...] = ()
     """Memory of a launch, and the host's time of one, that moved: they count as compiled facts do."""
-    limit_moves: tuple[LimitMove, ...] = ()
+    bottleneck_changes: tuple[BottleneckChange, ...] = ()
     """What binds the cases that got slower, the slowest first; it decides nothing."""
     source_lines: tuple[SourceLine, ...] = ()
     """Where the head's functions stand."""
@@ -177,7 +177,7 @@ def judge_pull_request(
         launch_moves=launch_moves,
         accuracy_changes=accuracy,
         secondary_changes=secondary,
-        limit_moves=limit_moves(base, head, _slowest(cases)),
+        bottleneck_changes=bottleneck_changes(base, head, _slowest(cases)),
         source_lines=head.source_lines,
         skipped=head.skipped,
         noise_floor=None

@@ -189,7 +189,7 @@ def _limit_section(judgement: PullRequestJudgement) -> Section:
                 one.headline.quoted(code),
                 "; ".join(news.quoted(code) for news in one.news),
             )
-            for one in judgement.limit_moves
+            for one in judgement.bottleneck_changes
         ],
         is_folded=True,
         text="A reading of the records: evidence, and no verdict.",

@@ -10,8 +10,8 @@ import pandas as pd
 
 from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.diagnosis.diagnose import diagnose
-from roofwatch.ci.diagnosis.evidence import RecordEvidence
 from roofwatch.ci.diagnosis.finding import Diagnosis
+from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.metrics import METRICS, metric

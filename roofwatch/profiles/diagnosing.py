@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from roofwatch.ci.diagnosis.diagnose import diagnose, is_empty, is_wrong
-from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence, subjects_of
+from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.ci.diagnosis.record_evidence import RecordEvidence, subjects_of
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import RunRecord

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from roofwatch.ci.diagnosis.diagnose import diagnose
-from roofwatch.ci.diagnosis.evidence import Evidence, RecordEvidence
+from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.ci.diagnosis.record_evidence import RecordEvidence
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import (
     AutotuneTiming,

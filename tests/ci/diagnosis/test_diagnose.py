@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.ci.diagnosis.diagnose import RULES, is_empty, is_wrong
-from roofwatch.ci.diagnosis.evidence import RecordEvidence, subjects_of
-from roofwatch.ci.diagnosis.finding import Limit, Weight
+from roofwatch.ci.diagnosis.diagnose import RULES, bottleneck_changes, is_empty, is_wrong
+from roofwatch.ci.diagnosis.evidence import Limit
+from roofwatch.ci.diagnosis.finding import Weight
+from roofwatch.ci.diagnosis.record_evidence import RecordEvidence, subjects_of
 from roofwatch.profiles.diagnosing import Diagnosed, told
 from tests.builders import make_case, make_measurement, make_record
 from tests.ci.ailments import (
@@ -104,7 +105,7 @@ def test_a_kernel_that_nothing_is_wrong_with_is_told_so_and_nothing_else() -> No
 
 
 def test_every_rule_has_an_ailment() -> None:
-    assert {rule.__name__ for rule in RULES} == set(RULE_OF.values()) | OF_THE_LIMIT
+    assert {rule.name for rule in RULES} == set(RULE_OF.values()) | OF_THE_LIMIT
 
 
 def test_the_sentences_are_the_golden_ones() -> None:
@@ -352,3 +353,31 @@ def test_every_result_of_a_record_can_be_diagnosed() -> None:
     assert [implementation for _, implementation in subjects_of(made)] == ["eager", "triton"]
     with pytest.raises(KeyError):
         RecordEvidence(made).of("no/such=1/case/fwd", "eager")
+
+
+# --- two ends of a change
+
+SUBJECT = (NORM, "triton")
+
+
+def test_the_limit_of_both_ends_is_named_and_what_the_head_alone_shows() -> None:
+    (change,) = bottleneck_changes(AILMENTS["memory, near the roof"](), AILMENTS["latency, few warps"](), [SUBJECT])
+
+    assert (change.base, change.head) == (Limit.MEMORY, Limit.LATENCY)
+    assert str(change.headline).startswith("400 µs: neither memory nor arithmetic is busy")
+    assert change.news
+    assert all(": " in str(news) for news in change.news)
+
+
+def test_what_was_there_before_is_no_news() -> None:
+    record = AILMENTS["spills"]()
+
+    (change,) = bottleneck_changes(record, record, [SUBJECT])
+
+    assert (change.base, change.news) == (change.head, ())
+
+
+def test_of_what_nothing_is_known_nothing_is_told() -> None:
+    record = AILMENTS["nothing is known"]()
+
+    assert bottleneck_changes(record, record, [SUBJECT]) == ()
