@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
-from roofwatch.options import (
-    AsJson,
-    CheckTimeout,
-    CompileTimeout,
-    DeviceName,
-    ImplementationPattern,
-    LaunchTimeout,
-    Output,
-    PreparationTimeout,
-    SuitePath,
-    TargetList,
-)
+from roofwatch.options import AsJson, Output, RunOptions, SuitePath, run_options
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
 
 
 @app.command()
+@run_options(
+    *(
+        "implementation",
+        "targets",
+        "device",
+        "launch_timeout",
+        "preparation_timeout",
+        "check_timeout",
+        "compile_timeout",
+    ),
+)
 def diagnose(
     case: Annotated[
         str,
@@ -40,13 +40,7 @@ def diagnose(
             "--record", help="Diagnose what this record file holds; measured now if left out.", show_default=False
         ),
     ] = None,
-    implementation: ImplementationPattern = None,
-    targets: TargetList = None,
-    device: DeviceName = None,
-    launch_timeout: LaunchTimeout = 10.0,
-    preparation_timeout: PreparationTimeout = 120.0,
-    check_timeout: CheckTimeout = 300.0,
-    compile_timeout: CompileTimeout = 300.0,
+    options: RunOptions,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +48,7 @@ def diagnose(
 
     Exit status 1 means that the case fails, 2 that nothing can be said of it.
     """
-    from roofwatch.arguments import run_plan, suite_at
+    from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import CollectorError
     from roofwatch.collector.outbox.files import check_writable
     from roofwatch.collector.record.record import RunRecord
@@ -74,22 +68,13 @@ def diagnose(
             )
         if output is not None:
             check_writable(output)
-        plan = run_plan(
-            kernels=None,
-            implementations=implementation,
-            targets=targets,
-            device=device,
-            launch_timeout_s=launch_timeout,
-            preparation_timeout_s=preparation_timeout,
-            check_timeout_s=check_timeout,
-            compile_timeout_s=compile_timeout,
-        )
+        plan = options.plan()
         with progress(case) as on_progress, ForkServer() as fork_server:
             measured = collect_run(suite_at(path, None), plan_for(plan, case), on_progress, fork_server=fork_server)
         name = "this run" if output is None else str(output)
         if output is not None:
             measured.write(output)
-    diagnosed = diagnose_record(measured, case, implementation, name=name)
+    diagnosed = diagnose_record(measured, case, options.implementation, name=name)
     if as_json:
         print_json(to_json(diagnosed, name))
     else:

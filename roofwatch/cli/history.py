@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -12,28 +13,14 @@ from roofwatch.options import (
     EXIT_CANNOT,
     EXIT_WRONG,
     AsJson,
-    CacheName,
-    CheckTimeout,
-    CompileTimeout,
-    DeviceName,
     Discard,
-    ImplementationPattern,
-    IsStatic,
-    KernelPattern,
-    LaunchTimeout,
-    LockClocks,
-    PreparationTimeout,
-    PresetName,
     ProjectName,
     RecordFolder,
     Resume,
+    RunOptions,
     StoreUrl,
     SuitePath,
-    Tags,
-    TargetList,
-    ThreadCount,
-    TimerName,
-    UnfitDeviceAction,
+    run_options,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
@@ -41,6 +28,9 @@ app = typer.Typer()
 
 
 @app.command()
+@run_options(
+    *("device", "threads", "timer", "cache", "lock_clocks", "launch_timeout", "preparation_timeout", "check_timeout"),
+)
 def bisect(
     path: SuitePath = None,
     *,
@@ -59,14 +49,7 @@ def bisect(
         bool, typer.Option("--next", help="Instead: the oldest bisection that waits for a machine like this one.")
     ] = False,
     output: RecordFolder = Path("roofwatch-records/bisect"),
-    device: DeviceName = None,
-    threads: ThreadCount = 1,
-    timer: TimerName = "auto",
-    cache: CacheName = None,
-    lock_clocks: LockClocks = None,
-    launch_timeout: LaunchTimeout = 10.0,
-    preparation_timeout: PreparationTimeout = 120.0,
-    check_timeout: CheckTimeout = 300.0,
+    options: RunOptions,
     threshold: Annotated[
         float, typer.Option(min=0.0001, max=1.0, help="Ends that differ by less than this fraction do not differ.")
     ] = 0.01,
@@ -86,7 +69,7 @@ def bisect(
     Exit status 0: one commit is named. 1: a range is, or the ends do not differ, or it stayed open. 2: it could not be
     done. With --next, 0 also where nothing waits.
     """
-    from roofwatch.arguments import configured_url, run_plan, suite_at
+    from roofwatch.arguments import configured_url, suite_at
     from roofwatch.bisection.job import BisectJob
     from roofwatch.bisection.plan import BisectPlan
     from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
@@ -106,19 +89,7 @@ def bisect(
         implementation=implementation,
         good=good or "",
         bad=bad or "",
-        plan=run_plan(
-            kernels=None,
-            implementations=None,
-            targets="",
-            device=device,
-            threads=threads,
-            timer=timer,
-            cache=cache,
-            lock_clocks=lock_clocks,
-            launch_timeout_s=launch_timeout,
-            preparation_timeout_s=preparation_timeout,
-            check_timeout_s=check_timeout,
-        ),
+        plan=replace(options, targets="").plan(),
         output=output,
         search=SearchPlan(error_rate=error_rate),
         threshold=threshold,
@@ -149,6 +120,7 @@ def bisect(
 
 
 @app.command()
+@run_options()
 def backfill(
     path: SuitePath = None,
     *,
@@ -161,22 +133,7 @@ def backfill(
     ] = None,
     url: StoreUrl = None,
     output: RecordFolder = Path("roofwatch-records"),
-    kernel: KernelPattern = None,
-    implementation: ImplementationPattern = None,
-    tag: Tags = None,
-    targets: TargetList = None,
-    static: IsStatic = True,
-    device: DeviceName = None,
-    threads: ThreadCount = 1,
-    lock_clocks: LockClocks = None,
-    unfit_device: UnfitDeviceAction = None,
-    preset: PresetName = "survey",
-    launch_timeout: LaunchTimeout = 10.0,
-    preparation_timeout: PreparationTimeout = 120.0,
-    check_timeout: CheckTimeout = 300.0,
-    compile_timeout: CompileTimeout = 300.0,
-    timer: TimerName = "auto",
-    cache: CacheName = None,
+    options: RunOptions,
     max_runs: Annotated[int | None, typer.Option(min=1, help="No more runs than these.", show_default=False)] = None,
     max_minutes: Annotated[
         float | None, typer.Option(min=0.0, help="Begin no run after so long.", show_default=False)
@@ -193,29 +150,13 @@ def backfill(
     What was measured before is not measured again, so the same command goes on where it was stopped. Records are sent
     where a server is configured. Exit status 1: one of the commits could not be measured, or something in it failed.
     """
-    from roofwatch.arguments import run_plan, suite_at
+    from roofwatch.arguments import suite_at
     from roofwatch.backfill.job import BackfillJob
     from roofwatch.backfill.report import as_json_document, order_table, sentences
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.terminal import print_json, print_note, print_table
 
-    plan = run_plan(
-        kernels=kernel,
-        implementations=implementation,
-        tags=tag,
-        targets=targets if static else "",
-        device=device,
-        threads=threads,
-        preset=preset,
-        timer=timer,
-        cache=cache,
-        lock_clocks=lock_clocks,
-        unfit_device=unfit_device,
-        launch_timeout_s=launch_timeout,
-        preparation_timeout_s=preparation_timeout,
-        check_timeout_s=check_timeout,
-        compile_timeout_s=compile_timeout,
-    )
+    plan = options.plan()
     name = project or suite_at(path, None).project
     with ForkServer() as fork_server:
         job = BackfillJob(path, name, commits, plan, output, records, fork_server, url)

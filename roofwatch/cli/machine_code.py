@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from roofwatch.cli.grammar import CommandWithJsonFile, CommandWithVersions, DefaultCommandGroup
-from roofwatch.options import (
-    AsJson,
-    BaselineFile,
-    CompileTimeout,
-    ImplementationPattern,
-    KernelPattern,
-    SuitePath,
-    Tags,
-    TargetList,
-)
+from roofwatch.options import AsJson, BaselineFile, RunOptions, SuitePath, run_options
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -29,6 +21,7 @@ app.add_typer(static_app, name="static")
 
 
 @static_app.command("compile", cls=CommandWithJsonFile)
+@run_options("targets", "kernel", "implementation", "tag", "compile_timeout")
 def static(
     path: SuitePath = None,
     *,
@@ -41,10 +34,7 @@ def static(
             show_default=False,
         ),
     ] = None,
-    targets: TargetList = None,
-    kernel: KernelPattern = None,
-    implementation: ImplementationPattern = None,
-    tag: Tags = None,
+    options: RunOptions,
     base: Annotated[
         str | None, typer.Option(help="Compare with this revision, compiled in the same job.", show_default=False)
     ] = None,
@@ -56,7 +46,6 @@ def static(
     tighten: Annotated[
         bool, typer.Option("--tighten", help="Write what got better into the baseline file, and drop what is gone.")
     ] = False,
-    compile_timeout: CompileTimeout = 300.0,
     cache: Annotated[
         bool, typer.Option(help="Answer from what was found out before where nothing has changed.")
     ] = True,
@@ -74,25 +63,16 @@ def static(
     steps, or is worse than what the baseline file accepts. 2 means that it cannot be told.
     """
     from roofwatch import tables
-    from roofwatch.arguments import run_plan
     from roofwatch.static_gate import StaticRequest, answer, notes, to_json
     from roofwatch.terminal import json_text, print_json, print_note, print_table, progress, write_text
 
-    plan = run_plan(
-        # a compiler has no trouble with the sizes that a GPU works on
-        kernels=kernel,
-        implementations=implementation,
-        tags=tag,
-        usual_tag="quick",
-        targets=targets,
-        device="cpu",
-        compile_timeout_s=compile_timeout,
-    )
+    # a compiler has no trouble with the sizes of a GPU
+    plan = replace(options, device="cpu").plan(usual_tag="quick")
     request = StaticRequest(
         path=path,
         module=module,
         plan=plan,
-        is_whole=not (kernel or implementation or tag),
+        is_whole=not (options.kernel or options.implementation or options.tag),
         base=base,
         baseline=baseline,
         accept=accept,
@@ -118,6 +98,7 @@ def static(
 
 
 @static_app.command(cls=CommandWithVersions)
+@run_options("targets", "kernel", "implementation", "tag", "compile_timeout")
 def audit(
     path: SuitePath = None,
     *,
@@ -128,11 +109,7 @@ def audit(
             show_default=False,
         ),
     ],
-    targets: TargetList = None,
-    kernel: KernelPattern = None,
-    implementation: ImplementationPattern = None,
-    tag: Tags = None,
-    compile_timeout: CompileTimeout = 300.0,
+    options: RunOptions,
     markdown: Annotated[
         Path | None, typer.Option(help="Write the report into this Markdown file too.", show_default=False)
     ] = None,
@@ -152,11 +129,11 @@ def audit(
 
     selection = auditing.Selection(
         path=path,
-        targets=targets,
-        kernels=tuple(kernel or ()),
-        implementations=tuple(implementation or ()),
-        tags=tuple(tag or ()),
-        compile_timeout_s=compile_timeout,
+        targets=options.targets,
+        kernels=tuple(options.kernel or ()),
+        implementations=tuple(options.implementation or ()),
+        tags=tuple(options.tag or ()),
+        compile_timeout_s=options.compile_timeout,
     )
     versions = auditing.audited_versions(triton)
     with progress("audit") as on_progress:

@@ -12,28 +12,13 @@ from roofwatch.options import (
     EXIT_CANNOT,
     EXIT_WRONG,
     AsJson,
-    CacheName,
-    CheckTimeout,
-    CompileTimeout,
-    DeviceName,
     Discard,
-    HasProfiles,
-    ImplementationPattern,
-    IsStatic,
-    KernelPattern,
-    LaunchTimeout,
-    LockClocks,
     Output,
-    PreparationTimeout,
-    PresetName,
     ProjectName,
     Resume,
+    RunOptions,
     SuitePath,
-    Tags,
-    TargetList,
-    ThreadCount,
-    TimerName,
-    UnfitDeviceAction,
+    run_options,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
@@ -59,6 +44,7 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@run_options("implementation", "device", "check_timeout")
 def check(
     target: Annotated[
         str,
@@ -78,17 +64,7 @@ def check(
             show_default=False,
         ),
     ] = None,
-    implementation: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--implementation",
-            "-i",
-            help="Only these implementations; may be given again. Left out: all but torch.compile's.",
-            show_default=False,
-        ),
-    ] = None,
-    device: DeviceName = None,
-    check_timeout: CheckTimeout = 300.0,
+    options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
     """Check results and gradients at usual and odd sizes and in other memory layouts; explain what is wrong.
@@ -105,48 +81,32 @@ def check(
     plan = CheckPlan(
         kernels=asked.kernels,
         cases=tuple(case) if case else None,
-        implementations=tuple(implementation) if implementation else None,
-        device=device,
-        timeout_s=check_timeout,
+        implementations=tuple(options.implementation) if options.implementation else None,
+        device=options.device,
+        timeout_s=options.check_timeout,
     )
     with progress(target) as on_progress, ForkServer() as fork_server:
         reports = check_suite(asked.source, plan, on_progress, fork_server=fork_server)
     if as_json:
-        print_json(to_json(asked, reports, device))
+        print_json(to_json(asked, reports, options.device))
     else:
         print_table(tables.checks(reports))
         print_note(summary(reports))
         for report in reports:
             if report.has_failed:
-                print_note("\n".join(["", *explanation(report), f"  repeat: {repeat_command(asked, report, device)}"]))
+                print_note(
+                    "\n".join(["", *explanation(report), f"  repeat: {repeat_command(asked, report, options.device)}"])
+                )
     raise typer.Exit(exit_status(reports))
 
 
 @app.command()
+@run_options()
 def run(
     path: SuitePath = None,
     *,
     output: Output = None,
-    kernel: KernelPattern = None,
-    implementation: ImplementationPattern = None,
-    tag: Tags = None,
-    targets: TargetList = None,
-    static: IsStatic = True,
-    device: DeviceName = None,
-    threads: ThreadCount = 1,
-    lock_clocks: LockClocks = None,
-    unfit_device: UnfitDeviceAction = None,
-    preset: PresetName = "survey",
-    launch_timeout: LaunchTimeout = 10.0,
-    preparation_timeout: PreparationTimeout = 120.0,
-    check_timeout: CheckTimeout = 300.0,
-    compile_timeout: CompileTimeout = 300.0,
-    blocks: Annotated[
-        int | None, typer.Option(min=1, help="Blocks of samples per measurement; the preset's if left out.")
-    ] = None,
-    timer: TimerName = "auto",
-    cache: CacheName = None,
-    profile: HasProfiles = False,
+    options: RunOptions,
     project: ProjectName = None,
     ray: Annotated[
         str | None,
@@ -175,7 +135,7 @@ def run(
     here. 130 and 143: stopped by Ctrl-C or SIGTERM.
     """
     from roofwatch import tables
-    from roofwatch.arguments import run_plan, suite_at
+    from roofwatch.arguments import suite_at
     from roofwatch.collector.errors import GitError
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.launch_table import launches
@@ -185,28 +145,10 @@ def run(
     from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done, time_spent
     from roofwatch.terminal import print_error, print_json, print_note, print_table
 
-    plan = run_plan(
-        kernels=kernel,
-        implementations=implementation,
-        tags=tag,
-        targets=targets if static else "",
-        device=device,
-        threads=threads,
-        blocks=blocks,
-        preset=preset,
-        timer=timer,
-        cache=cache,
-        lock_clocks=lock_clocks,
-        unfit_device=unfit_device,
-        launch_timeout_s=launch_timeout,
-        preparation_timeout_s=preparation_timeout,
-        check_timeout_s=check_timeout,
-        compile_timeout_s=compile_timeout,
-        has_profiles=profile,
-    )
+    plan = options.plan()
     if affected != (base is not None):
         raise GitError("--affected and --base belong together: what differs from that revision is measured")
-    plan, skipped = (plan, ()) if base is None else only_affected(path, base, None, plan, kernel)
+    plan, skipped = (plan, ()) if base is None else only_affected(path, base, None, plan, options.kernel)
     suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
     if not destination.suffix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,28 +14,13 @@ from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
     BaselineFile,
-    CacheName,
-    CheckTimeout,
-    CompileTimeout,
-    DeviceName,
     Discard,
-    HasProfiles,
-    ImplementationPattern,
-    IsStatic,
-    KernelPattern,
-    LaunchTimeout,
-    LockClocks,
     NoiseFloorFile,
-    PreparationTimeout,
-    PresetName,
     RecordFolder,
     Resume,
+    RunOptions,
     SuitePath,
-    Tags,
-    TargetList,
-    ThreadCount,
-    TimerName,
-    UnfitDeviceAction,
+    run_options,
 )
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
@@ -43,39 +29,23 @@ app = typer.Typer()
 _Budget = Annotated[
     float, typer.Option(min=0.0, help="Seconds for more blocks, after the first, where more would help. 0: no more.")
 ]
-_BLOCKS_HELP = "Blocks on each side before the first look at them. Left out: 8, or the preset's where it has more."
 _RECORDS = Path("roofwatch-records")
+_FEWEST_BLOCKS = 3
 _BUDGET_S = 120.0
 """What a person waits for beside the first blocks. Half the interval takes four times the blocks: what two minutes
 leave open, five would not close."""
 
 
 @app.command()
+@run_options()
 def ab(
     path: Annotated[Path, typer.Argument(help="Benchmark file or folder, in a git repository.", show_default=False)],
     *,
     base: Annotated[str, typer.Option(help="Revision to compare against.")],
     head: Annotated[str | None, typer.Option(help="Revision that is new; the work tree as it is if left out.")] = None,
     output: RecordFolder = _RECORDS,
-    kernel: KernelPattern = None,
-    implementation: ImplementationPattern = None,
-    tag: Tags = None,
-    targets: TargetList = None,
-    static: IsStatic = True,
-    device: DeviceName = None,
-    threads: ThreadCount = 1,
-    timer: TimerName = "auto",
-    cache: CacheName = None,
-    lock_clocks: LockClocks = None,
-    unfit_device: UnfitDeviceAction = None,
-    preset: PresetName = "survey",
-    launch_timeout: LaunchTimeout = 10.0,
-    preparation_timeout: PreparationTimeout = 120.0,
-    check_timeout: CheckTimeout = 300.0,
-    compile_timeout: CompileTimeout = 300.0,
-    blocks: Annotated[int | None, typer.Option(min=1, help=_BLOCKS_HELP, show_default=False)] = None,
+    options: RunOptions,
     budget: _Budget = _BUDGET_S,
-    profile: HasProfiles = False,
     affected: Annotated[
         bool, typer.Option("--affected", help="Only kernels that the difference from the base can touch.")
     ] = False,
@@ -90,44 +60,25 @@ def ab(
     What the first blocks leave undecided gets more, until it is decided or the budget is spent, and what they flag is
     measured again before it is told. A verdict holds however often it was looked at.
     """
-    from roofwatch.arguments import run_plan
     from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.timing.method import Preset
     from roofwatch.measuring.calibrating import read_noise_floor
     from roofwatch.measuring.device_summary import device_summary
-    from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
+    from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions
     from roofwatch.measuring.undecided import needs_more
     from roofwatch.static_gate import baseline_for_suite
     from roofwatch.terminal import print_json, print_note
 
     accepted = baseline_for_suite(path, baseline)
-    floor = read_noise_floor(noise_floor, Preset(preset))
+    floor = read_noise_floor(noise_floor, Preset(options.preset))
 
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:
         return judge_pull_request(base, head, baseline=accepted, noise_floor=floor)
 
-    plan = run_plan(
-        kernels=kernel,
-        implementations=implementation,
-        tags=tag,
-        targets=targets if static else "",
-        device=device,
-        threads=threads,
-        blocks=blocks or first_blocks(preset),
-        preset=preset,
-        timer=timer,
-        cache=cache,
-        lock_clocks=lock_clocks,
-        unfit_device=unfit_device,
-        launch_timeout_s=launch_timeout,
-        preparation_timeout_s=preparation_timeout,
-        check_timeout_s=check_timeout,
-        compile_timeout_s=compile_timeout,
-        has_profiles=profile,
-    )
-    plan, skipped = only_affected(path, base, head, plan, kernel) if affected else (plan, ())
+    plan = options.plan(fewest_blocks=FIRST_BLOCKS)
+    plan, skipped = only_affected(path, base, head, plan, options.kernel) if affected else (plan, ())
     asked = PairPlan(
         path,
         (base, head),
@@ -152,24 +103,26 @@ def ab(
 
 
 @app.command()
+@run_options(
+    *(
+        "kernel",
+        "implementation",
+        "tag",
+        "device",
+        "threads",
+        "timer",
+        "cache",
+        "lock_clocks",
+        "unfit_device",
+        "preset",
+    ),
+    *("launch_timeout", "preparation_timeout", "check_timeout", "blocks"),
+)
 def calibrate(
     path: SuitePath = None,
     *,
     output: RecordFolder = _RECORDS,
-    kernel: KernelPattern = None,
-    implementation: ImplementationPattern = None,
-    tag: Tags = None,
-    device: DeviceName = None,
-    threads: ThreadCount = 1,
-    timer: TimerName = "auto",
-    cache: CacheName = None,
-    lock_clocks: LockClocks = None,
-    unfit_device: UnfitDeviceAction = None,
-    preset: PresetName = "survey",
-    launch_timeout: LaunchTimeout = 10.0,
-    preparation_timeout: PreparationTimeout = 120.0,
-    check_timeout: CheckTimeout = 300.0,
-    blocks: Annotated[int | None, typer.Option(min=3, help=_BLOCKS_HELP, show_default=False)] = None,
+    options: RunOptions,
     budget: _Budget = _BUDGET_S,
     resume: Resume = False,
     discard: Discard = False,
@@ -181,37 +134,22 @@ def calibrate(
     Exit status 2: nothing could be timed.
     """
     from roofwatch import tables
-    from roofwatch.arguments import run_plan
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.ci.thresholds import Thresholds
     from roofwatch.collector.timing.method import Preset
     from roofwatch.measuring.calibrating import noise_of, summary
-    from roofwatch.measuring.pairing import PairPlan, first_blocks, measure_revisions
+    from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions
     from roofwatch.measuring.undecided import is_floor_unknown
     from roofwatch.terminal import json_text, print_json, print_note, print_table, write_text
 
-    plan = run_plan(
-        kernels=kernel,
-        implementations=implementation,
-        tags=tag,
-        targets="",
-        device=device,
-        threads=threads,
-        blocks=blocks or first_blocks(preset),
-        preset=preset,
-        timer=timer,
-        cache=cache,
-        lock_clocks=lock_clocks,
-        unfit_device=unfit_device,
-        launch_timeout_s=launch_timeout,
-        preparation_timeout_s=preparation_timeout,
-        check_timeout_s=check_timeout,
-    )
+    if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
+        raise typer.BadParameter(f"a noise floor needs {_FEWEST_BLOCKS} blocks or more", param_hint="--blocks")
+    plan = replace(options, targets="").plan(fewest_blocks=FIRST_BLOCKS)
     asked = PairPlan(
         path, (None, None), plan, is_floor_unknown, budget, output, is_resumed=resume, is_discarded=discard
     )
     measured = measure_revisions(asked, judge_pull_request, title="commit against itself")
-    noise = noise_of(*measured.records, Thresholds(), preset=Preset(preset))
+    noise = noise_of(*measured.records, Thresholds(), preset=Preset(options.preset))
     file = output / "noise_floor.json"
     write_text(file, json_text(noise))
     if as_json:

@@ -18,7 +18,6 @@ from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, suite_at_revision
-from roofwatch.collector.timing.method import EFFORTS, Preset
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measuring.undecided import Judge, MoreWhileItHelps
 from roofwatch.measuring.unfinished import kept
@@ -26,7 +25,7 @@ from roofwatch.records import RECORD_SUFFIX
 from roofwatch.terminal import progress
 
 _SIDES = ("base", "head")
-_FIRST_BLOCKS = 8
+FIRST_BLOCKS = 8
 """On each side, whatever the sampling: a verdict rests on pairs of blocks and not on samples."""
 
 
@@ -63,11 +62,6 @@ class MeasuredPair:
 
     records: tuple[RunRecord, RunRecord]
     files: tuple[Path, Path]
-
-
-def first_blocks(preset: str) -> int:
-    """Blocks on each side before the first look, of a pair that is sampled by this preset."""
-    return max(_FIRST_BLOCKS, EFFORTS[Preset(preset)].block_count)
 
 
 def measure_revisions(asked: PairPlan, judge: Judge, *, title: str) -> MeasuredPair:

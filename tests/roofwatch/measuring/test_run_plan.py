@@ -3,18 +3,18 @@
 import pytest
 from typer.main import get_command
 
-from roofwatch.arguments import run_plan
 from roofwatch.cli.main import app
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
+from roofwatch.options import RunOptions
 
 COMPILING = {"run", "ab", "backfill", "diagnose", "static"}
 TIME_OUTS_OF: dict[str, set[str]] = {"check": {"check_timeout"}, "static": set()}
 
 
 def plan(**options: object) -> RunPlan:
-    return run_plan(kernels=None, implementations=None, targets="", **options)  # type: ignore[arg-type]
+    return RunOptions(targets="", **options).plan()  # type: ignore[arg-type]
 
 
 def test_what_is_left_out_is_what_a_plan_is_by_itself() -> None:
@@ -37,10 +37,10 @@ def test_a_time_out_that_a_command_offers_is_by_itself_that_of_a_plan(command: s
 
 
 def test_every_time_out_of_a_plan_that_a_kernel_can_meet_may_be_moved() -> None:
-    given = {"launch_timeout_s": 1.0, "preparation_timeout_s": 2.0, "check_timeout_s": 3.0, "compile_timeout_s": 4.0}
+    given = {"launch_timeout": 1.0, "preparation_timeout": 2.0, "check_timeout": 3.0, "compile_timeout": 4.0}
     asked = plan(**given)
 
-    assert {name: getattr(asked, name) for name in given} == given
+    assert {name: getattr(asked, f"{name}_s") for name in given} == given
 
 
 @pytest.mark.parametrize("preset", Preset)
