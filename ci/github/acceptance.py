@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import json
-import math
 import re
 from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from roofwatch.ci.github.check_run import CheckRun, Conclusion
 from roofwatch.ci.github.event import CommandError, Verb, WrittenComment, parse_command
@@ -22,14 +23,12 @@ from roofwatch.ci.report.markdown import code
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.db.values import Verdict
 
+_T = TypeVar("_T")
 _HEADER_LINES = 6
-_MAX_PERMILLE = 10**9
-_MAX_SUBJECT = 400
+_MAX_CHANGE = 1e6
+_MAX_SUBJECT_BYTES = 300
 _VISIBLE = "> **Accepted** by `"
-_FOUND = re.compile(
-    r"<!-- roofwatch:found ([0-9a-f]{16}) (\d{1,10}) (\d{1,10}) ([0-9a-f]{40,64}) ([\w=-]+|\.) -->", re.ASCII
-)
-_ACCEPTED = re.compile(r"<!-- roofwatch:accepted (\d{1,18}) ([0-9a-f]{16}) (\d{1,10}) -->", re.ASCII)
+_HIDDEN = re.compile(r"<!-- roofwatch:(found|accepted) ([A-Za-z0-9+/=]{1,4000}) -->")
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Findings:
 
     digest: str
     """Of which cases, functions and metrics regressed and why, without numbers."""
-    least_permille: int
-    """Lower end of the interval of the worst slowdown, in thousandths; 0 if no time regressed."""
-    most_permille: int
+    least: float
+    """Lower end of the interval of the worst slowdown, as a relative change; 0 if no time regressed."""
+    most: float
     """The upper end."""
     head_sha: str
     worst: tuple[str, str] | None = None
@@ -53,11 +52,11 @@ class AcceptanceMark:
 
     comment_id: int
     digest: str
-    most_permille: int
+    most: float
 
     def covers(self, findings: Findings) -> bool:
         """Whether the same things regressed, and none noticeably more."""
-        return self.digest == findings.digest and findings.least_permille <= self.most_permille
+        return self.digest == findings.digest and findings.least <= self.most
 
 
 @dataclass(frozen=True)
@@ -75,47 +74,43 @@ class Acceptance:
         return f"by {code(self.login)} on {code(self.written_at[:10])}: {code(self.reason, limit=200)}"
 
 
+_FINDINGS, _MARK = TypeAdapter(Findings), TypeAdapter(AcceptanceMark)
+
+
 def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
     """What there is to accept; None if nothing regressed."""
     if judgement.verdict is not Verdict.REGRESSED:
         return None
     regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
     names = sorted(f"{finding.name}\0{finding.reason}" for finding in regressed)
-    timed = [
+    slower = [
         (case.comparison.relative_interval, (case.case_id, case.implementation))
         for case in worst_first(judgement.cases)
         if case.verdict is Verdict.REGRESSED and case.comparison is not None
     ]
+    worst = slower[0][1] if slower and len("".join(slower[0][1]).encode()) <= _MAX_SUBJECT_BYTES else None
     return Findings(
-        hashlib.sha256("\n".join(names).encode()).hexdigest()[:16],
-        _permille(max((low for (low, _), _ in timed), default=0.0)),
-        _permille(max((high for (_, high), _ in timed), default=0.0)),
-        head_sha,
-        timed[0][1] if timed else None,
+        digest=hashlib.sha256("\n".join(names).encode()).hexdigest()[:16],
+        least=min(max((low for (low, _), _ in slower), default=0.0), _MAX_CHANGE),
+        most=min(max((high for (_, high), _ in slower), default=0.0), _MAX_CHANGE),
+        head_sha=head_sha,
+        worst=worst,
     )
 
 
 def found_line(findings: Findings) -> str:
     """The hidden line that stores them."""
-    subject = base64.urlsafe_b64encode(json.dumps(findings.worst).encode()).decode() if findings.worst else "."
-    if len(subject) > _MAX_SUBJECT:
-        subject = "."
-    numbers = f"{findings.least_permille} {findings.most_permille}"
-    return f"<!-- roofwatch:found {findings.digest} {numbers} {findings.head_sha} {subject} -->"
+    return _hidden_line("found", _FINDINGS.dump_json(findings))
 
 
 def read_findings(body: str) -> Findings | None:
     """The findings in a comment of ours; None if it has none."""
-    found = _in_header(body, _FOUND)
-    if found is None:
-        return None
-    return Findings(found[1], int(found[2]), int(found[3]), found[4], _subject(found[5]))
+    return _read(body, "found", _FINDINGS)
 
 
 def read_mark(body: str) -> AcceptanceMark | None:
     """The acceptance that a comment of ours points to."""
-    found = _in_header(body, _ACCEPTED)
-    return None if found is None else AcceptanceMark(int(found[1]), found[2], int(found[3]))
+    return _read(body, "accepted", _MARK)
 
 
 def acceptance_by(comment: WrittenComment, mark: AcceptanceMark) -> Acceptance | None:
@@ -131,12 +126,11 @@ def acceptance_by(comment: WrittenComment, mark: AcceptanceMark) -> Acceptance |
 
 def with_acceptance(body: str, acceptance: Acceptance) -> str:
     """A comment of ours with an acceptance in place of the one it had."""
-    lines = [line for line in body.splitlines() if not _ACCEPTED.fullmatch(line) and not line.startswith(_VISIBLE)]
+    lines = [line for line in body.splitlines() if _kind(line) != "accepted" and not line.startswith(_VISIBLE)]
     heading = next((index for index, line in enumerate(lines) if line.startswith("### ")), len(lines) - 1)
-    mark = acceptance.mark
     visible = f"> **Accepted** {acceptance.sentence}. It holds until something else is found."
     lines[heading + 1 : heading + 1] = ["", visible]
-    lines.insert(2, f"<!-- roofwatch:accepted {mark.comment_id} {mark.digest} {mark.most_permille} -->")
+    lines.insert(2, _hidden_line("accepted", _MARK.dump_json(acceptance.mark)))
     return "\n".join(lines) + "\n"
 
 
@@ -150,19 +144,19 @@ def accepted_check(check: CheckRun, acceptance: Acceptance) -> CheckRun:
     )
 
 
-def _in_header(body: str, form: re.Pattern[str]) -> re.Match[str] | None:
-    """Search the lines that are ours alone: further below others are quoted."""
-    matches = (form.fullmatch(line.rstrip()) for line in body.splitlines()[:_HEADER_LINES])
-    return next((match for match in matches if match), None)
+def _hidden_line(kind: str, document: bytes) -> str:
+    return f"<!-- roofwatch:{kind} {base64.b64encode(document).decode()} -->"
 
 
-def _subject(text: str) -> tuple[str, str] | None:
+def _kind(line: str) -> str | None:
+    found = _HIDDEN.fullmatch(line.rstrip())
+    return None if found is None else found[1]
+
+
+def _read(body: str, kind: str, adapter: TypeAdapter[_T]) -> _T | None:
+    """Read a hidden line. Only the first lines are ours alone: others are quoted further below."""
+    line = next((line.rstrip() for line in body.splitlines()[:_HEADER_LINES] if _kind(line) == kind), None)
     try:
-        case_id, implementation = json.loads(base64.urlsafe_b64decode(text))
-    except (ValueError, TypeError, binascii.Error):
+        return None if line is None else adapter.validate_json(base64.b64decode(line.split()[2]))
+    except (ValidationError, binascii.Error):
         return None
-    return str(case_id), str(implementation)
-
-
-def _permille(change: float) -> int:
-    return min(_MAX_PERMILLE, max(0, round(1_000 * change))) if math.isfinite(change) else _MAX_PERMILLE

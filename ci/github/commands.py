@@ -55,28 +55,28 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
     Raises:
         GitHubError: GitHub refuses, or gives no usable answer.
     """
-    comment, verb, reaction = request.comment, None, PUZZLED
+    comment, reaction = request.comment, PUZZLED
     try:
         command = parse_command(comment.body)
-        if command is None:
-            return Reply(None, None, "no command")
-        verb, answer = command.verb, ""
     except CommandError as error:
         command, answer = None, str(error)
+    else:
+        if command is None:
+            return Reply(None, None, "no command")
+        answer = ""
     if not repository.may_write(comment.login):
         repository.react(comment.comment_id, REFUSED)
         return Reply(None, REFUSED, f"{code(comment.login)} may not write to the repository")
     if command is not None:
         try:
-            answer = _PullRequest(repository, request, name).obey(command)
-            reaction = AGREED
+            answer, reaction = _PullRequest(repository, request, name).obey(command), AGREED
         except _CannotError as error:
             answer = str(error)
         except UncertainError:
             answer = "GitHub did not say whether it did it; look before you ask again."
     repository.react(comment.comment_id, reaction)
     post_comment(repository, comment.number, reply_to(comment.comment_id, answer, request.run.order))
-    return Reply(verb, reaction, answer)
+    return Reply(None if command is None else command.verb, reaction, answer)
 
 
 def standing_acceptance(repository: GitHubRepository, number: int, name: str, findings: Findings) -> Acceptance | None:
@@ -122,7 +122,7 @@ class _PullRequest:
                 f"What is told here was found at {code(findings.head_sha[:8])}, and the branch is at "
                 f"{code(head_sha[:8])} now: accept what is found there, once it is."
             )
-        mark = AcceptanceMark(self._request.comment.comment_id, findings.digest, findings.most_permille)
+        mark = AcceptanceMark(self._request.comment.comment_id, findings.digest, findings.most)
         acceptance = acceptance_by(self._request.comment, mark)
         assert acceptance is not None, "it is what the comment says"
         if not self._repository.edit_comment(ours.comment_id, with_acceptance(ours.body, acceptance)):

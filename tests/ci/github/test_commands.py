@@ -1,11 +1,13 @@
 """What people ask for in comments: who is obeyed, what is done, and how long an acceptance holds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from roofwatch.ci.github.acceptance import Acceptance, read_findings, read_mark, with_acceptance
 from roofwatch.ci.github.check_run import BEGUN
 from roofwatch.ci.github.commands import carry_out
 from roofwatch.ci.github.event import ActionsRun, CommandRequest, Job, RunOrder, WrittenComment
@@ -108,9 +110,11 @@ def test_a_slowdown_that_became_larger_than_what_was_accepted_is_not_accepted(
     tell(github, tmp_path)
     ask(github, f"{PREFIX} accept it is meant")
     (mine,) = (each for each in github.comments.values() if each["body"].startswith("<!-- roofwatch:report -->"))
-    accepted = [line for line in mine["body"].splitlines() if line.startswith("<!-- roofwatch:accepted ")]
-    smaller = " ".join([*accepted[0].split()[:-2], "100", "-->"])
-    mine["body"] = mine["body"].replace(accepted[0], smaller)
+    mark, findings = read_mark(mine["body"]), read_findings(mine["body"])
+    assert mark is not None
+    assert findings is not None
+    smaller = Acceptance(replace(mark, most=findings.least / 2), "maintainer", "2026-01-02", "it is meant")
+    mine["body"] = with_acceptance(mine["body"], smaller)
 
     assert tell(github, tmp_path, run_id=11).check_run == "failure"
 
