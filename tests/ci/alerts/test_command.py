@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from roofwatch.alerting import read_alerts
+from roofwatch.alerting import configured_ownership, read_alerts
 from roofwatch.api.app import create_app
 from roofwatch.cli.main import main
 from roofwatch.db.ingest.ingest import ingest_record
@@ -18,6 +19,7 @@ from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.settings import Settings
 from tests.builders import PROJECT, make_commit, make_record, make_regression
 from tests.ci.alerts.receivers import Hook
+from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.roofwatch.command import Done, roofwatch
 
 RULES = """
@@ -156,3 +158,16 @@ def test_the_service_tells_what_it_has_judged(
         hook.arrived.wait(timeout=30)
 
     assert hook.documents
+
+
+def test_codeowners_are_read_from_a_repository_on_github(
+    folder: Path, github: GitHubStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "alerts.toml").write_text('codeowners_repository = "example/project"')
+    github.files["CODEOWNERS"] = "/kernels/ @owner"
+    monkeypatch.setenv("GITHUB_API_URL", github.url)
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+
+    ownership = configured_ownership(Settings(alert_rules=folder / "alerts.toml"))
+
+    assert replace(ownership, source_paths={"rms_norm": "kernels/rms_norm.py"}).owners_of(["rms_norm"]) == ("@owner",)

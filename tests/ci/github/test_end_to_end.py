@@ -6,13 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sqlalchemy import URL
 
-from tests.ci.alerts.receivers import open_hook, open_mailbox
 from tests.ci.github.jobs import Job, workflow_run_event
-from tests.ci.github.nights import write_nights
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
-from tests.roofwatch.command import roofwatch
 
 SUITE = """
 import torch
@@ -50,28 +46,15 @@ def make_repository(folder: Path) -> tuple[str, str]:
     suite.write_text(SUITE)
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "Scale")
-    for number in range(11):
-        git(folder, "commit", "--quiet", "--allow-empty", "--message", f"Note {number}")
     git(folder, "checkout", "--quiet", "-b", "slower")
     suite.write_text(SUITE.replace("    return x * 2.0\n", f"    {SLOWER}\n"))
     git(folder, "commit", "--quiet", "--all", "--message", "Scale in steps")
     return git(folder, "rev-parse", "main"), git(folder, "rev-parse", "slower")
 
 
-RULES = """
-[channels]
-mail = { kind = "email", url_env = "MAIL" }
-hook = { kind = "webhook", url_env = "HOOK" }
-[[rules]]
-name = "slower"
-kind = "regression"
-channels = ["mail", "hook"]
-"""
-
-
 @pytest.mark.slow
-def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_once_merged_whoever_is_on_call(
-    github: GitHubStandIn, database_url: URL, tmp_path: Path
+def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_can_be_accepted(
+    github: GitHubStandIn, tmp_path: Path
 ) -> None:
     checkout, default_branch = tmp_path / "pull-request", tmp_path / "default-branch"
     base, head = make_repository(checkout)
@@ -128,26 +111,3 @@ def test_a_pull_request_that_makes_a_kernel_slower_is_told_so_and_once_merged_wh
     assert "by `maintainer` on `2026-01-02`: `it is clearer this way`" in comment["body"]
     assert (comment_id, "+1") in github.reactions
     assert TOKEN not in "".join(done.stdout + done.stderr for done in outputs)
-    # it was merged all the same, and the nights come in
-    git(checkout, "checkout", "--quiet", "main")
-    git(checkout, "merge", "--quiet", "--ff-only", "slower")
-    for number in range(7):
-        git(checkout, "commit", "--quiet", "--allow-empty", "--message", f"Later note {number}")
-    nights = write_nights(checkout, checkout / "roofwatch-records", tmp_path, base=base, branch="main")
-    (tmp_path / "alerts.toml").write_text(RULES)
-    with open_mailbox() as mailbox, open_hook() as hook:
-        settings = {
-            "ROOFWATCH_DATABASE_URL": database_url.render_as_string(hide_password=False),
-            "ROOFWATCH_ALERT_RULES": str(tmp_path / "alerts.toml"),
-            "MAIL": mailbox.url,
-            "HOOK": hook.url,
-        }
-        assert roofwatch("ingest", *nights, cwd=tmp_path, **settings).status == 0
-        told = [roofwatch("alert", "run", cwd=tmp_path, **settings) for _ in range(2)]
-
-    assert [done.status for done in told] == [0, 0], told
-    (document,) = hook.documents
-    assert document["event"] == "fired"
-    assert any(fact["name"] == "Since" and head[:8] in fact["text"] for fact in document["facts"])
-    (mail,) = mailbox.messages
-    assert "scale" in mail["Subject"]
