@@ -1,3 +1,10 @@
+"""A time of a history that moved because the clock did: seen, and held against no kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -5,12 +12,14 @@ import pytest
 from roofwatch.ci.ab.clock import block_pairs, compare_cycles, is_clock_move
 from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.gate import exit_code
+from roofwatch.ci.history.history import judge_history
+from roofwatch.ci.history.movement import movements
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.report.pull_request import CaseJudgement, judge_pull_request
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.db.values import Verdict
-from tests.builders import make_measurement
-from tests.ci.values import QUIET, make_records, make_timed, watched
+from roofwatch.db.values import Cause, Regression, RegressionState, Series, Verdict
+from tests.builders import make_series_key
+from tests.ci.values import make_pair, make_point, make_records, make_timed, only, stepped, watched
 
 HOT = ("hw_thermal_slowdown",)
 
@@ -49,14 +58,6 @@ def test_a_pair_with_a_degraded_block_on_either_side_is_left_out_with_its_reason
     assert pairs.head == tuple(head.blocks[position] for position in (0, 2, 3, 5))
 
 
-def test_blocks_that_nobody_watched_all_count() -> None:
-    pairs = block_pairs(make_timed(), make_timed())
-
-    assert len(pairs.base) == len(QUIET)
-    assert not pairs.left_out
-    assert compare_cycles(pairs, threshold=0.03) is None
-
-
 def test_a_slow_block_of_a_hot_device_does_not_make_a_regression() -> None:
     slow = (1.0, 1.5, 1.0, 1.5, 1.0, 1.01)
     hot = watched(make_timed(levels=slow), degraded={1: HOT, 3: HOT})
@@ -69,12 +70,6 @@ def test_a_slow_block_of_a_hot_device_does_not_make_a_regression() -> None:
     assert [pair.position for pair in case.left_out] == [1, 3]
 
 
-def test_a_real_slowdown_is_found_in_the_blocks_that_remain() -> None:
-    case = judged(timed(1e6), timed(1.4e6, degraded={0: HOT}))
-
-    assert (case.verdict, case.reason) == (Verdict.REGRESSED, Reason.BEYOND_THRESHOLD)
-
-
 def test_where_too_few_blocks_remain_it_could_not_be_told() -> None:
     judgement = judge_pull_request(
         *make_records([timed(1e6)], [timed(2e6, degraded=dict.fromkeys(range(4), HOT))]),
@@ -85,18 +80,6 @@ def test_where_too_few_blocks_remain_it_could_not_be_told() -> None:
     assert str(case.detail) == "4 of 6 block pairs left out, by hw_thermal_slowdown"
     assert len(case.left_out) == 4
     assert exit_code(judgement) == 2
-
-
-def test_where_no_block_remains_it_could_not_be_told() -> None:
-    case = judged(timed(1e6, degraded=dict.fromkeys(range(6), ("foreign_process",))), timed(1e6))
-
-    assert case.reason is Reason.THROTTLED
-
-
-def test_few_blocks_of_a_device_that_was_itself_are_called_few() -> None:
-    base, head = watched(make_measurement()), watched(make_measurement())
-
-    assert judged(base, head).reason is Reason.TOO_FEW_BLOCKS
 
 
 # --- clocks
@@ -140,13 +123,6 @@ def test_a_clock_that_moved_by_one_step_explains_nothing() -> None:
     assert not moves(base, head)
 
 
-def test_swapped_sides_agree_on_what_the_clock_explains() -> None:
-    for factor, head_mhz in ((1.1, 1_800), (1.4, 1_800), (1.05, 1_900), (0.9, 2_100)):
-        base, head = timed(1e6), timed(1e6 * factor, sm_clock_mhz=head_mhz)
-
-        assert moves(base, head) == moves(head, base)
-
-
 def test_the_comment_says_which_clocks_and_what_is_left_in_cycles() -> None:
     detail = str(judged(timed(1e6), timed(1.1e6, sm_clock_mhz=1_800)).detail)
 
@@ -162,3 +138,102 @@ def test_one_block_without_a_clock_leaves_the_decision_to_the_times() -> None:
 
     assert case.cycles is None
     assert case.verdict is Verdict.REGRESSED
+
+
+BASE_MHZ = 1_980.0
+
+
+def clocked(values: Sequence[float], clocks_mhz: Sequence[float | None], **key: str) -> Series:
+    points = [
+        replace(make_point(number, value), sm_clock_mhz=clock)
+        for number, (value, clock) in enumerate(zip(values, clocks_mhz, strict=True))
+    ]
+    return Series(make_series_key(**key), tuple(points))
+
+
+def stepped_clock(head_mhz: float | None, *, factor: float) -> Series:
+    return clocked(stepped(factor=factor), [*[BASE_MHZ] * 8, *[head_mhz] * 8])
+
+
+def history_of(head_mhz: float | None, *, factor: float) -> Regression:
+    return only(judge_history([stepped_clock(head_mhz, factor=factor)]))
+
+
+@pytest.mark.parametrize(
+    ("factor", "head_mhz", "verdict"),
+    [
+        (1.2, 1_650.0, Verdict.INCONCLUSIVE),
+        (1 / 1.2, 2_376.0, Verdict.INCONCLUSIVE),
+        (1.1, 1_650.0, Verdict.INCONCLUSIVE),  # in cycles it goes the other way
+        (1.4, 1_980.0, Verdict.REGRESSED),
+        (1.4, 1_650.0, Verdict.REGRESSED),  # of 40 %, 17 % are left
+        (1.6, 1_400.0, Verdict.REGRESSED),  # less than a third is left, and that is 13 %
+        (1.4, 2_376.0, Verdict.REGRESSED),
+        (1.1, 1_970.0, Verdict.REGRESSED),
+        (1.2, None, Verdict.REGRESSED),
+        (1 / 1.4, 1_980.0, Verdict.IMPROVED),
+    ],
+)
+def test_a_step_counts_if_it_is_there_in_cycles_too(factor: float, head_mhz: float | None, verdict: Verdict) -> None:
+    assert history_of(head_mhz, factor=factor).verdict is verdict
+
+
+def test_it_says_which_clocks_and_what_is_left() -> None:
+    found = history_of(1_650.0, factor=1.2)
+
+    assert found.cause is Cause.CLOCK
+    assert found.change_points[0].verdict is Verdict.INCONCLUSIVE
+    assert "clock_moved: the SM clock moved from 1980 to 1650 MHz, and in clock cycles the change is" in (
+        found.change_points[0].evidence
+    )
+    assert found.summary.endswith("clock_moved: the clock moved, the cycles did not")
+
+
+def test_it_calls_nobody_and_is_no_movement_of_the_kernel() -> None:
+    clock, code = history_of(1_650.0, factor=1.2), history_of(BASE_MHZ, factor=1.2)
+
+    assert (clock.is_alert, code.is_alert) == (False, True)
+    assert movements([clock], since=None) == []
+    assert len(movements([code], since=None)) == 1
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "state"),
+    [
+        (1.2, Verdict.REGRESSED, RegressionState.OPEN),
+        (1.0, Verdict.REGRESSED, RegressionState.DISMISSED),
+    ],
+)
+def test_a_pair_knows_better_than_the_clock(factor: float, verdict: Verdict, state: RegressionState) -> None:
+    found = only(judge_history([stepped_clock(1_650.0, factor=1.2)], [make_pair(7, 8, factor=factor)]))
+
+    assert (found.verdict, found.state) == (verdict, state)
+
+
+def test_clocks_of_a_few_runs_decide_nothing() -> None:
+    few: list[float | None] = [BASE_MHZ, BASE_MHZ, *[None] * 6, 1_650.0, 1_650.0, *[None] * 6]
+
+    assert only(judge_history([clocked(stepped(factor=1.2), few)])).verdict is Verdict.REGRESSED
+
+
+def test_a_suite_that_slows_down_with_its_clock_is_one_event_of_the_clock() -> None:
+    history = [
+        clocked(stepped(factor=1.2, seed=seed), [BASE_MHZ] * 8 + [1_650.0] * 8, case_id=f"{kernel}/n=1/float32/fwd")
+        for seed, kernel in enumerate(("rope", "gelu", "softmax", "conv"))
+    ]
+
+    event = only(judge_history(history))
+
+    assert (event.kernel, event.verdict, event.cause) == ("*", Verdict.REGRESSED, Cause.CLOCK)
+    assert all("clock_moved" in change.evidence for change in event.change_points)
+
+
+def test_a_drift_with_the_clock_is_the_clock_s() -> None:
+    values = [1e6 * math.exp(0.002 * max(0, number - 30)) for number in range(80)]
+    noisy = [value * one / 1e6 for value, one in zip(values, stepped(count=80, factor=1.0, noise=0.003), strict=True)]
+    clocks = [BASE_MHZ * 1e6 / value for value in values]
+
+    told = [only(judge_history([clocked(noisy, mhz)])) for mhz in (clocks, [BASE_MHZ] * 80)]
+
+    assert all(found.change_points[0].is_gradual for found in told)
+    assert [found.verdict for found in told] == [Verdict.INCONCLUSIVE, Verdict.REGRESSED]

@@ -1,8 +1,10 @@
 """Which times of one case compare, block by block and as bare medians."""
 
-from roofwatch.ci.ab.comparable import Timing, refuse_medians, refuse_timing
+from __future__ import annotations
+
+from roofwatch.ci.ab.comparable import Timing, differences_of, refuse_medians, refuse_timing
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
-from tests.builders import make_blocks, make_measurement
+from tests.builders import make_blocks, make_environment, make_measurement
 
 
 def timed(timer: Timer = Timer.CUPTI, cache: CacheState = CacheState.HOT, *, launches: int = 8) -> Measurement:
@@ -28,3 +30,16 @@ def test_another_timer_or_cache_state_refuses_both() -> None:
     said = "timer cupti and cuda_event; cache hot and cold"
     assert str(refuse_medians(timing_of(usual), timing_of(other))) == str(refuse_timing(usual, other)) == said
     assert refuse_timing(usual, usual) is None
+
+
+def test_the_toolchain_comes_first_and_may_move_times() -> None:
+    newer = make_environment(os="Linux 6.9", torch_version="2.14.0", cuda_version="13.1")
+    found = differences_of([make_environment(), newer])
+
+    assert [(one.name, one.may_move_times) for one in found] == [
+        ("torch version", True),
+        ("cuda version", True),
+        ("os", False),
+    ]
+    assert found[0].values == ("2.13.0", "2.14.0")
+    assert found[1].values == ("not known", "13.1")

@@ -1,22 +1,32 @@
 """A commit against itself: what its noise is taken for, what follows for other comparisons, and what is refused."""
 
-import math
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from roofwatch.ci.ab.compare import Comparison, compare, detectable_change
-from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, FloorUsed, NoiseFloor, NoiseFloorError, noise_floor_of
-from roofwatch.ci.history.history import judge_history
+from roofwatch.ci.ab.noise_floor import (
+    DETECTABLE_AT,
+    FloorUsed,
+    NoiseFloor,
+    NoiseFloorError,
+    noise_floor_of,
+    noise_of_runners,
+    stored_floor,
+)
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.timing.method import Preset
-from roofwatch.db.values import Verdict
+from roofwatch.db.values import Pair, Verdict
 from roofwatch.tables import verdict_line
-from tests.builders import CASE_ID, make_environment, make_record, sha_of
-from tests.ci.values import QUIET, make_pair, make_records, make_series, make_timed
+from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref, make_record, sha_of
+from tests.ci.values import QUIET, make_records, make_timed
 
 KEY = (CASE_ID, "eager")
 LONG_BLOCKS = tuple(block.model_copy(update={"samples_ns": 4 * block.samples_ns}) for block in make_timed().blocks)
@@ -60,25 +70,6 @@ def test_noise_that_is_known_is_the_floor(noise: float, block_count: int) -> Non
     assert np.mean(np.square(floors)) ** 0.5 == pytest.approx(noise, rel=0.12)
 
 
-def test_what_both_sides_share_is_no_noise() -> None:
-    drift = np.linspace(1.0, 3.0, 12)[:, None]
-
-    comparison = compare(1_000 * drift, 1_000 * drift)
-
-    assert floor_of(comparison).cases[0].noise_floor == pytest.approx(0.0, abs=1e-12)
-
-
-def test_one_spoilt_block_hardly_moves_the_floor() -> None:
-    rng = np.random.default_rng(2)
-    sides = 1_000 * np.exp(0.01 * rng.standard_normal((2, 18, 1)))
-    spoilt = sides.copy()
-    spoilt[1, 4] *= 5
-
-    there, here = (floor_of(compare(*blocks)).cases[0].noise_floor for blocks in (sides, spoilt))
-
-    assert here == pytest.approx(there, rel=0.35)
-
-
 @pytest.mark.parametrize("block_count", DETECTABLE_AT)
 def test_a_change_that_is_said_to_be_detectable_is_found_four_times_in_five(block_count: int) -> None:
     rng = np.random.default_rng(5)
@@ -89,13 +80,6 @@ def test_a_change_that_is_said_to_be_detectable_is_found_four_times_in_five(bloc
     found = [compare(base, (1 + change) * head).verdict is Verdict.REGRESSED for base, head in pairs]
 
     assert 0.72 < np.mean(found) < 0.88
-
-
-def test_more_blocks_detect_smaller_changes() -> None:
-    detectable = floor_of(compared_with_itself(np.random.default_rng(1), noise=0.02)).cases[0].detectable_change
-
-    assert list(detectable) == list(DETECTABLE_AT)
-    assert sorted(detectable.values(), reverse=True) == list(detectable.values())
 
 
 def test_a_false_alarm_is_told() -> None:
@@ -177,13 +161,6 @@ def test_the_floor_of_another_runner_is_refused() -> None:
         judge_pull_request(base, head, noise_floor=elsewhere)
 
 
-def test_a_commit_measured_against_itself_accuses_nothing_in_a_history() -> None:
-    steady = make_series([10_000.0 + 20 * math.sin(7 * number) for number in range(20)])
-    pair = make_pair(7, 7, factor=1.3)
-
-    assert judge_history([steady], [pair]) == []
-
-
 # --- the file
 
 
@@ -229,5 +206,77 @@ def test_records_of_another_preset_than_the_floor_are_not_judged_by_it() -> None
         judge_pull_request(base, head.model_copy(update={"preset": "quick"}), noise_floor=gate)
 
 
-def test_the_runner_of_the_builders_is_that_of_the_floor() -> None:
-    assert floor_with(0.02).runner_class == make_environment().runner_class
+def make_calibration(
+    *, seed: int = 1, spread: float = 0.01, slower: float = 1.0, block_count: int = 8, **fields: Any
+) -> Pair:
+    """A commit against itself, in blocks of five samples."""
+    rng = np.random.default_rng(seed)
+
+    def side(factor: float) -> tuple[tuple[float, ...], ...]:
+        return tuple(
+            tuple(1_000.0 * factor * np.exp(level + rng.normal(0, 0.001, 5)))
+            for level in rng.normal(0, spread, block_count)
+        )
+
+    defaults: dict[str, Any] = {
+        "project": PROJECT,
+        "pair_id": f"pair {seed}",
+        "base": make_commit_ref(0),
+        "head": make_commit_ref(0),
+        "case_id": CASE_ID,
+        "implementation": "eager",
+        "runner_class": "runner",
+        "measured_at": NOON,
+        "base_blocks_ns": side(1.0),
+        "head_blocks_ns": side(slower),
+    }
+    return Pair(**defaults | fields)
+
+
+def test_a_verdict_that_a_commit_changed_against_itself_is_a_false_alarm() -> None:
+    (noise,) = noise_of_runners([make_calibration(seed=1), make_calibration(seed=2, slower=1.5)])
+
+    assert (noise.calibration_count, noise.comparison_count) == (2, 2)
+    assert (noise.false_alarm_count, noise.significant_count, noise.false_alarm_rate) == (1, 1, 0.5)
+
+
+def test_the_newest_calibration_of_a_case_is_its_floor() -> None:
+    newest, older = make_calibration(seed=3, spread=0.002), make_calibration(seed=4, spread=0.05)
+
+    (noise,) = noise_of_runners([newest, older])
+
+    assert len(noise.cases) == 1
+    assert noise.cases[0].noise_floor < 0.01
+
+
+def test_a_stored_floor_has_of_each_case_and_way_of_timing_what_is_newest() -> None:
+    newest = make_calibration(seed=3, spread=0.002, timing="cupti, cold", harness_version="1")
+    older = make_calibration(seed=4, spread=0.05, timing="cupti, cold")
+    hot = make_calibration(seed=5, spread=0.05, timing="cupti, hot")
+    too_short = make_calibration(seed=6, block_count=2, implementation="triton")
+
+    floor = stored_floor([newest, older, hot, too_short])
+
+    assert floor is not None
+    assert [(case.implementation, case.timing, case.sample_count) for case in floor.cases] == [
+        ("eager", "cupti, cold", 5),
+        ("eager", "cupti, hot", 5),
+    ]
+    assert floor.cases[0] == noise_of_runners([newest])[0].cases[0]
+    assert (floor.runner_class, floor.harness_version, floor.commit_sha) == ("runner", "1", newest.head.sha)
+    assert stored_floor([too_short]) is None
+    assert floor.preset is None
+
+
+def test_pairs_of_two_commits_and_pairs_that_were_cut_short_are_no_calibration() -> None:
+    whole = make_calibration()
+    two_commits = replace(whole, head=make_commit_ref(1))
+    cut_short = replace(whole, head_blocks_ns=whole.head_blocks_ns[:3])
+
+    assert noise_of_runners([two_commits, cut_short]) == []
+
+
+def test_too_few_blocks_say_nothing_of_the_noise() -> None:
+    (noise,) = noise_of_runners([make_calibration(block_count=2)])
+
+    assert (noise.cases, noise.comparison_count, noise.median_floor, noise.false_alarm_rate) == ((), 0, None, None)

@@ -1,5 +1,7 @@
 """Single timings without blocks: what is told, what cannot be told, and how often it is wrong."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 
@@ -109,15 +111,6 @@ def test_what_a_drift_explains_is_inconclusive_and_says_so() -> None:
     assert judged.reason is Reason.NOT_PAIRED
 
 
-def test_a_change_that_stands_out_from_a_drift_is_found() -> None:
-    rng = np.random.default_rng(7)
-    base, head = one_after_the_other(np.linspace(0, 0.02, 100) + rng.normal(0, 0.005, 100), factor=1.1)
-
-    judged = compare_timings(base, head, order=Order.BLOCKED)
-
-    assert judged.verdict is Verdict.REGRESSED
-
-
 # --- properties
 
 
@@ -144,22 +137,6 @@ def test_scaling_all_timings_changes_nothing(factor: float, order: Order) -> Non
 
         assert scaled.verdict is there.verdict
         assert scaled.log_interval == pytest.approx(there.log_interval, abs=1e-6)
-
-
-@pytest.mark.parametrize("order", list(Order))
-@pytest.mark.parametrize("values", [[5.0] * 20, [1.0, 2.0] * 10, [7, 7, 7, 8] * 5, [1e-300] * 9])
-def test_a_side_compared_with_itself_is_never_accused(values: list[float], order: Order) -> None:
-    assert compare_timings(values, values, order=order).verdict not in MOVED
-
-
-def test_one_more_outlier_moves_nothing() -> None:
-    rng = np.random.default_rng(8)
-    for seed in range(10):
-        base, head = taken_in_turn(np.random.default_rng(seed).normal(0, 0.005, 80), factor=1.02)
-        spoilt = head.copy()
-        spoilt[rng.integers(len(head))] *= 50
-
-        assert compare_timings(base, spoilt).verdict is compare_timings(base, head).verdict
 
 
 # --- calibration: the numbers of docs/explanation/verdicts.md

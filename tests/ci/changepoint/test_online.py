@@ -1,9 +1,11 @@
+from __future__ import annotations
+
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -41,14 +43,6 @@ def test_a_step_of_six_noise_widths_is_told_within_five_values() -> None:
     assert sum(quick) >= 34
 
 
-def test_a_step_is_told_as_quickly_beside_a_drift() -> None:
-    drift = np.exp(0.0004 * np.arange(130))
-    told = [fed(series(seed, count=130, factor=1.025, at=100) * drift) for seed in range(12)]
-
-    quick = [any(abs(alarm.index - 100) <= 2 and seen <= 106 for seen, alarm in alarms) for alarms in told]
-    assert sum(quick) >= 10
-
-
 def test_quiet_noise_raises_fewer_than_one_false_alarm_in_500_values() -> None:
     values = [series(seed, count=300, kind=kind) for kind in ("normal", "skewed", "outliers") for seed in range(10)]
 
@@ -74,13 +68,6 @@ def test_noise_that_hangs_together_raises_few_false_alarms(kind: str, per_thousa
     alarms = [alarm for seed in range(24) for _, alarm in fed(series(seed, kind=kind)) if not alarm.is_return]
 
     assert 1_000 * len(alarms) / (24 * 110) <= per_thousand
-
-
-def test_a_clock_that_visits_another_state_is_not_taken_for_a_drift() -> None:
-    """Whose line would leave the level behind, and the level be told as a step back to itself."""
-    told = [alarm for seed in range(40) for _, alarm in fed(series(seed, kind="two states"))]
-
-    assert sum(abs(alarm.after / alarm.before - 1) < 0.005 for alarm in told if not alarm.is_return) <= 5
 
 
 def test_bursts_are_alarms_only_until_the_series_has_shown_some() -> None:
@@ -146,37 +133,6 @@ def test_a_level_of_values_that_nobody_is_sure_of_waits_for_surer_ones() -> None
     assert np.median(told_at[0.05]) <= 115
 
 
-def test_noise_that_says_how_wide_it_is_raises_no_alarm_by_it() -> None:
-    rng = np.random.default_rng(8)
-    told = {"weighed": 0, "not weighed": 0}
-    for _ in range(8):
-        errors = np.full(200, 0.002)
-        for begins in rng.integers(40, 190, 3):
-            errors[begins : begins + 8] = 0.06  # somebody else ran on the machine
-        values = 1_000 * np.exp(0.01 * rng.standard_normal(200) + errors * rng.standard_normal(200))
-        told["weighed"] += len(fed(values, errors))
-        told["not weighed"] += len(fed(values))
-
-    assert told["weighed"] <= told["not weighed"] / 2
-
-
-@settings(max_examples=25)
-@given(errors=st.lists(st.floats(), min_size=60, max_size=60))
-def test_no_error_is_refused_and_one_that_is_none_is_as_one_that_is_not_known(errors: list[float]) -> None:
-    given = np.array(errors)
-    known = np.where(np.isfinite(given), np.abs(given), math.nan)
-
-    assert fed(series(0, count=60), given) == fed(series(0, count=60), known)
-
-
-def test_a_state_stays_small_however_long_the_series() -> None:
-    state = start()
-    for value in series(0, count=2_000, factor=1.3, at=1_000):
-        state, _ = update(state, value)
-
-    assert len(state.values) + len(state.earlier) + len(state.residuals) <= 64 + 64 + 96
-
-
 def test_asking_with_every_prefix_gives_what_feeding_gives() -> None:
     values = series(4, factor=1.2)
     detector = Detector()
@@ -208,14 +164,6 @@ def test_no_value_is_refused(values: list[float]) -> None:
         assert 0 < alarm.index < seen
 
 
-@given(value=st.floats(1e-6, 1e6), gaps=st.sets(st.integers(0, 79), max_size=40))
-def test_a_constant_series_is_never_accused(value: float, gaps: set[int]) -> None:
-    values = np.full(80, value)
-    values[sorted(gaps)] = math.nan
-
-    assert fed(values) == []
-
-
 @given(seed=st.integers(0, 1_000), scale=st.integers(-30, 30))
 def test_scaling_all_values_changes_nothing(seed: int, scale: int) -> None:
     values = series(seed, factor=1.05, count=110, at=80)
@@ -231,9 +179,3 @@ def test_gaps_keep_their_positions() -> None:
     ((_, alarm),) = fed(values)
 
     assert alarm.index == 90
-
-
-@pytest.mark.parametrize("change", [0.0, -0.1, math.nan])
-def test_a_smallest_change_that_is_no_fraction_is_refused(change: float) -> None:
-    with pytest.raises(ValueError, match="fraction above 0"):
-        start(min_relative_change=change)

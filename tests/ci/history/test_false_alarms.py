@@ -1,5 +1,7 @@
 """Which regressions may call somebody, and how often that is false."""
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import replace
 from datetime import date, timedelta
@@ -7,11 +9,11 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 
-from roofwatch.ci.history.false_alarms import choose_alerts
+from roofwatch.ci.history.false_alarms import FalseAlarms, choose_alerts, count_false_alarms
 from roofwatch.ci.history.finding import Status, TrendFinding, Window
 from roofwatch.ci.history.history import judge_history
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.values import Regression, RegressionState, Series
+from roofwatch.db.values import Regression, RegressionState, Series, Verdict
 from tests.builders import NOON, make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.ci.values import make_point
 
@@ -35,13 +37,6 @@ def alerts(*regressions: tuple[Regression, list[TrendFinding]], judged: int, rat
 def test_one_among_many_series_needs_to_be_so_much_surer() -> None:
     assert alerts(told(1e-3), judged=10) == [True]
     assert alerts(told(1e-3), judged=1_000) == [False]
-
-
-def test_sure_ones_make_room_for_others_by_their_share() -> None:
-    sure = [told(1e-9, number=number) for number in range(1, 10)]
-
-    assert alerts(told(4e-4, number=20), judged=1_000) == [False]
-    assert alerts(*sure, told(4e-4, number=20), judged=1_000) == [True] * 10
 
 
 def test_a_cause_that_moves_many_series_makes_room_once() -> None:
@@ -118,3 +113,42 @@ def test_a_failure_of_one_run_calls_nobody() -> None:
 
     assert found.commit == make_commit_ref(5)
     assert not found.is_alert
+
+
+def regression(number: int, **fields: object) -> Regression:
+    return make_regression(number, kernel=f"kernel_{number}", **fields)
+
+
+def test_what_a_pair_refuted_or_a_person_called_none_is_false_among_what_is_decided() -> None:
+    refuted, invalid = regression(1, state=RegressionState.DISMISSED), regression(2)
+    confirmed, taken_up, open_one = regression(3, is_confirmed=True), regression(4), regression(5)
+    counted = count_false_alarms(
+        [refuted, invalid, confirmed, taken_up, open_one],
+        called_none={invalid.key},
+        called_real={taken_up.key},
+        since=None,
+    )
+    assert counted == FalseAlarms(reported_count=5, refuted_count=1, invalid_count=1, true_count=2)
+    assert counted.rate == 0.5
+
+
+def test_a_person_who_calls_a_confirmed_one_none_outweighs_the_measurement() -> None:
+    confirmed = regression(1, is_confirmed=True)
+    counted = count_false_alarms([confirmed], called_none={confirmed.key}, called_real=set(), since=None)
+    assert (counted.false_count, counted.true_count) == (1, 0)
+
+
+def test_improvements_and_what_lies_before_the_window_are_not_counted() -> None:
+    counted = count_false_alarms(
+        [regression(1), regression(5), regression(6, verdict=Verdict.IMPROVED)],
+        called_none=set(),
+        called_real=set(),
+        since=NOON + timedelta(hours=3),
+    )
+    assert counted.reported_count == 1
+
+
+def test_the_interval_is_wilson_s() -> None:
+    # Brown, Cai and DasGupta (2001), Interval estimation for a binomial proportion: 0 of 10 reaches to 0.278
+    nothing_false = FalseAlarms(reported_count=10, refuted_count=0, invalid_count=0, true_count=10)
+    assert nothing_false.interval == pytest.approx((0.0, 0.2775), abs=1e-4)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
+from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, find_best, side_by_side
 from roofwatch.collector.record.machine import DeviceState
-from roofwatch.collector.record.measurement import Autotuning, Block
-from roofwatch.collector.record.results import Counters
+from roofwatch.collector.record.measurement import Autotuning, Block, Measurement, Timer
+from roofwatch.db.values import Verdict
 from tests.builders import (
     CASE_ID,
     NOON,
+    make_blocks,
     make_environment,
     make_measurement,
     make_record,
@@ -55,18 +56,6 @@ def test_only_machine_code_of_the_implementation_that_differs_is_told() -> None:
     assert found.unchanged_code_count == 1
 
 
-def test_counters_are_ranked_by_how_far_they_moved() -> None:
-    def counters(**values: float) -> Counters:
-        return Counters(case_id=CASE_ID, implementation="eager", function="k", values=values)
-
-    before, after = counters(dram_bytes=100.0, l2_bytes=100.0), counters(dram_bytes=130.0, l2_bytes=300.0)
-    found = compared(
-        {"measurements": [make_measurement()], "counters": (before,)},
-        {"measurements": [make_measurement()], "counters": (after,)},
-    )
-    assert [move.metric for move in found.counters] == ["l2_bytes", "dram_bytes"]
-
-
 def test_another_choice_of_the_autotuner_and_another_toolchain_are_told() -> None:
     def tuned(block: int) -> object:
         return make_measurement(autotuning=(Autotuning(function="k", chosen={"BLOCK": block}),))
@@ -79,14 +68,6 @@ def test_another_choice_of_the_autotuner_and_another_toolchain_are_told() -> Non
     assert [(one.name, one.values) for one in found.environment] == [("triton version", ("3.7.1", "3.8.0"))]
 
 
-def test_times_of_two_runner_classes_are_refused() -> None:
-    found = compared(
-        {"measurements": [make_measurement()]},
-        {"measurements": [make_measurement()], "environment": make_environment(device_name="Another CPU")},
-    )
-    assert len(found.refusals) == 1
-
-
 def test_a_diff_of_disassemblies_is_cut_off_and_says_how_much_is_left() -> None:
     before = "\n".join(f"line {number}" for number in range(100))
     diff, more = code_diff(before, before.replace("line 50", "another"), line_limit=5)
@@ -97,3 +78,46 @@ def test_a_diff_of_disassemblies_is_cut_off_and_says_how_much_is_left() -> None:
     assert "-line 50" in whole
     assert "+another" in whole
     assert code_diff(before, before, line_limit=5) == ("", 0)
+
+
+def timed(implementation: str, *medians_ns: float, **fields: Any) -> Measurement:
+    return make_measurement(implementation=implementation, blocks=make_blocks(medians_ns), **fields)
+
+
+def test_the_fastest_is_best_and_its_lead_over_the_next_is_judged() -> None:
+    (best,) = find_best(
+        [
+            timed("eager", *[1_500.0] * 8),
+            timed("triton", *[1_000.0, 1_002.0] * 4),
+            timed("compile", *[1_200.0, 1_203.0] * 4),
+        ]
+    )
+
+    assert (best.implementation, best.runner_up, best.median_ns) == ("triton", "compile", 1_001.0)
+    assert best.comparison is not None
+    assert best.comparison.verdict is Verdict.IMPROVED
+    assert best.comparison.speedup > 1.19
+    assert best.is_clear
+
+
+def test_a_lead_within_the_noise_is_not_clear() -> None:
+    (best,) = find_best(
+        [timed("eager", 900.0, 1_100.0, 1_000.0, 1_050.0), timed("triton", 1_100.0, 890.0, 1_010.0, 950.0)]
+    )
+
+    assert best.comparison is not None
+    assert best.comparison.verdict is Verdict.INCONCLUSIVE
+    assert not best.is_clear
+
+
+def test_what_was_timed_otherwise_is_no_runner_up() -> None:
+    (best,) = find_best([timed("eager", 1_000.0), timed("triton", 900.0, timer=Timer.CUPTI)])
+
+    assert (best.implementation, best.runner_up, best.comparison, best.is_clear) == ("triton", None, None, False)
+
+
+def test_sides_with_unequal_numbers_of_blocks_are_compared_by_as_many_as_both_have() -> None:
+    (best,) = find_best([timed("eager", *[2_000.0] * 9), timed("triton", *[1_000.0] * 4)])
+
+    assert best.comparison is not None
+    assert best.comparison.block_count == 4

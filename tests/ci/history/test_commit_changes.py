@@ -1,5 +1,7 @@
 """Compiled facts of a history: what of them is a change, and what they say of times."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -23,21 +25,6 @@ def test_a_spill_is_a_confirmed_regression_of_the_code() -> None:
     assert found.cause is Cause.CODE
     assert found.is_confirmed
     assert "local memory per thread 0 B to 48 B" in found.summary
-
-
-def test_less_memory_per_thread_is_an_improvement() -> None:
-    found = only(judge_history([make_static_series("spilled_registers", [12, 0], "ab")]))
-
-    assert found.verdict is Verdict.IMPROVED
-
-
-def test_equal_machine_code_is_never_a_change() -> None:
-    assert judge_history([make_static_series("local_bytes", [0, 48], "aa")]) == []
-
-
-@pytest.mark.parametrize("metric", ["registers", "shared_bytes", "code_bytes"])
-def test_a_resource_that_grew_is_no_regression_by_itself(metric: str) -> None:
-    assert judge_history([make_static_series(metric, [32, 255], "ab")]) == []
 
 
 def test_a_resource_that_grew_is_evidence_beside_a_spill() -> None:
@@ -99,11 +86,6 @@ def test_a_block_that_no_longer_fits_is_a_regression_and_less_occupancy_is_none(
 
     assert judge_history([less]) == []
     assert only(judge_history([none])).verdict is Verdict.REGRESSED
-
-
-@pytest.mark.parametrize(("after", "count"), [(5.0, 0), (8.0, 1)])
-def test_stores_to_local_memory_count_if_they_doubled(after: float, count: int) -> None:
-    assert len(judge_history([make_static_series("spill_store_count", [4.0, after], "ab")])) == count
 
 
 def test_a_spill_that_came_with_another_compiler_is_the_toolchain_s() -> None:

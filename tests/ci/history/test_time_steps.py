@@ -1,7 +1,10 @@
-"""Slow changes of a history, and how much each of its values weighs."""
+"""Times by several timers, slow drifts, and the noise of a series."""
+
+from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -10,14 +13,52 @@ from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.history.history import judge_history, unconfirmed
+from roofwatch.ci.history.time_steps import series_noise
 from roofwatch.db.values import Regression, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import (
     make_pair,
     make_point,
+    make_series,
     only,
     stepped,
 )
+
+COUNT = 24
+HOT, COLD = "cupti, hot", "cuda_event, cold"
+
+
+def timed(values: list[float], timings: list[str]) -> Series:
+    series = make_series(values)
+    points = zip(series.points, timings, strict=True)
+    return replace(series, points=tuple(replace(point, timing=timing) for point, timing in points))
+
+
+def test_what_is_timed_otherwise_from_a_commit_on_has_not_changed_there() -> None:
+    values = stepped(count=COUNT, at=12, factor=1.4)
+    timings = [HOT] * 12 + [COLD] * 12
+
+    assert judge_history([timed(values, timings)]) == []
+    assert judge_history([timed(values, [HOT] * COUNT)]) != []
+
+
+def test_what_both_show_at_one_commit_is_told_once_by_the_newer() -> None:
+    hot, cold = stepped(count=COUNT, factor=1.4), stepped(count=COUNT, factor=1.4, level_ns=1e7, seed=1)
+    both = [
+        point
+        for number in range(COUNT)
+        for point in (
+            make_point(number, hot[number], timing=HOT),
+            make_point(number, cold[number], run=1, timing=COLD),
+        )
+    ]
+
+    found = only(judge_history([replace(make_series([]), points=tuple(both))]))
+
+    (change,) = found.change_points
+    assert found.verdict is Verdict.REGRESSED
+    assert change.before is not None
+    assert change.before > 5e6
 
 
 def daily(values: NDArray[np.float64]) -> Series:
@@ -70,18 +111,6 @@ def test_a_drift_that_the_detector_cuts_into_steps_is_told_as_a_drift_unless_a_p
     assert [one.change_points[0].is_gradual for one in measured_again if one.commit == make_commit_ref(at)] == [False]
 
 
-def test_a_drift_that_begins_after_a_step_is_told_beside_it() -> None:
-    days = np.arange(130)
-    values = np.array(stepped(count=130, at=60, factor=0.8)) * np.exp(0.005 * np.maximum(days - 60, 0) / 7)
-
-    slower, faster = sorted(judge_history([daily(values)]), key=lambda one: one.verdict is Verdict.IMPROVED)
-
-    assert (slower.verdict, slower.change_points[0].is_gradual) == (Verdict.REGRESSED, True)
-    assert slower.change_points[0].relative_change == pytest.approx(0.05, abs=0.02)
-    assert slower.commit.first_parent_count > make_commit_ref(60).first_parent_count
-    assert (faster.verdict, faster.commit) == (Verdict.IMPROVED, make_commit_ref(60))
-
-
 def test_a_level_that_a_fix_brought_back_in_part_is_named() -> None:
     values = np.array(stepped(count=60, factor=1.0))
     values[20:] *= 1.4
@@ -117,3 +146,28 @@ def test_values_that_are_known_badly_weigh_less() -> None:
 
     assert len(history(0.01)) == 1
     assert history(0.5) == []
+
+
+def test_a_series_tells_its_noise_and_the_smallest_step_it_shows_however_it_stepped() -> None:
+    quiet = series_noise(make_series(stepped(count=60, factor=1.4, noise=0.002)))
+    noisy = series_noise(make_series(stepped(count=60, factor=1.4, noise=0.05)))
+
+    assert quiet is not None
+    assert noisy is not None
+    assert quiet.deviation == pytest.approx(0.002, rel=0.4)
+    assert noisy.deviation == pytest.approx(0.05, rel=0.4)
+    assert quiet.minimum_detectable_change == 0.05  # less is not told however quiet it is
+    assert noisy.minimum_detectable_change > 0.1
+
+
+def test_what_was_timed_otherwise_does_not_count_as_noise() -> None:
+    old = make_series(stepped(count=40, factor=1.0, noise=0.3)).points
+    new = [
+        make_point(40 + place, value, timing="cupti, cold")
+        for place, value in enumerate(stepped(count=40, factor=1.0, noise=0.01))
+    ]
+
+    found = series_noise(replace(make_series([]), points=(*old, *new)))
+
+    assert found is not None
+    assert found.deviation == pytest.approx(0.01, rel=0.4)

@@ -1,22 +1,26 @@
 """What a launch takes beside its time on the device, base against head."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from roofwatch import tables
-from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes
 from roofwatch.ci.gate import exit_code
-from roofwatch.ci.github.acceptance import findings_of
 from roofwatch.ci.reason import Reason
-from roofwatch.ci.report.comment import to_markdown
+from roofwatch.ci.report.comment import tally, to_markdown
 from roofwatch.ci.report.interchange import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse, Timer
+from roofwatch.collector.record.results import Accuracy
 from roofwatch.db.values import Verdict
-from tests.builders import make_accuracy, make_environment
-from tests.ci.values import QUIET, SOFTMAX, make_records, make_timed
+from tests.builders import CASE_ID, make_accuracy, make_environment, make_tensor_error
+from tests.ci.values import QUIET, SOFTMAX, make_counters, make_records, make_timed
 
 MIB = 2**20
 
@@ -135,14 +139,122 @@ def test_reports_say_that_it_is_the_host_and_not_the_kernel() -> None:
     assert [str(table.title) for table in tables.judgement(judgement)] == ["memory and host of a launch"]
 
 
-def test_who_accepts_a_regression_of_memory_has_accepted_no_other() -> None:
-    memory, host = judge(taking(MIB), taking(2 * MIB)), judge(launched_in(5_000), launched_in(8_000))
+def accuracy_changes(
+    base: Accuracy, head: Accuracy, *, of_head: dict[str, Any] | None = None
+) -> list[tuple[Reason, str]]:
+    found = find_accuracy_changes(*make_records([base], [head], head_fields=of_head), relative_change=0.5)
+    return [(move.reason, move.part) for move in found]
 
-    accepted, other = findings_of(memory, "a" * 40), findings_of(host, "a" * 40)
 
-    assert accepted is not None
-    assert other is not None
-    assert accepted.digest != other.digest
-    again = findings_of(judge(taking(MIB), taking(3 * MIB)), "b" * 40)
-    assert again is not None
-    assert again.digest == accepted.digest
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        (1e-6, 1e-6, None),
+        (1e-6, 1.4e-6, None),
+        (1e-6, 1.6e-6, Reason.LESS_ACCURATE),
+        (1.6e-6, 1e-6, Reason.MORE_ACCURATE),
+        (0.0, 1e-6, Reason.LESS_ACCURATE),
+        (1e-6, 0.0, Reason.MORE_ACCURATE),
+        (0.0, 0.0, None),
+        (1e-9, 1e-7, None),
+        (1e-9, 2e-7, Reason.LESS_ACCURATE),
+    ],
+)
+def test_an_error_that_half_as_much_was_added_to_is_told_unless_one_rounding_is_as_large(
+    base: float, head: float, reason: Reason | None
+) -> None:
+    found = accuracy_changes(make_accuracy(rmse_ratio=base), make_accuracy(rmse_ratio=head))
+
+    assert found == ([] if reason is None else [(reason, "out")])
+
+
+def test_in_double_precision_the_rounding_is_a_double_s() -> None:
+    case_id = CASE_ID.replace("float32", "float64")
+
+    assert accuracy_changes(make_accuracy(case_id, rmse_ratio=1e-15), make_accuracy(case_id, rmse_ratio=4e-15))
+
+
+def test_each_result_is_compared_with_itself() -> None:
+    def checked(out: float, grad: float) -> Accuracy:
+        return make_accuracy(
+            tensors=(make_tensor_error(rmse_ratio=out), make_tensor_error(tensor="grad_x", rmse_ratio=grad))
+        )
+
+    assert accuracy_changes(checked(5e-6, 1e-6), checked(5e-6, 4e-6)) == [(Reason.LESS_ACCURATE, "grad_x")]
+    assert accuracy_changes(checked(5e-6, 1e-6), checked(1e-6, 5e-6)) == [
+        (Reason.LESS_ACCURATE, "grad_x"),
+        (Reason.MORE_ACCURATE, "out"),
+    ]
+
+
+@pytest.mark.parametrize("failing", ["base", "head"])
+def test_a_wrong_result_is_a_verdict_and_no_matter_of_degree(failing: str) -> None:
+    wrong = make_accuracy(outcome=Outcome.INCORRECT, rmse_ratio=0.3)
+
+    assert accuracy_changes(*((wrong, make_accuracy()) if failing == "base" else (make_accuracy(), wrong))) == []
+
+
+def test_errors_of_another_device_do_not_compare_and_those_of_the_interpreter_do() -> None:
+    other = {"environment": make_environment(device_name="Other CPU")}
+    base, head = make_accuracy(rmse_ratio=1e-7), make_accuracy(rmse_ratio=1e-5)
+
+    assert accuracy_changes(base, head, of_head=other) == []
+    interpreted = [one.model_copy(update={"executor": "interpreter"}) for one in (base, head)]
+    assert accuracy_changes(*interpreted, of_head=other) == [(Reason.LESS_ACCURATE, "out")]
+    assert accuracy_changes(base, interpreted[1]) == []
+
+
+def test_it_is_told_and_fails_nothing() -> None:
+    base, head = make_records(
+        [make_timed(), make_accuracy(rmse_ratio=1e-7)], [make_timed(), make_accuracy(rmse_ratio=8e-6)]
+    )
+
+    judgement = judge_pull_request(base, head)
+
+    assert judgement.verdict is Verdict.UNCHANGED
+    assert exit_code(judgement) == 0
+    assert tally(judgement) == "1 unchanged; 1 result less accurate"
+    assert "| less accurate | `rms_norm/" in to_markdown(judgement)
+    assert "| 1.00e-07 → 8.00e-06 | × 80 |" in to_markdown(judgement)
+
+
+def counter_changes(base: dict[str, float], head: dict[str, float]) -> list[tuple[str, float]]:
+    found = find_counter_changes([make_counters(values=base)], [make_counters(values=head)])
+    return [(move.metric, round(move.relative_change, 4)) for move in found]
+
+
+def test_what_moved_most_comes_first_and_a_halving_counts_as_much_as_a_doubling() -> None:
+    base = {"dram_bytes": 100.0, "duration_ns": 100.0, "registers_per_thread": 64.0, "l2_bytes": 1_000.0}
+    head = {"dram_bytes": 150.0, "duration_ns": 40.0, "registers_per_thread": 128.0, "l2_bytes": 1_010.0}
+
+    assert counter_changes(base, head) == [("duration_ns", -0.6), ("registers_per_thread", 1.0), ("dram_bytes", 0.5)]
+
+
+def test_what_moves_no_more_than_two_runs_of_one_kernel_is_left_out() -> None:
+    assert counter_changes({"dram_bytes": 100.0}, {"dram_bytes": 101.9}) == []
+    assert counter_changes({"dram_bytes": 100.0}, {"dram_bytes": 102.1}) == [("dram_bytes", 0.021)]
+
+
+def test_what_was_not_there_before_grew_without_limit_and_comes_first() -> None:
+    found = counter_changes(
+        {"a_bytes": 0.0, "b_bytes": 1.0, "c_bytes": 0.0}, {"a_bytes": 5.0, "b_bytes": 9.0, "c_bytes": 0.0}
+    )
+    assert found == [("a_bytes", math.inf), ("b_bytes", 8.0)]
+
+
+def test_shares_near_nothing_and_counters_of_one_side_alone_are_no_moves() -> None:
+    assert (
+        counter_changes({"stall_drain_share": 0.001, "x_bytes": 1.0}, {"stall_drain_share": 0.009, "y_bytes": 1.0})
+        == []
+    )
+    assert counter_changes({"stall_drain_share": 0.001}, {"stall_drain_share": 0.02}) == [("stall_drain_share", 19.0)]
+
+
+def test_kernels_are_paired_by_name_and_turn_whatever_runs_between_them() -> None:
+    base = [make_counters(launch_index=at, values={"duration_ns": time_ns}) for at, time_ns in ((0, 10.0), (1, 20.0))]
+    between = make_counters(function="_other", launch_index=1, values={"duration_ns": 99.0})
+    head = [base[0], between, make_counters(launch_index=2, values={"duration_ns": 30.0})]
+
+    (move,) = find_counter_changes(base, head)
+
+    assert (move.launch_index, move.base, move.head) == (2, 20.0, 30.0)

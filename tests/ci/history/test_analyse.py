@@ -1,5 +1,7 @@
 """A project judged from the store: in parts, and with what is quiet left aside, as if all were read at once."""
 
+from __future__ import annotations
+
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session

@@ -1,20 +1,20 @@
 """A runner's own measurements of code that did not change, beside a step: for the runner as its cause, and against."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
-from roofwatch.ci.causes.runner_evidence import Calibrations, RunnerMove
+from roofwatch.ci.causes.runner_evidence import RunnerMove
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import analyse_series, judge_history
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.db.values import Cause, Pair, RunSetting, Series, SeriesPoint, Suspect
-from tests.builders import NOON, make_commit_ref, make_series_key
+from tests.builders import NOON, make_series_key
 from tests.ci.values import make_pair, make_point, make_series, only, stepped
 
 LATER = NOON + timedelta(hours=30)
@@ -72,27 +72,6 @@ def test_what_does_not_tell_the_two_apart_says_nothing(late: SeriesPoint) -> Non
     assert step_with(late).runner is None
 
 
-def test_a_noisy_runner_must_be_asked_more_often() -> None:
-    noisy = [make_point(number, value) for number, value in enumerate(stepped(noise=0.08, factor=1.5))]
-
-    def moves(*late: SeriesPoint) -> list[RunnerMove | None]:
-        series = Series(make_series_key(), (*noisy, *late))
-        return [finding.runner for finding in analyse_series([series], SupportingEvidence(), Thresholds()).findings]
-
-    assert moves(again(3, 1.5e6)) == [None]
-    assert moves(*(again(3, 1.5e6, run=run) for run in range(1, 9))) == [RunnerMove.MOVED]
-
-
-def test_what_was_measured_after_the_level_had_ended_says_nothing_of_it() -> None:
-    values = [*stepped(), *stepped(factor=1.0, seed=2)]
-    points = [make_point(number, value) for number, value in enumerate(values)]
-
-    series = Series(make_series_key(), (*points, again(3, 1e6, hours=30)))
-    found = analyse_series([series], SupportingEvidence(), Thresholds()).findings
-
-    assert [finding.runner for finding in found] == [None, None]
-
-
 def test_old_code_under_the_new_driver_tells_driver_and_commit_apart() -> None:
     old, new = RunSetting("1", driver_version="570.86"), RunSetting("1", driver_version="570.124")
     points = [
@@ -148,54 +127,6 @@ def test_calibrations_of_one_level_alone_say_nothing(numbers: tuple[int, ...]) -
     pairs = [calibration(number, noise=0.01 * 5**place) for place, number in enumerate(numbers)]
 
     assert step_with(pairs=pairs).suspects == step_with().suspects
-
-
-def test_a_pair_of_two_commits_is_no_calibration() -> None:
-    pairs = [calibration(5, noise=0.01), replace(calibration(11, noise=0.05), base=make_commit_ref(10))]
-
-    assert step_with(pairs=pairs).suspects == step_with().suspects
-
-
-@pytest.mark.parametrize("blocks", [8, 18])
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda rng, size: rng.normal(size=size),
-        lambda rng, size: rng.standard_t(2, size),
-        lambda rng, size: rng.normal(size=size) * np.where(rng.random(size) < 0.1, 10, 1),
-    ],
-    ids=["normal", "heavy tails", "one in ten 10x as noisy"],
-)
-def test_noise_that_stays_is_seldom_taken_for_another(
-    draw: Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]], blocks: int
-) -> None:
-    rng = np.random.default_rng(5)
-
-    def one(number: int) -> Pair:
-        base, head = (tuple((float(1e6 * np.exp(0.01 * x)),) for x in side) for side in draw(rng, (2, blocks)))
-        at = NOON + timedelta(hours=number)
-        return make_pair(number, number, measured_at=at, base_blocks_ns=base, head_blocks_ns=head)
-
-    moved = 0
-    for _ in range(100):
-        floor = Calibrations([one(5), one(11)]).floor_around(make_series_key(), NOON + timedelta(hours=8), None)
-        assert floor is not None
-        moved += floor.has_moved
-
-    assert moved <= 4  # at 1 % more come up in 3 of 1,000 such simulations
-
-
-def test_noise_by_another_preset_is_no_step_of_the_runner() -> None:
-    def sampled(number: int, noise: float, preset: str | None) -> Pair:
-        return replace(calibration(number, noise=noise), preset=preset)
-
-    other = [sampled(5, 0.01, "gate"), sampled(11, 0.05, "survey")]
-    among = [sampled(4, 0.05, "survey"), *other, sampled(12, 0.01, "gate")]
-    unknown = [sampled(5, 0.01, None), sampled(11, 0.05, "survey")]
-
-    assert step_with(pairs=other).suspects == step_with().suspects
-    assert step_with(pairs=among).suspects == step_with(pairs=[among[1], among[3]]).suspects
-    assert first(step_with(pairs=unknown)).cause is Cause.RUNNER
 
 
 # --- the whole suite

@@ -1,3 +1,7 @@
+"""What the detector does in each kind of noise, at the rates that docs/explanation/verdicts.md states."""
+
+from __future__ import annotations
+
 import math
 
 import numpy as np
@@ -6,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.detect import ChangePoint, find_change_points, noise_floor
+from bench.detector_series import NOISES
+from roofwatch.ci.changepoint.detect import find_change_points, noise_floor
 
 Values = NDArray[np.float64]
 
@@ -67,10 +72,6 @@ def test_a_step_tells_both_levels_and_how_sure_it_is() -> None:
     assert change.candidates == (15,)
 
 
-def test_several_steps_are_told_in_order() -> None:
-    assert indices(noisy(4, count=60, steps={15: 1.3, 30: 0.8, 45: 1.2})) == [15, 30, 45]
-
-
 @pytest.mark.parametrize("index", [3, 8, 13])
 @pytest.mark.parametrize("factor", [1.4, 1 / 1.4])
 @pytest.mark.parametrize(
@@ -96,13 +97,6 @@ def test_the_true_position_is_among_the_candidates() -> None:
         missed += not any(8 in change.candidates for change in found)
 
     assert missed <= 8
-
-
-def test_a_step_of_an_equal_percentage_is_found_at_every_level() -> None:
-    up = noisy(2, steps={20: 1.2})
-
-    for level in (1e-9, 1.0, 1e9):
-        assert indices(up * level) == [20]
 
 
 # --- what is quiet stays quiet
@@ -135,22 +129,6 @@ def test_noise_that_hangs_together_is_not_taken_for_steps_in_a_long_series() -> 
     assert alarms <= 10
 
 
-def test_a_step_below_the_practical_threshold_is_not_told() -> None:
-    values = noisy(3, noise=0.0005, steps={20: 1.02})
-
-    assert indices(values) == []
-    assert [change.index for change in find_change_points(values, min_relative_change=0.01)] == [20]
-
-
-@pytest.mark.parametrize("place", [0, 5, 12, 15])
-@pytest.mark.parametrize("factor", [0.01, 0.7, 1.5, 100.0])
-def test_a_single_outlier_in_a_quiet_series_is_no_step(place: int, factor: float) -> None:
-    for seed in range(30):
-        values = noisy(seed, count=16, noise=0.005)
-        values[place] *= factor
-        assert indices(values) == [], f"seed {seed}"
-
-
 @given(
     seed=st.integers(0, 10_000),
     place=st.one_of(st.integers(0, 12), st.integers(17, 29)),
@@ -161,17 +139,6 @@ def test_a_single_outlier_moves_no_step(seed: int, place: int, factor: float) ->
     values[place] *= factor
 
     assert indices(values) == [15]
-
-
-def test_in_wide_noise_too_an_outlier_hardly_ever_changes_what_is_found() -> None:
-    changed = 0
-    for seed in range(300):
-        values = noisy(seed, count=16, noise=0.05)
-        found = indices(values)
-        values[seed % 16] *= 1.5
-        changed += indices(values) != found
-
-    assert changed <= 9
 
 
 # --- properties
@@ -186,16 +153,6 @@ def test_no_series_is_refused(values: list[float]) -> None:
         assert change.index in change.candidates
 
 
-@given(value=st.floats(allow_nan=False, allow_infinity=False), count=st.integers(0, 100))
-def test_a_constant_series_has_no_step(value: float, count: int) -> None:
-    assert find_change_points([value] * count) == []
-
-
-@given(values=st.lists(st.floats(), max_size=5))
-def test_fewer_than_two_shortest_levels_have_no_step(values: list[float]) -> None:
-    assert find_change_points(values) == []
-
-
 @given(gaps=st.sets(st.integers(0, 49), max_size=15), seed=st.integers(0, 20))
 def test_gaps_keep_their_positions(gaps: set[int], seed: int) -> None:
     values = noisy(seed, count=50, noise=0.005, steps={25: 1.5})
@@ -205,46 +162,6 @@ def test_gaps_keep_their_positions(gaps: set[int], seed: int) -> None:
     assert indices(values) == [expected]
 
 
-@pytest.mark.parametrize("factor", [1e-6, 0.1, 3.0, 1e9])
-def test_scaling_all_values_changes_nothing(factor: float) -> None:
-    for seed in range(50):
-        values = noisy(seed, steps={20: 1.08}, outlier_share=0.05)
-        assert indices(values * factor) == indices(values)
-
-
-def test_reversing_a_series_mirrors_its_steps() -> None:
-    for seed in range(200):
-        values = noisy(seed, count=30, noise=0.03, steps={12: 1.15, 21: 0.9}, outlier_share=0.05)
-        assert_mirrored(find_change_points(values), find_change_points(values[::-1]), len(values))
-
-
-@given(
-    before=st.lists(st.integers(95, 110), min_size=3, max_size=15),
-    after=st.lists(st.integers(105, 130), min_size=3, max_size=15),
-)
-def test_reversing_a_series_full_of_ties_mirrors_its_steps(before: list[int], after: list[int]) -> None:
-    values = [*before, *after]
-
-    assert_mirrored(find_change_points(values), find_change_points(values[::-1]), len(values))
-
-
-def assert_mirrored(there: list[ChangePoint], back: list[ChangePoint], count: int) -> None:
-    assert [count - change.index for change in reversed(back)] == [change.index for change in there]
-    assert [change.before for change in reversed(back)] == [change.after for change in there]
-
-
-def test_turning_rises_into_falls_moves_no_step() -> None:
-    for seed in range(100):
-        values = noisy(seed, count=30, noise=0.03, steps={12: 1.2, 21: 0.85})
-        assert indices(1e6 / values) == indices(values)
-
-
-@given(values=st.lists(st.sampled_from([0.0, 1.0]), min_size=6, max_size=30))
-def test_zeros_and_ones_give_steps_only_between_unequal_levels(values: list[float]) -> None:
-    for change in find_change_points(values):
-        assert change.before != change.after
-
-
 def test_values_at_and_below_zero_are_judged_on_their_own_scale() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(0, 1, size=40)
@@ -252,11 +169,6 @@ def test_values_at_and_below_zero_are_judged_on_their_own_scale() -> None:
 
     values[20:] += 10
     assert indices(values) == [20]
-
-
-def test_whole_numbers_that_never_move_but_once_are_two_levels() -> None:
-    assert indices([32.0] * 6 + [40.0] * 6) == [6]
-    assert indices([0.0] * 6 + [48.0] * 6) == [6]
 
 
 # --- how certain each value is
@@ -271,19 +183,6 @@ def test_a_value_that_is_known_to_be_uncertain_weighs_less() -> None:
 
     errors[30:34] = 0.3
     assert find_change_points(values[:34], relative_errors=errors[:34]) == []
-
-
-def test_equal_uncertainty_of_all_values_changes_nothing() -> None:
-    for seed in range(30):
-        values = noisy(seed, steps={20: 1.08})
-        weighed = find_change_points(values, relative_errors=np.full(40, 0.01))
-        assert [change.index for change in weighed] == indices(values)
-
-
-def test_errors_that_nobody_knows_change_nothing() -> None:
-    values = noisy(1, steps={20: 1.2})
-
-    assert find_change_points(values, relative_errors=[math.nan] * 40) == find_change_points(values)
 
 
 # --- what a series can show
@@ -306,11 +205,6 @@ def test_a_step_as_large_as_the_minimum_detectable_change_is_found_in_nine_of_te
     assert found >= 86
 
 
-def test_a_series_at_zero_has_no_relative_noise_floor() -> None:
-    with pytest.raises(ValueError, match="2 or more above 0"):
-        noise_floor([0.0, 1.0, 2.0])
-
-
 # --- bad arguments
 
 
@@ -328,3 +222,95 @@ def test_levels_of_one_value_are_refused() -> None:
 def test_errors_of_another_number_than_the_values_are_refused() -> None:
     with pytest.raises(ValueError, match="3 errors of 10 values"):
         find_change_points([1.0] * 10, relative_errors=[0.1] * 3)
+
+
+SERIES = 24
+COUNT = 180
+
+
+def indices_of(values: np.ndarray, smallest: float = 0.005) -> list[int]:
+    return [change.index for change in find_change_points(values, min_relative_change=smallest)]
+
+
+def series(kind: str, seed: int, *, width: float = 0.01, factor: float = 1.0, at: int = 90) -> np.ndarray:
+    logs = width * NOISES[kind](COUNT, np.random.default_rng(seed))
+    logs[at:] += math.log(factor)
+    return np.asarray(1_000 * np.exp(logs))
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_noise_of_every_kind_stays_quiet(kind: str) -> None:
+    alarms = sum(len(indices_of(series(kind, seed))) for seed in range(SERIES))
+
+    assert 1000 * alarms / (SERIES * COUNT) <= 2.5
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_a_step_of_six_noise_widths_is_found_in_every_kind(kind: str) -> None:
+    found = [indices_of(series(kind, seed, factor=1.06)) for seed in range(SERIES)]
+
+    assert sum(any(abs(place - 90) <= 5 for place in places) for places in found) >= 0.9 * SERIES
+
+
+@pytest.mark.parametrize("length", [5, 8])
+def test_a_spell_that_ends_is_no_level_in_a_long_series(length: int) -> None:
+    for seed in range(SERIES):
+        values = series("normal", seed)
+        values[100 : 100 + length] *= 1.3
+        assert indices_of(values) == [], f"seed {seed}"
+
+
+def test_a_level_that_lasts_is_told_though_it_ends() -> None:
+    for seed in range(SERIES):
+        values = series("normal", seed)
+        values[100:125] *= 1.3
+        assert indices_of(values) == [100, 125], f"seed {seed}"
+
+
+@pytest.mark.parametrize("after", [4, 6, 9, 11])
+def test_a_step_between_two_exact_values_is_found_however_long_either_stays(after: int) -> None:
+    values = np.repeat([100.0, 130.0], [86, after])
+
+    assert indices_of(values) == [86]
+    assert indices_of(values[::-1]) == [after]
+
+
+def test_a_ramp_is_no_staircase_and_hides_no_step() -> None:
+    ramps = [series("ramp", seed) for seed in range(SERIES)]
+    assert sum(indices_of(values) == [] for values in ramps) >= 0.9 * SERIES
+
+    stepped = [series("ramp", seed, factor=1.1) for seed in range(SERIES)]
+    assert sum(len(found := indices_of(values)) == 1 and abs(found[0] - 90) <= 2 for values in stepped) >= 0.85 * SERIES
+
+
+# --- properties, on series long enough for the noise to be learnt
+
+
+def test_an_outlier_moves_nothing() -> None:
+    moved = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        values = series("normal", seed, factor=1.1)
+        before = indices_of(values)
+        place = int(rng.integers(COUNT))
+        values[place] *= rng.choice([0.01, 0.6, 1.5, 100.0])
+        after = indices_of(values)
+        # an outlier right at the step may belong to either level
+        tolerated = [1 if abs(place - step) <= 2 else 0 for step in before]
+        moved += len(after) != len(before) or any(
+            abs(new - old) > most for new, old, most in zip(after, before, tolerated, strict=True)
+        )
+
+    assert moved <= 1
+
+
+@given(
+    value=st.floats(1e-6, 1e6),
+    gaps=st.sets(st.integers(0, 79), max_size=40),
+    count=st.integers(0, 80),
+)
+def test_a_constant_series_with_gaps_is_never_accused(value: float, gaps: set[int], count: int) -> None:
+    values = np.full(80, value)
+    values[sorted(gaps)] = math.nan
+
+    assert indices_of(values[:count]) == []

@@ -1,8 +1,8 @@
-"""Profiles beside a step: what calls launch otherwise, and what that changes about its cause."""
+"""Hardware counters beside a step: what they say, and what they change about its cause."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,63 @@ from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import analyse_series
 from roofwatch.ci.thresholds import Thresholds
-from roofwatch.collector.record.results import ProfiledActivity
+from roofwatch.collector.record.results import Counters, ProfiledActivity
+from roofwatch.db.queries.counted_values import CountedRun
 from roofwatch.db.queries.profiled_values import ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import CASE_ID, make_activity, make_commit_ref, make_profile
 from tests.ci.values import RUNNER_CLASS, make_series, make_static_series, stepped
+
+COUNTED_BEFORE = {"dram_bytes": 1e6, "instruction_count": 5e3, "stall_long_scoreboard_share": 0.2, "duration_ns": 1e4}
+COUNTED_AFTER = {
+    "dram_bytes": 1.31e6,
+    "instruction_count": 5e3,
+    "stall_long_scoreboard_share": 0.4,
+    "duration_ns": 1.4e4,
+}
+
+
+def counted(number: int, values: Mapping[str, float]) -> CountedRun:
+    counters = Counters(case_id=CASE_ID, implementation="eager", function="kernel", values=dict(values))
+    return CountedRun(CASE_ID, "eager", RUNNER_CLASS, make_commit_ref(number), (counters,))
+
+
+def counted_step(*runs: CountedRun) -> TrendFinding:
+    """A slowdown at commit 8 of 16, with what was counted."""
+    series = make_series(stepped())
+    (finding,) = analyse_series([series], SupportingEvidence(counted=runs), Thresholds()).findings
+    return finding
+
+
+def weight_of_code(finding: TrendFinding) -> float:
+    return next(suspect.weight for suspect in finding.suspects if suspect.cause is Cause.CODE)
+
+
+def sentence_of_code(finding: TrendFinding) -> str:
+    return next(suspect.sentence for suspect in finding.suspects if suspect.cause is Cause.CODE)
+
+
+def test_the_counters_that_moved_with_a_time_are_named_the_most_first() -> None:
+    sentence = sentence_of_code(counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_AFTER)))
+
+    assert "stall long scoreboard 20% to 40%, dram bytes +31%" in sentence
+    assert "duration" not in sentence
+    assert "instruction" not in sentence
+
+
+def test_equal_work_speaks_against_the_code() -> None:
+    same, nothing_counted = counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_BEFORE)), counted_step()
+
+    assert weight_of_code(same) < weight_of_code(nothing_counted)
+    assert "the same within 2 %" in sentence_of_code(same)
+
+
+@pytest.mark.parametrize("numbers", [(3, 5), (10, 12), (3,), (12,)], ids=str)
+def test_counters_of_one_level_alone_say_nothing(numbers: tuple[int, ...]) -> None:
+    finding = counted_step(*(counted(number, COUNTED_BEFORE) for number in numbers))
+
+    assert finding.suspects == counted_step().suspects
+
 
 FAST, SLOW = "sm90_xmma_gemm_bf16_128x128", "cutlass_80_tensorop_bf16_s16816gemm_64x64"
 BODY = make_activity("_norm", total_ns=1_000)
@@ -31,7 +83,7 @@ def profiled(number: int, *rows: ProfiledActivity, implementation: str = "eager"
     )
 
 
-def step_with(*runs: ProfiledRun, others: Sequence[Series] = (), factor: float = 1.4, **newer: Any) -> TrendFinding:
+def profiled_step(*runs: ProfiledRun, others: Sequence[Series] = (), factor: float = 1.4, **newer: Any) -> TrendFinding:
     """A move of a time at commit 8 of 16, by which the setting may change, with what was profiled."""
     times = make_series(stepped(factor=factor))
 
@@ -52,7 +104,7 @@ def suspect(finding: TrendFinding, cause: Cause) -> Suspect:
 
 def test_another_kernel_of_a_library_at_the_step_is_the_first_suspect_with_its_share_of_a_call() -> None:
     old, new = AT_THE_STEP
-    first = step_with(profiled(old, *BEFORE), profiled(new, *AFTER)).suspects[0]
+    first = profiled_step(profiled(old, *BEFORE), profiled(new, *AFTER)).suspects[0]
 
     assert first.cause is Cause.CODE
     assert first.weight == pytest.approx(0.9)
@@ -61,7 +113,7 @@ def test_another_kernel_of_a_library_at_the_step_is_the_first_suspect_with_its_s
 
 
 def test_profiles_of_commits_farther_off_weigh_as_what_changed_beside_the_step() -> None:
-    beside = suspect(step_with(profiled(3, *BEFORE), profiled(12, *AFTER)), Cause.CODE)
+    beside = suspect(profiled_step(profiled(3, *BEFORE), profiled(12, *AFTER)), Cause.CODE)
 
     assert beside.weight == pytest.approx(0.75)
 
@@ -72,7 +124,7 @@ def test_other_launches_lift_what_equal_machine_code_excludes() -> None:
     once, twice = make_activity("_norm", count=3), make_activity("_norm", count=6, total_ns=6_000)
     runs = [profiled(at, row) for at, row in zip(AT_THE_STEP, (once, twice), strict=True)]
 
-    excluded, lifted = step_with(others=code), step_with(*runs, others=code)
+    excluded, lifted = profiled_step(others=code), profiled_step(*runs, others=code)
 
     assert Cause.CODE not in {one.cause for one in excluded.suspects}
     assert suspect(lifted, Cause.CODE).weight == pytest.approx(0.9)
@@ -82,7 +134,7 @@ def test_other_launches_lift_what_equal_machine_code_excludes() -> None:
 
 def test_where_the_toolchain_changed_too_its_libraries_may_have_chosen_the_kernel() -> None:
     old, new = AT_THE_STEP
-    both = step_with(profiled(old, *BEFORE), profiled(new, *AFTER), toolchain=(("torch", "2.12.0"),))
+    both = profiled_step(profiled(old, *BEFORE), profiled(new, *AFTER), toolchain=(("torch", "2.12.0"),))
 
     assert both.suspects[0].cause is Cause.TOOLCHAIN
     assert "library kernel changed" in both.suspects[0].sentence
@@ -102,25 +154,14 @@ def test_where_the_toolchain_changed_too_its_libraries_may_have_chosen_the_kerne
     ids=["old-level", "new-level", "one-side", "the-same", "another-implementation", "too-small-a-share"],
 )
 def test_what_does_not_explain_the_step_says_nothing(runs: Sequence[ProfiledRun]) -> None:
-    assert step_with(*runs).suspects == step_with().suspects
-
-
-def test_of_what_got_faster_the_share_that_is_gone_counts() -> None:
-    copies = make_activity("Memcpy DtoD", kind="memcpy", total_ns=4_000)
-    old, new = AT_THE_STEP
-
-    gone = step_with(profiled(old, *BEFORE, copies), profiled(new, *BEFORE), factor=0.7)
-    came = step_with(profiled(old, *BEFORE), profiled(new, *BEFORE, copies), factor=0.7)
-
-    assert "Memcpy DtoD is gone, 1 in a call before (29% of a call before)" in suspect(gone, Cause.CODE).sentence
-    assert came.suspects == step_with(factor=0.7).suspects, "a copy that came made nothing faster"
+    assert profiled_step(*runs).suspects == profiled_step().suspects
 
 
 def test_long_names_and_many_moves_are_told_in_part() -> None:
     old, new = AT_THE_STEP
     many = [make_activity(f"kernel_{number}{'<int>' * 60}", total_ns=9_000) for number in range(5)]
 
-    sentence = suspect(step_with(profiled(old, BODY), profiled(new, BODY, *many)), Cause.CODE).sentence
+    sentence = suspect(profiled_step(profiled(old, BODY), profiled(new, BODY, *many)), Cause.CODE).sentence
 
     assert sentence.endswith(", and 3 more")
     assert len(sentence) < 500

@@ -1,5 +1,7 @@
 """Many series with causes planted among them: each is told once, and little else is."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
