@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.ci.static.toolchain import Build, Upgrade
+from roofwatch.ci.static.toolchain_audit import Build, Upgrade
 from roofwatch.collector.compile.virtual_environment import (
     VirtualEnvironment,
     environment_with_triton,

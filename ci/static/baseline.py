@@ -1,13 +1,11 @@
-"""The two-way ratchet: compiled facts that a project accepts, with a reason, though they got worse. Pure.
+"""The baseline file: compiled facts that a project accepts, with a reason, though they got worse.
 
 What is accepted does not fail again while it stays as it is or gets better; once it is better, the baseline asks to be
-tightened, so that what was won is not lost unseen. The file is text for people: one entry a function, in a fixed order,
-so that a change of it reads well in a review.
+tightened. The file has one entry for each function, in a fixed order, so that a change of it reads well in a review.
 """
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +19,7 @@ from roofwatch.ci.static.comparison import Place, StaticJudgement, place_of
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
+from roofwatch.collector.toml import toml_value
 from roofwatch.db.values import Verdict
 
 VERSION = 1
@@ -37,14 +36,52 @@ class BaselineError(Exception):
     """The text is not a baseline that this version can read."""
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """What is accepted of one function for one target."""
+_Text = Annotated[str, Field(min_length=1, max_length=500)]
+_Count = Annotated[int | None, Field(ge=0)]
 
-    place: Place
-    reason: str
-    outcome: Outcome
-    facts: CodeFacts
+
+class Accepted(BaseModel):
+    """What is accepted of one function for one target; an entry of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    case: _Text
+    implementation: _Text
+    function: _Text
+    target: _Text
+    reason: Annotated[str, Field(min_length=1)]
+    outcome: Outcome = Outcome.OK
+    registers: _Count = None
+    local_bytes: _Count = None
+    spilled_registers: _Count = None
+    spill_store_count: _Count = None
+    spill_load_count: _Count = None
+    theoretical_occupancy: Annotated[float | None, Field(ge=0, le=1)] = None
+    instruction_count: _Count = None
+    instructions: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, facts: StaticFacts, reason: str) -> Self:
+        counts = sorted(facts.instructions.items())
+        return cls(
+            case=facts.case_id,
+            implementation=facts.implementation,
+            function=facts.function,
+            target=facts.target,
+            reason=reason,
+            outcome=facts.outcome,
+            instructions={kind: count for kind, count in counts if kind.split(".")[0] in _KEPT_INSTRUCTIONS},
+            **{name: getattr(facts, name) for name in _KEPT_FACTS},
+        )
+
+    @property
+    def place(self) -> Place:
+        return Place(self.case, self.implementation, self.function, self.target)
+
+    @property
+    def facts(self) -> CodeFacts:
+        known = {name: float(value) for name in _KEPT_FACTS if (value := getattr(self, name)) is not None}
+        return CodeFacts(known, self.instructions)
 
     def judge(self, head: StaticFacts) -> Verdict:
         """Whether facts are worse or better than what is accepted."""
@@ -64,12 +101,12 @@ class Baseline:
 
     def with_accepted(self, facts: Iterable[StaticFacts], reason: str) -> Self:
         """Accept facts as they are, in place of what was accepted there before."""
-        added = {place_of(one): _accepted(one, reason) for one in facts}
+        added = {place_of(one): Accepted.of(one, reason) for one in facts}
         return replace(self, by_place={**self.by_place, **added})
 
     def tightened(self, held: Held) -> Self:
         """Keep what got better as it is now, for the same reason, and drop what is gone."""
-        better = {place_of(facts): _accepted(facts, entry.reason) for entry, facts in held.better}
+        better = {place_of(facts): Accepted.of(facts, entry.reason) for entry, facts in held.better}
         kept = {place: entry for place, entry in self.by_place.items() if entry not in held.stale}
         return replace(self, by_place={**kept, **better})
 
@@ -178,57 +215,14 @@ def _kernel_of(place: Place) -> str:
     return place.case_id.split("/")[0]
 
 
-def _accepted(facts: StaticFacts, reason: str) -> Accepted:
-    known = code_facts(facts)
-    return Accepted(
-        place_of(facts),
-        reason,
-        facts.outcome,
-        CodeFacts(
-            {name: known.values[name] for name in _KEPT_FACTS if name in known.values},
-            {
-                kind: count
-                for kind, count in sorted(known.instructions.items())
-                if kind.split(".")[0] in _KEPT_INSTRUCTIONS
-            },
-        ),
-    )
-
-
 # --- the file
-
-_Text = Annotated[str, Field(min_length=1, max_length=500)]
-_Count = Annotated[int, Field(ge=0)]
-
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    case: _Text
-    implementation: _Text
-    function: _Text
-    target: _Text
-    reason: Annotated[str, Field(min_length=1)]
-    outcome: Outcome = Outcome.OK
-    registers: _Count | None = None
-    local_bytes: _Count | None = None
-    spilled_registers: _Count | None = None
-    spill_store_count: _Count | None = None
-    spill_load_count: _Count | None = None
-    theoretical_occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
-    instruction_count: _Count | None = None
-    instructions: dict[str, _Count] = Field(default_factory=dict)
-
-    @property
-    def place(self) -> Place:
-        return Place(self.case, self.implementation, self.function, self.target)
 
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1]
-    accepted: tuple[_Entry, ...] = ()
+    accepted: tuple[Accepted, ...] = ()
 
 
 def parse_baseline(text: str, *, name: str) -> Baseline:
@@ -253,35 +247,14 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
     for entry in file.accepted:
         if entry.place in by_place:
             raise BaselineError(f"{name}: {entry.function} for {entry.target} of {entry.case} is accepted twice")
-        values = {key: float(value) for key in _KEPT_FACTS if (value := getattr(entry, key)) is not None}
-        by_place[entry.place] = Accepted(
-            entry.place, entry.reason, entry.outcome, CodeFacts(values, dict(entry.instructions))
-        )
+        by_place[entry.place] = entry
     return Baseline(by_place)
 
 
 def to_toml(baseline: Baseline) -> str:
     """The text of a baseline file; equal baselines give equal text."""
     lines = [_HEADING, f"version = {VERSION}"]
-    for place, entry in sorted(baseline.by_place.items()):
-        lines += [
-            "",
-            "[[accepted]]",
-            f"case = {_quoted(place.case_id)}",
-            f"implementation = {_quoted(place.implementation)}",
-            f"function = {_quoted(place.function)}",
-            f"target = {_quoted(place.target)}",
-            f"reason = {_quoted(entry.reason)}",
-        ]
-        if entry.outcome is not Outcome.OK:
-            lines.append(f"outcome = {_quoted(str(entry.outcome))}")
-        lines += [f"{name} = {value:.10g}" for name, value in entry.facts.values.items()]
-        if entry.facts.instructions:
-            counts = ", ".join(f"{_quoted(kind)} = {count}" for kind, count in entry.facts.instructions.items())
-            lines.append(f"instructions = {{ {counts} }}")
+    for _, entry in sorted(baseline.by_place.items()):
+        fields = entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        lines += ["", "[[accepted]]", *(f"{name} = {toml_value(value)}" for name, value in fields.items())]
     return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    # JSON's escapes are TOML's, but for the one control character that JSON lets stand
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

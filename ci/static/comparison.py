@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from roofwatch.ci.message import Remark
 from roofwatch.ci.reason import Reason
+from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
-from roofwatch.ci.static.words import explain
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Cause, Verdict
@@ -135,14 +135,30 @@ def compare_static(
             gone[case_id, implementation] = None
             continue
         for name, old, new in _matched(before, after):
-            if old is not None and new is not None and not (_works(old) or _works(new)):
-                continue  # it compiles on neither side
-            if old is not None and new is not None and _is_same(old, new):
-                unchanged[target] += 1
-                continue
-            is_same_toolchain = _toolchain(old, base_toolchain) == _toolchain(new, head_toolchain)
-            place = Place(case_id, implementation, name, target)
-            judged.append(_judged(place, old, new, is_target_compiled=bool(after), is_same_toolchain=is_same_toolchain))
+            cause = Cause.CODE
+            if old is not None and new is not None:
+                if not (_works(old) or _works(new)):
+                    continue
+                if _is_same(old, new):
+                    unchanged[target] += 1
+                    continue
+                if {**(base_toolchain or {}), **old.toolchain} != {**(head_toolchain or {}), **new.toolchain}:
+                    cause = Cause.TOOLCHAIN
+            verdict, reason = _judge(old, new, is_target_compiled=bool(after), cause=cause)
+            judged.append(
+                StaticJudgement(
+                    case_id=case_id,
+                    implementation=implementation,
+                    function=name,
+                    target=target,
+                    verdict=verdict,
+                    reason=reason,
+                    base=old,
+                    head=new,
+                    cause=cause,
+                    detail=_detail(old, new),
+                )
+            )
     return StaticComparison(tuple(judged), dict(sorted(unchanged.items())), tuple(gone))
 
 
@@ -181,10 +197,9 @@ def _by_subject_and_target(facts: Sequence[StaticFacts]) -> dict[tuple[str, str,
     return grouped
 
 
-_Pair = tuple[str, StaticFacts | None, StaticFacts | None]
-
-
-def _matched(before: Mapping[str, StaticFacts], after: Mapping[str, StaticFacts]) -> list[_Pair]:
+def _matched(
+    before: Mapping[str, StaticFacts], after: Mapping[str, StaticFacts]
+) -> list[tuple[str, StaticFacts | None, StaticFacts | None]]:
     """Pairs of functions with their name at the head.
 
     By name and code, then by code alone (renamed, or numbered otherwise), then by name; one that is left over on each
@@ -192,7 +207,7 @@ def _matched(before: Mapping[str, StaticFacts], after: Mapping[str, StaticFacts]
     the implementation: it stands for all functions of the other side.
     """
     old, new = dict(before), dict(after)
-    pairs: list[_Pair] = []
+    pairs: list[tuple[str, StaticFacts | None, StaticFacts | None]] = []
 
     def take(there: str, here: str) -> None:
         pairs.append((here, old.pop(there), new.pop(here)))
@@ -234,44 +249,14 @@ def _is_same(base: StaticFacts, head: StaticFacts) -> bool:
     return base.code_hash == head.code_hash and not moved_facts(fact_values(base), fact_values(head))
 
 
-def _toolchain(facts: StaticFacts | None, of_all: Mapping[str, str] | None) -> dict[str, str]:
-    return {**(of_all or {}), **({} if facts is None else facts.toolchain)}
-
-
-def _judged(
-    place: Place,
-    base: StaticFacts | None,
-    head: StaticFacts | None,
-    *,
-    is_target_compiled: bool,
-    is_same_toolchain: bool,
-) -> StaticJudgement:
-    cause = Cause.CODE if is_same_toolchain or base is None or head is None else Cause.TOOLCHAIN
-    verdict, reason = _judge(base, head, is_target_compiled=is_target_compiled, cause=cause)
-    return StaticJudgement(
-        place.case_id,
-        place.implementation,
-        place.function,
-        place.target,
-        verdict,
-        reason,
-        base,
-        head,
-        cause=cause,
-        detail=_detail(base, head),
-    )
-
-
 def _judge(
     base: StaticFacts | None, head: StaticFacts | None, *, is_target_compiled: bool, cause: Cause
 ) -> tuple[Verdict, Reason]:
     if head is None:
         # fusing two kernels removes one, which is no loss; a target that nothing is compiled for any more is
-        return (
-            (Verdict.UNCHANGED, Reason.REMOVED_CASE)
-            if is_target_compiled
-            else (Verdict.INCONCLUSIVE, Reason.TARGET_LOST)
-        )
+        if is_target_compiled:
+            return Verdict.UNCHANGED, Reason.REMOVED_CASE
+        return Verdict.INCONCLUSIVE, Reason.TARGET_LOST
     base_works = base is not None and _works(base)
     if not _works(head):
         if base is None and head.outcome is Outcome.UNSUPPORTED:
@@ -290,7 +275,7 @@ def _judge(
 
 
 def _detail(base: StaticFacts | None, head: StaticFacts | None) -> Remark | None:
-    if base is None or head is None or not (_works(base) and _works(head)):
-        failed = next((side for side in (head, base) if side is not None and not _works(side)), None)
-        return Remark("{}", (failed.message,)) if failed is not None and failed.message else None
-    return explain(base, head)
+    if base is not None and head is not None and _works(base) and _works(head):
+        return explain(base, head)
+    failed = next((side for side in (head, base) if side is not None and not _works(side)), None)
+    return Remark("{}", (failed.message,)) if failed is not None and failed.message else None

@@ -14,10 +14,10 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.toml import toml_value
 
 SIGNATURE_SUFFIX = ".toml"
 POINTEES = {
@@ -140,20 +140,8 @@ def _is_argument(value: object) -> bool:
 
 
 def _entry(signature: Signature) -> str:
-    lines = ["[[signature]]", f"function = {_value(signature.function)}", f"arguments = {_table(signature.arguments)}"]
+    lines = ["[[signature]]", f"function = {toml_value(signature.function)}"]
+    lines.append(f"arguments = {toml_value(signature.arguments)}")
     if signature.options:
-        lines.append(f"options = {_table(signature.options)}")
+        lines.append(f"options = {toml_value(signature.options)}")
     return "\n".join(lines) + "\n"
-
-
-def _table(values: Mapping[str, Any]) -> str:
-    return "{ " + ", ".join(f"{name} = {_value(value)}" for name, value in values.items()) + " }"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return _table(value)
-    if isinstance(value, float):
-        return repr(value)  # nan and inf are TOML's words too
-    # a string of JSON is one of TOML, but for DEL and what lies outside of the basic plane as surrogate pairs
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

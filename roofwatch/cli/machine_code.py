@@ -123,8 +123,7 @@ def audit(
     from datetime import UTC, datetime
 
     from roofwatch import auditing
-    from roofwatch.ci.static.toolchain import judge_upgrades, judge_whole_way
-    from roofwatch.ci.static.toolchain_report import audit_to_markdown
+    from roofwatch.ci.static.toolchain_audit import audit_to_markdown, judge_upgrades, judge_whole_way
     from roofwatch.terminal import print_json, print_note, print_table, progress
 
     selection = auditing.Selection(

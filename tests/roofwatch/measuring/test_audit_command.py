@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.auditing import MARKER, Selection, audited_versions, exit_status, repeat_command, write_report
-from roofwatch.ci.static.toolchain import Build, judge_upgrades
+from roofwatch.ci.static.toolchain_audit import Build, judge_upgrades
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
 from tests.builders import make_static_facts

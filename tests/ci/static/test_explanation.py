@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.static.words import explain
+from roofwatch.ci.static.explanation import explain
 from roofwatch.collector.record.results import StaticFacts
 from tests.builders import make_static_facts
 
