@@ -253,7 +253,7 @@ def _rows(runs: Sequence[Row[Any]], series_ids: NDArray[np.int64], rng: np.rando
 
 
 def _months(day_count: int) -> list[date]:
-    days = [(_STARTED_AT + timedelta(days=day)).date() for day in range(0, day_count + 1, 27)]
+    days = [(_STARTED_AT + timedelta(days=day)).date() for day in range(day_count + 1)]
     return sorted({day.replace(day=1) for day in days})
 
 

@@ -27,7 +27,7 @@ from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import make_engine, open_store, reading_session
 from roofwatch.db.queries.comparing import read_runs_of_commits
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.schema.results import MeasurementRow
+from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.table import Base
 from roofwatch.db.values import SeriesKey
 

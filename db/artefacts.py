@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.session import WAIT_FOR_DISK
 from roofwatch.db.errors import IngestError, StoreError
-from roofwatch.db.schema.artefacts import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
+from roofwatch.db.schema.runs import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3

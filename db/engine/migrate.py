@@ -12,8 +12,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine, func, select, text
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema.judgements import RegressionRow
-from roofwatch.db.schema.results import AccuracyRow, StaticFactRow
+from roofwatch.db.schema.measurements import AccuracyRow, StaticFactRow
+from roofwatch.db.schema.regressions import RegressionRow
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 _MIGRATIONS = Path(__file__).parents[1] / "migrations"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import psycopg
@@ -26,8 +26,10 @@ from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 _REFUSED = ("22", "23", "54")
 """Classes of SQLSTATE that blame the data: a value, a constraint, a limit."""
+_FIRST = datetime(2007, 1, 1, tzinfo=UTC)
+"""Before CUDA there was nothing to measure."""
 _AHEAD = timedelta(days=1)
-"""What clocks may differ by: a run that seems to begin later would be the newest of its project for ever."""
+"""What clocks may differ by: a run that seems to begin later would be the newest of its project forever."""
 _LOCK_RUN = text(f"SELECT pg_advisory_xact_lock(hashtextextended(:run_id, 0)), {WAIT_FOR_DISK}")
 
 
@@ -53,7 +55,7 @@ def ingest_record(
     """
     digest = content_hash(record)
     try:
-        _refuse_from_ahead(engine, record)
+        _check_clock(engine, record)
         ensure_partitions(engine, in_utc(record.started_at).date())
         with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
             return store_record(
@@ -148,15 +150,14 @@ def _remove_run(connection: Connection, record: RunRecord, project: str) -> None
     connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
 
 
-def _refuse_from_ahead(engine: Engine, record: RunRecord) -> None:
+def _check_clock(engine: Engine, record: RunRecord) -> None:
     with engine.connect() as connection:
         now = connection.execute(select(func.now())).scalar_one()
-    if record.started_at - now > _AHEAD:
+    if not _FIRST <= record.started_at <= now + _AHEAD:
         began_at, here = (time.isoformat(timespec="seconds") for time in (in_utc(record.started_at), in_utc(now)))
         raise IngestError(
-            f"{name_run(record)}: it says that it began at {began_at}, and by the clock of the database it is {here}: "
-            "one of the two is wrong, and nothing of the run was stored. Set the clock of the runner right and measure "
-            "again"
+            f"{name_run(record)}: it says that it began at {began_at}, and by the clock of the database it is {here}; "
+            "nothing of the run was stored. Set the clock of the runner right and measure again"
         )
 
 

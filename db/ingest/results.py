@@ -14,7 +14,7 @@ from roofwatch.db.ingest.copy import copy_rows
 from roofwatch.db.ingest.run_row import RunKey, SharedIds
 from roofwatch.db.ingest.samples import SampleSet, pack
 from roofwatch.db.ingest.shared_rows import as_json, in_utc
-from roofwatch.db.schema.results import MeasurementRow
+from roofwatch.db.schema.measurements import MeasurementRow
 
 _OF_RUN = ("run_number", "measured_on")
 _OF_CASE = (*_OF_RUN, "case_id", "implementation", "position")

@@ -14,8 +14,7 @@ from roofwatch.collector.record.machine import Telemetry
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import artefact_rows
 from roofwatch.db.ingest.shared_rows import in_utc
-from roofwatch.db.schema.artefacts import RunArtefactRow
-from roofwatch.db.schema.runs import CeilingRow, RunRow
+from roofwatch.db.schema.runs import CeilingRow, RunArtefactRow, RunRow
 
 
 class RunKey(NamedTuple):

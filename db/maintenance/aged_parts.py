@@ -11,8 +11,7 @@ from sqlalchemy import ColumnElement, Row, Table, delete, func, literal_column, 
 from sqlalchemy.orm import Session
 
 from roofwatch.db.artefacts import drop_unlinked
-from roofwatch.db.schema.artefacts import ArtefactChunkRow, RunArtefactRow
-from roofwatch.db.schema.results import (
+from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
@@ -22,7 +21,7 @@ from roofwatch.db.schema.results import (
     SampleSetRow,
     TensorErrorRow,
 )
-from roofwatch.db.schema.runs import RunRow
+from roofwatch.db.schema.runs import ArtefactChunkRow, RunArtefactRow, RunRow
 from roofwatch.db.schema.table import Base
 
 _OF_RUNS: tuple[type[Base], ...] = (

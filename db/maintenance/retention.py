@@ -19,11 +19,9 @@ from roofwatch.db.auth.audit import add_entry
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.maintenance.aged_parts import Part, measure, remove
 from roofwatch.db.projects import QUARANTINE
-from roofwatch.db.schema.access import TriageRow
-from roofwatch.db.schema.artefacts import RunArtefactRow
-from roofwatch.db.schema.judgements import ChangePointRow, RegressionRow
-from roofwatch.db.schema.results import MeasurementRow
-from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
+from roofwatch.db.schema.measurements import MeasurementRow
+from roofwatch.db.schema.regressions import ChangePointRow, RegressionRow, TriageRow
+from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunArtefactRow, RunRow
 
 _BATCH_RUNS = 200
 _SETTLED = (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)

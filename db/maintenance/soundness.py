@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Column, Connection, Select, Table, exists, func, select, text
 
-from roofwatch.db.schema.access import Base
-from roofwatch.db.schema.partitions import AHEAD, FIRST_DAY, PARTITIONED, SCHEMA
+from roofwatch.db.schema.every import Base
+from roofwatch.db.schema.partitions import PARTITIONED, SCHEMA
 
 _UNFIT_INDEXES = text(
     "SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
@@ -51,23 +51,7 @@ def find_unsound(connection: Connection) -> Iterator[str]:
     for table in Base.metadata.sorted_tables:
         for name in sorted(str(index.name) for index in table.indexes if index.name not in there):
             yield f"index {name} of table {table.name}: not there; restore a backup, or make it as in db/migrations"
-    yield from _outside_partitions(connection)
     yield from _orphans(connection)
-
-
-def _outside_partitions(connection: Connection) -> Iterator[str]:
-    """Rows of days that some month should have, which only the default partition took."""
-    for table in PARTITIONED:
-        query = text(
-            f"SELECT count(*), min(measured_on) FROM {SCHEMA}.{table}_default "
-            "WHERE measured_on >= :first AND measured_on <= current_date + :ahead"
-        )
-        count, day = connection.execute(query, {"first": FIRST_DAY, "ahead": AHEAD.days}).one()
-        if count:
-            yield (
-                f"table {table}: {count} row(s), of {day} and later, are in no month's partition; they move there when "
-                "the role that owns the tables stores a run of that month"
-            )
 
 
 def _orphans(connection: Connection) -> Iterator[str]:

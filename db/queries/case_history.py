@@ -13,7 +13,7 @@ from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.queries.conditions import Conditions, conditions_of
 from roofwatch.db.queries.filters import Narrowing
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.schema.results import MeasurementRow, SampleSetRow, SeriesRow
+from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, ProjectRow, RunRow
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 

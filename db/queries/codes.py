@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.branch import numbered_runs
-from roofwatch.db.schema.results import AccuracyRow, CompilationRow, StaticFactRow
+from roofwatch.db.schema.measurements import AccuracyRow, CompilationRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow
 
 

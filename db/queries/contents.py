@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.artefacts import CHUNK_BYTES
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema.artefacts import ArtefactChunkRow, RunArtefactRow
+from roofwatch.db.schema.runs import ArtefactChunkRow, RunArtefactRow
 
 
 def read_contents(session: Session, files: Sequence[tuple[UUID, str]]) -> list[bytes]:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.queries.counted_values import CountedRun
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.schema.results import CountersRow
+from roofwatch.db.schema.measurements import CountersRow
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.coverage_values import CaseStanding, RunnerStanding
 from roofwatch.db.queries.filters import Narrowing
-from roofwatch.db.schema.results import MeasurementRow, SeriesRow
+from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _TIMES_KEPT = 51

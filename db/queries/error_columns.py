@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.branch import read_branch
 from roofwatch.db.queries.columns import ErrorColumns
-from roofwatch.db.schema.results import AccuracyRow, TensorErrorRow
+from roofwatch.db.schema.measurements import AccuracyRow, TensorErrorRow
 from roofwatch.db.schema.runs import CaseRow, EnvironmentRow, RunRow
 from roofwatch.db.values import SeriesKey
 

@@ -32,7 +32,7 @@ from roofwatch.collector.record.machine import Ceiling, Environment
 from roofwatch.db.projects import is_quarantine, quarantine_name
 from roofwatch.db.queries.filters import Narrowing, project_id
 from roofwatch.db.queries.fleet_values import CaseCost, FleetRun, KernelCost
-from roofwatch.db.schema.results import MeasurementRow, SeriesRow
+from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.run_values import MeasuredCase
 from roofwatch.db.queries.union_queries import Stacked
-from roofwatch.db.schema.results import AccuracyRow, MeasurementRow, SeriesRow, TensorErrorRow
+from roofwatch.db.schema.measurements import AccuracyRow, MeasurementRow, SeriesRow, TensorErrorRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
 from roofwatch.db.values import bound_of
 

@@ -14,7 +14,7 @@ from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.queries.conditions import Conditions, conditions_of
 from roofwatch.db.queries.series_filter import SeriesFilter, Subject, is_first_of_layer, metric_keys, subject_columns
 from roofwatch.db.queries.series_runs import SeriesRun
-from roofwatch.db.schema.results import MeasurementRow, SampleSetRow, SeriesRow
+from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, ProjectRow, RunRow
 from roofwatch.db.values import SeriesKey, SeriesPoint, timing_of
 

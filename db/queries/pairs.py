@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import Side
 from roofwatch.db.ingest.samples import unpack
-from roofwatch.db.schema.results import SampleSetRow, SeriesRow
+from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import Pair, timing_of
 

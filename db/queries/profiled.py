@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.results import CaseProfile, ProfiledActivity
 from roofwatch.db.queries.profiled_values import ProfiledRun
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.schema.results import ProfileActivityRow, ProfileRow
+from roofwatch.db.schema.measurements import ProfileActivityRow, ProfileRow
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 _OF_CALLS = [name for name in CaseProfile.model_fields if name not in {"case_id", "rows"}]

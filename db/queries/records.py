@@ -28,8 +28,7 @@ from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.ingest.samples import unpack
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.documents import document_of
-from roofwatch.db.schema.artefacts import RunArtefactRow
-from roofwatch.db.schema.results import (
+from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
     CountersRow,
@@ -41,7 +40,16 @@ from roofwatch.db.schema.results import (
     StaticFactRow,
     TensorErrorRow,
 )
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import (
+    CaseRow,
+    CaseVersionRow,
+    CeilingRow,
+    CommitRow,
+    EnvironmentRow,
+    ProjectRow,
+    RunArtefactRow,
+    RunRow,
+)
 from roofwatch.db.values import bound_of
 
 _OUTCOMES = MeasurementRow.outcome.type.words

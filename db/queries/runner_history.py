@@ -14,7 +14,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.alerts.values import CaseError
 from roofwatch.db.queries.filter_options import source_files_of
 from roofwatch.db.queries.series_runs import of_series
-from roofwatch.db.schema.results import AccuracyRow, TensorErrorRow
+from roofwatch.db.schema.measurements import AccuracyRow, TensorErrorRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 
 

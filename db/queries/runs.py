@@ -19,7 +19,7 @@ from roofwatch.db.queries.measured_cases import PLACE, RunPlace, measured_cases,
 from roofwatch.db.queries.run_values import CeilingValue, RunDetail, RunSummary, StaticRow
 from roofwatch.db.queries.series_runs import of_series
 from roofwatch.db.queries.union_queries import Stacked
-from roofwatch.db.schema.results import CompilationRow, StaticFactRow
+from roofwatch.db.schema.measurements import CompilationRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow, CeilingRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import MeasuredCommit
 

@@ -12,7 +12,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.db.queries.series_filter import SeriesFilter, Subject, is_first_of_layer, subject_columns
 from roofwatch.db.queries.series_runs import SeriesRun
-from roofwatch.db.schema.results import CompilationRow, StaticFactRow
+from roofwatch.db.schema.measurements import CompilationRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow, ProjectRow
 from roofwatch.db.values import SeriesKey, SeriesPoint
 

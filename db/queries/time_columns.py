@@ -22,7 +22,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.branch import read_branch
 from roofwatch.db.queries.columns import TimeColumns
 from roofwatch.db.queries.measured_series import BESIDE
-from roofwatch.db.schema.results import MeasurementRow, SeriesRow
+from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, ProjectRow
 from roofwatch.db.values import SeriesKey, timing_of
 

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.db.queries.series_runs import SeriesRun, of_series, on_branch, setting_of
 from roofwatch.db.queries.trend_points import points_of
 from roofwatch.db.queries.trend_values import Trend, WindowEnd
-from roofwatch.db.schema.results import SeriesRow
+from roofwatch.db.schema.measurements import SeriesRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import CommitRef, Series, SeriesKey, SeriesPoint, timing_of
 

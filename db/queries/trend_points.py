@@ -32,7 +32,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.queries.measured_series import BESIDE, COSTS
 from roofwatch.db.queries.series_filter import metric_keys
-from roofwatch.db.schema.results import (
+from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
     MeasurementRow,

@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.db.auth.values import Triage, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.triage import follow_regressions, regression_id, triage_of
-from roofwatch.db.schema.access import TriageRow
-from roofwatch.db.schema.judgements import ChangePointRow, RegressionRow
+from roofwatch.db.schema.regressions import ChangePointRow, RegressionRow, TriageRow
 from roofwatch.db.schema.runs import CaseRow, CommitRow, ProjectRow
 from roofwatch.db.values import Cause, ChangePoint, Regression, RegressionState, SeriesKey, Suspect, Verdict
 

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.projects import is_quarantine, record_name
-from roofwatch.db.schema.access import JudgingRow
+from roofwatch.db.schema.regressions import JudgingRow
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 

@@ -18,7 +18,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series_runs import of_series
 from roofwatch.db.regressions.recognise import Known, recognise, series_in_words
 from roofwatch.db.regressions.reopening import ROOFWATCH, Standing, change_of
-from roofwatch.db.schema.access import TriageRow
+from roofwatch.db.schema.regressions import TriageRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
 from roofwatch.db.values import Regression
 

@@ -1,32 +1,14 @@
-"""The tables of who may do what, and who did what: tokens, trusted repositories, triage and the audit trail; and when a
-project was judged. They stand beside the records: none of this is in a record file.
-"""
+"""The tables of who may do what, and who did what: tokens, trusted repositories and the audit trail."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, LargeBinary, func, text
+from sqlalchemy import CheckConstraint, Identity, Index, LargeBinary, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.db.auth.values import Scope, TriageState
-from roofwatch.db.schema.runs import ProjectRow
-from roofwatch.db.schema.table import Base
-from roofwatch.db.values import Verdict
-
-__all__ = [
-    "AuditEntryRow",
-    "Base",
-    "JudgingRow",
-    "TokenRow",
-    "TriageRow",
-    "TrustedRepositoryRow",
-]
-
-
-def _quoted(values: type[Scope | TriageState | Verdict]) -> str:
-    return ", ".join(f"'{value}'" for value in values)
+from roofwatch.db.auth.values import Scope
+from roofwatch.db.schema.table import Base, quoted
 
 
 class TokenRow(Base):
@@ -36,7 +18,7 @@ class TokenRow(Base):
     __table_args__ = (
         CheckConstraint("octet_length(secret_sha256) = 32", name="secret_is_a_sha256"),
         CheckConstraint("cardinality(scopes) > 0", name="scopes_not_empty"),
-        CheckConstraint(f"scopes <@ ARRAY[{_quoted(Scope)}]", name="scopes"),
+        CheckConstraint(f"scopes <@ ARRAY[{quoted(Scope)}]", name="scopes"),
         CheckConstraint("expires_at > created_at", name="expires_later"),
     )
 
@@ -54,8 +36,6 @@ class TokenRow(Base):
 
 
 class TrustedRepositoryRow(Base):
-    """A repository whose CI may send records of a project with no stored secret."""
-
     __tablename__ = "trusted_repository"
     __table_args__ = (CheckConstraint("cardinality(refs) > 0", name="refs_not_empty"),)
 
@@ -65,46 +45,13 @@ class TrustedRepositoryRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
-class TriageRow(Base):
-    """What became of a regression: a row for every one that was ever found, as its row of the judgement is made anew
-    each time. `sha`, `kernel` and `verdict` are those of the last judgement that found it.
-    """
-
-    __tablename__ = "triage"
-    __table_args__ = (
-        # of what was found, one at a time can be meant
-        Index(None, "project_id", "sha", "kernel", "verdict", unique=True, postgresql_where=text("is_found")),
-        CheckConstraint(f"verdict IN ({_quoted(Verdict)})", name="verdict"),
-        CheckConstraint(f"state IN ({_quoted(TriageState)})", name="state"),
-        CheckConstraint(
-            "num_nulls(person, reason, changed_at) = 0 OR "
-            "(state = 'new' AND num_nonnulls(person, reason, changed_at) = 0)",
-            name="decided_whole",
-        ),
-    )
-
-    regression_id: Mapped[UUID] = mapped_column(primary_key=True)
-    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
-    sha: Mapped[str]
-    kernel: Mapped[str]
-    verdict: Mapped[str]
-    series: Mapped[list[str]]
-    is_found: Mapped[bool]
-    # the newest commit that was measured when it was decided
-    newest_place: Mapped[int] = mapped_column(BigInteger)
-    state: Mapped[str]
-    person: Mapped[str | None]
-    reason: Mapped[str | None]
-    changed_at: Mapped[datetime | None]
-
-
 class AuditEntryRow(Base):
     """Only ever added to. `actor` is who was let in, `person` who that one says it was for."""
 
     __tablename__ = "audit_entry"
     __table_args__ = (Index(None, "project", "id"), Index(None, "at"))
 
-    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     at: Mapped[datetime] = mapped_column(server_default=func.now())
     actor: Mapped[str]
     person: Mapped[str | None]
@@ -114,13 +61,3 @@ class AuditEntryRow(Base):
     before: Mapped[str | None]
     after: Mapped[str | None]
     reason: Mapped[str | None]
-
-
-class JudgingRow(Base):
-    """A project waits to be judged where it was asked for after the last judgement began."""
-
-    __tablename__ = "judging"
-
-    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True)
-    asked_at: Mapped[datetime]
-    judged_at: Mapped[datetime | None]

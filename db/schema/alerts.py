@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, Integer, UniqueConstraint, text
+from sqlalchemy import CheckConstraint, ForeignKey, Identity, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState, Severity
 from roofwatch.db.schema.runs import ProjectRow
-from roofwatch.db.schema.table import Base
-
-__all__ = ["AlertRow", "Base", "DeliveryRow"]
-
-
-def _quoted(values: Iterable[str]) -> str:
-    return ", ".join(f"'{value}'" for value in values)
+from roofwatch.db.schema.table import Base, one_of
 
 
 class AlertRow(Base):
@@ -27,8 +20,8 @@ class AlertRow(Base):
     __tablename__ = "alert"
     __table_args__ = (
         UniqueConstraint("project_id", "rule", "cause"),
-        CheckConstraint(f"severity IN ({_quoted(Severity)})", name="severity"),
-        CheckConstraint(f"state IN ({_quoted(AlertState)})", name="state"),
+        one_of("severity", Severity),
+        one_of("state", AlertState),
         CheckConstraint("episode > 0", name="episode_positive"),
         CheckConstraint("(state = 'resolved') = (resolved_at IS NOT NULL)", name="resolved_at_a_time"),
         CheckConstraint(
@@ -37,13 +30,13 @@ class AlertRow(Base):
         CheckConstraint("state <> 'acknowledged' OR acknowledged_at IS NOT NULL", name="acknowledged_at_a_time"),
     )
 
-    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
     rule: Mapped[str]
     cause: Mapped[str]
     severity: Mapped[str]
     state: Mapped[str]
-    episode: Mapped[int] = mapped_column(Integer)
+    episode: Mapped[int]
     message: Mapped[dict[str, Any]]
     # of its decision, which may be made anew from the records
     regression_id: Mapped[UUID | None]
@@ -64,23 +57,23 @@ class DeliveryRow(Base):
         UniqueConstraint("key"),
         UniqueConstraint("alert_id", "episode", "event", "channel"),
         Index(None, "next_attempt_at", postgresql_where=text("state IN ('waiting', 'sending')")),
-        CheckConstraint(f"event IN ({_quoted(AlertEvent)})", name="event"),
-        CheckConstraint(f"state IN ({_quoted(DeliveryState)})", name="state"),
+        one_of("event", AlertEvent),
+        one_of("state", DeliveryState),
         CheckConstraint("(state = 'sent') = (sent_at IS NOT NULL)", name="sent_at_a_time"),
         CheckConstraint("state <> 'sending' OR attempt_id IS NOT NULL", name="sending_is_an_attempt"),
         CheckConstraint("attempt_count >= 0", name="attempt_count_not_negative"),
     )
 
-    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    id: Mapped[int] = mapped_column(Identity(), primary_key=True)
     alert_id: Mapped[int] = mapped_column(ForeignKey(AlertRow.id, ondelete="CASCADE"))
-    episode: Mapped[int] = mapped_column(Integer)
+    episode: Mapped[int]
     event: Mapped[str]
     channel: Mapped[str]
     key: Mapped[UUID]
     message: Mapped[dict[str, Any]]
     state: Mapped[str]
     is_uncertain: Mapped[bool]
-    attempt_count: Mapped[int] = mapped_column(Integer)
+    attempt_count: Mapped[int]
     attempt_id: Mapped[UUID | None]
     next_attempt_at: Mapped[datetime]
     created_at: Mapped[datetime]

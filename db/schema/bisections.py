@@ -12,16 +12,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.bisections.values import BisectionState, Standing
 from roofwatch.db.schema.runs import ProjectRow
-from roofwatch.db.schema.table import Base
+from roofwatch.db.schema.table import Base, one_of
 from roofwatch.db.values import CommitRef
 
-__all__ = ["Base", "BisectionCommitRow", "BisectionRow", "BisectionStepRow"]
-
 _UNFINISHED = "state IN ('requested', 'running')"
-
-
-def _quoted(values: type[BisectionState | Standing]) -> str:
-    return ", ".join(f"'{value}'" for value in values)
 
 
 class BisectionRow(Base):
@@ -29,7 +23,7 @@ class BisectionRow(Base):
 
     __tablename__ = "bisection"
     __table_args__ = (
-        CheckConstraint(f"state IN ({_quoted(BisectionState)})", name="state"),
+        one_of("state", BisectionState),
         CheckConstraint("(state = 'running') = (claim_id IS NOT NULL)", name="claimed_while_running"),
         CheckConstraint("(claim_id IS NULL) = (leased_until IS NULL)", name="claim_has_lease"),
         CheckConstraint("(state IN ('requested', 'running')) = (finished_at IS NULL)", name="finished_when_over"),
@@ -80,7 +74,7 @@ class BisectionRow(Base):
 class BisectionCommitRow(Base):
     __tablename__ = "bisection_commit"
     __table_args__ = (
-        CheckConstraint(f"standing IN ({_quoted(Standing)})", name="standing"),
+        one_of("standing", Standing),
         CheckConstraint("probability BETWEEN 0 AND 1", name="probability"),
         CheckConstraint("pair_count >= 0", name="pair_count_not_negative"),
         ForeignKeyConstraint(["bisection_id"], [BisectionRow.bisection_id], ondelete="CASCADE"),

@@ -1,8 +1,8 @@
-"""Every table that there is, wherever it is declared: what migrations are held against."""
+"""All tables: importing this module registers them."""
 
 from __future__ import annotations
 
-from roofwatch.db.schema import access, alerts, artefacts, bisections, judgements, results
+from roofwatch.db.schema import access, alerts, bisections, measurements, regressions, runs
 from roofwatch.db.schema.table import Base
 
-__all__ = ["Base", "access", "alerts", "artefacts", "bisections", "judgements", "results"]
+__all__ = ["Base", "access", "alerts", "bisections", "measurements", "regressions", "runs"]

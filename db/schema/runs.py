@@ -1,4 +1,4 @@
-"""The tables of runs and of what runs share: project, environment, commit, case and what was said of a case."""
+"""The tables of runs, of what runs share (project, environment, commit, case), and of files that belong to runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Identity,
     Index,
-    Integer,
+    LargeBinary,
     UniqueConstraint,
     false,
     func,
@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.collector.record.record import Side
-from roofwatch.db.schema.table import Base, not_negative, one_of
+from roofwatch.db.schema.table import Base, RowId, not_negative, one_of
 from roofwatch.db.values import CommitRef
 
 
@@ -32,7 +32,7 @@ class ProjectRow(Base):
     __tablename__ = "project"
     __table_args__ = (UniqueConstraint("name"),)
 
-    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     name: Mapped[str]
 
 
@@ -47,19 +47,19 @@ class EnvironmentRow(Base):
         *not_negative("device_memory_bytes", "device_count", "core_count", "thread_count"),
     )
 
-    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     fingerprint: Mapped[str]
     runner_class: Mapped[str]
     device_kind: Mapped[str]
     device_name: Mapped[str]
-    device_memory_bytes: Mapped[int] = mapped_column(BigInteger)
-    device_count: Mapped[int] = mapped_column(BigInteger)
+    device_memory_bytes: Mapped[int]
+    device_count: Mapped[int]
     power_limit_w: Mapped[float | None]
     driver_version: Mapped[str | None]
     compute_capability: Mapped[str | None]
     cpu_name: Mapped[str]
-    core_count: Mapped[int] = mapped_column(BigInteger)
-    thread_count: Mapped[int] = mapped_column(BigInteger)
+    core_count: Mapped[int]
+    thread_count: Mapped[int]
     os: Mapped[str]
     python_version: Mapped[str]
     torch_version: Mapped[str]
@@ -84,11 +84,11 @@ class CommitRow(Base):
         *not_negative("first_parent_count"),
     )
 
-    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
     sha: Mapped[str]
     parents: Mapped[list[str]]
-    first_parent_count: Mapped[int] = mapped_column(BigInteger)
+    first_parent_count: Mapped[int]
     committed_at: Mapped[datetime]
     author: Mapped[str]
     subject: Mapped[str]
@@ -113,7 +113,7 @@ class CaseRow(Base):
         one_of("direction", ("fwd", "bwd")),
     )
 
-    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
     name: Mapped[str]
     kernel: Mapped[str]
@@ -133,7 +133,7 @@ class CaseVersionRow(Base):
         *not_negative("flop_count", "memory_bytes", "bus_bytes"),
     )
 
-    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     case_id: Mapped[int] = mapped_column(ForeignKey(CaseRow.id, ondelete="CASCADE"))
     fingerprint: Mapped[str]
     family: Mapped[str]
@@ -170,12 +170,12 @@ class RunRow(Base):
             ],
         ),
         Index(None, "pair_id", postgresql_where=text("pair_id IS NOT NULL")),
-        one_of("pair_side", Side, optional=True),
+        one_of("pair_side", Side),
         CheckConstraint("(pair_id IS NULL) = (pair_side IS NULL)", name="pair_has_side"),
     )
 
     run_id: Mapped[UUID] = mapped_column(primary_key=True)
-    number: Mapped[int] = mapped_column(Integer, Identity())
+    number: Mapped[RowId] = mapped_column(Identity())
     project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"))
     commit_id: Mapped[int] = mapped_column(ForeignKey(CommitRow.id, ondelete="CASCADE"))
     environment_id: Mapped[int] = mapped_column(ForeignKey(EnvironmentRow.id))
@@ -209,7 +209,7 @@ class CeilingRow(Base):
     __tablename__ = "ceiling"
     __table_args__ = (
         one_of("resource", ("memory", "compute")),
-        one_of("level", ("dram", "cache"), optional=True),
+        one_of("level", ("dram", "cache")),
         one_of("source", ("measured", "datasheet")),
         CheckConstraint("per_s > 0", name="per_s_positive"),
         *not_negative("up_to_bytes"),
@@ -221,6 +221,52 @@ class CeilingRow(Base):
     level: Mapped[str | None]
     dtype: Mapped[str | None]
     per_s: Mapped[float]
-    up_to_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    up_to_bytes: Mapped[int | None]
     method: Mapped[str]
     source: Mapped[str]
+
+
+class ArtefactContentRow(Base):
+    """A file by what is in it."""
+
+    __tablename__ = "artefact_content"
+    __table_args__ = (
+        CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),
+        CheckConstraint("size_bytes >= 0", name="size_bytes_not_negative"),
+    )
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    size_bytes: Mapped[int]
+    stored_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ArtefactChunkRow(Base):
+    """A piece of a file as a zstd frame of its own, so that one piece is all that is ever held of it."""
+
+    __tablename__ = "artefact_chunk"
+    __table_args__ = (CheckConstraint("position >= 0", name="position_not_negative"),)
+
+    sha256: Mapped[str] = mapped_column(ForeignKey(ArtefactContentRow.sha256, ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    packed: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class RunArtefactRow(Base):
+    """What a run's record names. `content_sha256` is NULL until the content came in for this very run: that another
+    run has it does not show it to who merely knows its sha256.
+    """
+
+    __tablename__ = "run_artefact"
+    __table_args__ = (
+        Index(None, "content_sha256"),
+        CheckConstraint("content_sha256 = sha256", name="content_is_what_is_named"),
+        CheckConstraint("size_bytes >= 0", name="size_bytes_not_negative"),
+    )
+
+    run_id: Mapped[UUID] = mapped_column(ForeignKey(RunRow.run_id, ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[int]
+    kind: Mapped[str]
+    sha256: Mapped[str]
+    size_bytes: Mapped[int]
+    content_sha256: Mapped[str | None] = mapped_column(ForeignKey(ArtefactContentRow.sha256))

@@ -22,7 +22,7 @@ from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_projects
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import read_triage, regression_id, set_triage
-from roofwatch.db.schema.access import Base
+from roofwatch.db.schema.every import Base
 from tests.builders import PROJECT, make_record, make_regression
 
 PASSWORD = "p@ss 'word\\ %"

@@ -17,7 +17,7 @@ from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.ingest.result import IngestResult, OnConflict
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.schema.results import MeasurementRow
+from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.db.schema.table import Base
 from tests.builders import (

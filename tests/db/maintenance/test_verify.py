@@ -185,12 +185,3 @@ def test_a_constraint_that_was_never_checked_is_named(store: Engine) -> None:
         connection.execute(text("ALTER TABLE run ADD CONSTRAINT late CHECK (branch <> '') NOT VALID"))
 
     assert only_problem(store).startswith("constraint late: not checked for the rows that were there before it")
-
-
-def test_rows_that_no_month_s_partition_took_are_told(store: Engine) -> None:
-    ingest_record(store, make_record())
-    with store.begin() as connection:
-        connection.execute(text("ALTER TABLE measurement DETACH PARTITION partitions.measurement_2026_03"))
-        connection.execute(text("INSERT INTO measurement SELECT * FROM partitions.measurement_2026_03"))
-
-    assert "table measurement: 1 row(s), of 2026-03-01 and later, are in no month's partition" in only_problem(store)

@@ -28,7 +28,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
-from roofwatch.db.schema.table import Base, Coded, not_negative, one_of
+from roofwatch.db.schema.table import Base, Coded, RowId, not_negative, one_of
 
 _BY_MONTH = {"postgresql_partition_by": "RANGE (measured_on)"}
 _OUTCOMES = (
@@ -53,7 +53,7 @@ class SeriesRow(Base):
         one_of("cache", CacheState),
     )
 
-    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     case_version_id: Mapped[int] = mapped_column(ForeignKey(CaseVersionRow.id, ondelete="CASCADE"))
     implementation: Mapped[str]
     timer: Mapped[str]
@@ -97,8 +97,8 @@ class MeasurementRow(Base):
     joules_per_launch: Mapped[float | None]
     host_ns: Mapped[float | None]
     peak_allocated_bytes: Mapped[float | None]
-    run_number: Mapped[int] = mapped_column(Integer)
-    series_id: Mapped[int] = mapped_column(Integer)
+    run_number: Mapped[RowId] = mapped_column()
+    series_id: Mapped[RowId] = mapped_column()
     measured_on: Mapped[date]
     sample_count: Mapped[int | None] = mapped_column(Integer)
     block_count: Mapped[int | None] = mapped_column(SmallInteger)
@@ -117,8 +117,8 @@ class SampleSetRow(Base):
     __tablename__ = "sample_set"
     __table_args__ = (_BY_MONTH,)
 
-    run_number: Mapped[int] = mapped_column(primary_key=True)
-    series_id: Mapped[int] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    series_id: Mapped[RowId] = mapped_column(primary_key=True)
     measured_on: Mapped[date] = mapped_column(primary_key=True)
     content: Mapped[bytes] = mapped_column(LargeBinary)
 
@@ -132,8 +132,8 @@ class AccuracyRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[int] = mapped_column(primary_key=True)
-    case_id: Mapped[int] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True)
     implementation: Mapped[str] = mapped_column(primary_key=True)
     measured_on: Mapped[date] = mapped_column(primary_key=True)
     position: Mapped[int]
@@ -146,8 +146,8 @@ class TensorErrorRow(Base):
     __tablename__ = "tensor_error"
     __table_args__ = (*not_negative("max_abs_error", "rmse_ratio", "baseline_rmse_ratio"), _BY_MONTH)
 
-    run_number: Mapped[int] = mapped_column(primary_key=True)
-    case_id: Mapped[int] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True)
     implementation: Mapped[str] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
     measured_on: Mapped[date] = mapped_column(primary_key=True)
@@ -186,7 +186,7 @@ class StaticFactRow(Base):
         ),
     )
 
-    id: Mapped[int] = mapped_column(Integer, Identity(), primary_key=True)
+    id: Mapped[RowId] = mapped_column(Identity(), primary_key=True)
     case_id: Mapped[int] = mapped_column(ForeignKey(CaseRow.id, ondelete="CASCADE"))
     fingerprint: Mapped[str]
     implementation: Mapped[str]
@@ -196,22 +196,22 @@ class StaticFactRow(Base):
     message: Mapped[str | None]
     configuration: Mapped[dict[str, Any]]
     toolchain: Mapped[dict[str, Any]]
-    thread_count: Mapped[int | None] = mapped_column(BigInteger)
-    registers: Mapped[int | None] = mapped_column(BigInteger)
-    accumulation_registers: Mapped[int | None] = mapped_column(BigInteger)
-    scalar_registers: Mapped[int | None] = mapped_column(BigInteger)
-    spilled_registers: Mapped[int | None] = mapped_column(BigInteger)
-    spill_store_count: Mapped[int | None] = mapped_column(BigInteger)
-    spill_load_count: Mapped[int | None] = mapped_column(BigInteger)
-    local_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    static_shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
-    tensor_memory_columns: Mapped[int | None] = mapped_column(BigInteger)
+    thread_count: Mapped[int | None]
+    registers: Mapped[int | None]
+    accumulation_registers: Mapped[int | None]
+    scalar_registers: Mapped[int | None]
+    spilled_registers: Mapped[int | None]
+    spill_store_count: Mapped[int | None]
+    spill_load_count: Mapped[int | None]
+    local_bytes: Mapped[int | None]
+    shared_bytes: Mapped[int | None]
+    static_shared_bytes: Mapped[int | None]
+    tensor_memory_columns: Mapped[int | None]
     theoretical_occupancy: Mapped[float | None]
     occupancy_limits: Mapped[list[str]]
-    instruction_count: Mapped[int | None] = mapped_column(BigInteger)
+    instruction_count: Mapped[int | None]
     instructions: Mapped[dict[str, Any]]
-    code_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    code_bytes: Mapped[int | None]
     code_hash: Mapped[str | None]
 
 
@@ -221,10 +221,10 @@ class CompilationRow(Base):
     __tablename__ = "compilation"
     __table_args__ = (Index(None, "static_fact_id"), _BY_MONTH)
 
-    run_number: Mapped[int] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
     measured_on: Mapped[date] = mapped_column(primary_key=True)
-    static_fact_id: Mapped[int]
+    static_fact_id: Mapped[RowId]
     compile_ns: Mapped[dict[str, Any]]
 
 
@@ -237,11 +237,11 @@ class CountersRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[int] = mapped_column(primary_key=True)
-    case_id: Mapped[int] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True)
     implementation: Mapped[str] = mapped_column(primary_key=True)
     function: Mapped[str] = mapped_column(primary_key=True)
-    launch_index: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    launch_index: Mapped[int] = mapped_column(primary_key=True)
     measured_on: Mapped[date] = mapped_column(primary_key=True)
     position: Mapped[int]
     source: Mapped[str]
@@ -261,18 +261,18 @@ class ProfileRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[int] = mapped_column(primary_key=True)
-    case_id: Mapped[int] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True)
     implementation: Mapped[str] = mapped_column(primary_key=True)
     measured_on: Mapped[date] = mapped_column(primary_key=True)
     position: Mapped[int]
     source: Mapped[str]
-    call_count: Mapped[int] = mapped_column(BigInteger)
-    span_ns: Mapped[int] = mapped_column(BigInteger)
-    busy_ns: Mapped[int] = mapped_column(BigInteger)
+    call_count: Mapped[int]
+    span_ns: Mapped[int]
+    busy_ns: Mapped[int]
     launch_delay_ns: Mapped[float | None]
-    left_out_count: Mapped[int] = mapped_column(BigInteger)
-    left_out_ns: Mapped[int] = mapped_column(BigInteger)
+    left_out_count: Mapped[int]
+    left_out_ns: Mapped[int]
 
 
 class ProfileActivityRow(Base):
@@ -294,21 +294,21 @@ class ProfileActivityRow(Base):
         _BY_MONTH,
     )
 
-    run_number: Mapped[int] = mapped_column(primary_key=True)
-    case_id: Mapped[int] = mapped_column(primary_key=True)
+    run_number: Mapped[RowId] = mapped_column(primary_key=True)
+    case_id: Mapped[RowId] = mapped_column(primary_key=True)
     implementation: Mapped[str] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
     measured_on: Mapped[date] = mapped_column(primary_key=True)
     kind: Mapped[str]
     name: Mapped[str]
     device: Mapped[str]
-    count: Mapped[int] = mapped_column(BigInteger)
-    total_ns: Mapped[int] = mapped_column(BigInteger)
-    max_ns: Mapped[int | None] = mapped_column(BigInteger)
-    bytes: Mapped[int | None] = mapped_column(BigInteger)
+    count: Mapped[int]
+    total_ns: Mapped[int]
+    max_ns: Mapped[int | None]
+    bytes: Mapped[int | None]
     grid: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
     block: Mapped[list[int]] = mapped_column(ARRAY(BigInteger))
-    registers: Mapped[int | None] = mapped_column(BigInteger)
-    shared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    registers: Mapped[int | None]
+    shared_bytes: Mapped[int | None]
     estimated_occupancy: Mapped[float | None]
-    configuration_count: Mapped[int | None] = mapped_column(BigInteger)
+    configuration_count: Mapped[int | None]
