@@ -9,8 +9,10 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.record import Pairing, Side
 from roofwatch.db.values import Verdict
-from tests.builders import make_accuracy, make_environment, make_measurement, make_static_facts
-from tests.ci.values import LOUD, PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
+from tests.builders import code_hash_of, make_accuracy, make_environment, make_measurement, make_static_facts
+from tests.ci.values import LOUD, PAIR_ID, QUIET, SOFTMAX, SWIGLU, make_records, make_timed
+
+INTERPRETED = make_measurement(outcome=Outcome.UNSUPPORTED)
 
 
 def judge(base: Any, head: Any, **fields: Any) -> PullRequestJudgement:
@@ -110,13 +112,6 @@ def test_records_that_do_not_belong_together_are_refused_whole(fields: dict[str,
     assert judgement.verdict is Verdict.INCONCLUSIVE
     assert only_case(judgement).reason is Reason.NOT_COMPARABLE
     assert judgement.static == ()
-    assert exit_code(judgement) == 2
-
-
-def test_a_head_without_results_could_not_be_told() -> None:
-    judgement = judge([make_timed()], [])
-
-    assert "holds no results" in str(judgement.refusals[0])
     assert exit_code(judgement) == 2
 
 
@@ -226,67 +221,111 @@ def test_outcomes_decide_before_times(base: Outcome, head: Outcome, verdict: Ver
     assert (case.verdict, case.reason) == (verdict, reason)
 
 
-def test_a_wrong_result_counts_however_fast_it_is() -> None:
-    judgement = judge(
-        [make_timed(), make_accuracy()],
-        [make_timed(median_ns=1e5), make_accuracy(outcome=Outcome.INCORRECT, rmse_ratio=0.5)],
+@pytest.mark.parametrize(
+    ("base", "head", "reason", "exit_status"),
+    [
+        # a wrong result counts however fast it is
+        (
+            [make_timed(), make_accuracy()],
+            [make_timed(median_ns=1e5), make_accuracy(outcome=Outcome.INCORRECT)],
+            Reason.WRONG_RESULT,
+            1,
+        ),
+        # Triton on a CPU
+        ([INTERPRETED, make_accuracy()], [INTERPRETED, make_accuracy()], Reason.NOT_TIMED, 0),
+        # what is missing at the head is no pass
+        ([make_timed(), make_accuracy()], [make_timed()], Reason.NOT_COMPARABLE, 2),
+        ([make_timed(), make_accuracy()], [make_accuracy()], Reason.REMOVED_CASE, 2),
+        ([], [make_timed()], Reason.NEW_CASE, 0),
+    ],
+)
+def test_a_case_is_judged_by_what_both_sides_have(base: Any, head: Any, reason: Reason, exit_status: int) -> None:
+    judgement = judge(base, head)
+
+    assert only_case(judgement).reason is reason
+    assert exit_code(judgement) == exit_status
+
+
+def test_a_new_case_that_works_is_fine_and_a_removed_one_could_not_be_told() -> None:
+    new = judge([make_timed()], [make_timed(), make_timed(SOFTMAX)])
+    failing = judge([make_timed()], [make_timed(), make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT)])
+    removed = judge([make_timed(), make_timed(SOFTMAX)], [make_timed()])
+
+    assert (new.counts["new"], new.verdict) == (1, Verdict.UNCHANGED)
+    assert [case.reason for case in removed.cases] == [Reason.WITHIN_THRESHOLD, Reason.REMOVED_CASE]
+    assert [exit_code(one) for one in (new, failing, removed)] == [0, 1, 2]
+
+
+# --- machine code
+
+
+def judge_static(base: Any, head: Any) -> PullRequestJudgement:
+    return judge([make_timed(), *base], [make_timed(), *head])
+
+
+SPILL_FREE = make_static_facts(spilled_registers=0)
+UNCOMPILED = make_static_facts(outcome=Outcome.COMPILE_ERROR)
+ON_AMD = make_static_facts(target="gfx942")
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict", "reason", "exit_status"),
+    [
+        (SPILL_FREE, {"local_bytes": 48}, Verdict.REGRESSED, Reason.SPILLS_MOVED, 1),
+        (SPILL_FREE, {"spilled_registers": 4}, Verdict.REGRESSED, Reason.SPILLS_MOVED, 1),
+        (SPILL_FREE, {"registers": 255, "shared_bytes": 9_999}, Verdict.UNCHANGED, Reason.CODE_MOVED, 0),
+        (SPILL_FREE, {}, Verdict.UNCHANGED, Reason.CODE_MOVED, 0),
+        (make_static_facts(local_bytes=48), {}, Verdict.IMPROVED, Reason.SPILLS_MOVED, 0),
+    ],
+)
+def test_changed_machine_code_is_judged_by_memory_per_thread(
+    base: Any, head: dict[str, Any], verdict: Verdict, reason: Reason, exit_status: int
+) -> None:
+    judgement = judge_static(
+        [base], [base.model_copy(update={"code_hash": code_hash_of("b"), "local_bytes": 0, **head})]
     )
 
-    case = only_case(judgement)
-    assert case.reason is Reason.WRONG_RESULT
-    assert case.head is not None
-    assert case.head.rmse_ratio == 0.5
-    assert exit_code(judgement) == 1
+    (item,) = judgement.static
+    assert (item.verdict, item.reason, exit_code(judgement)) == (verdict, reason, exit_status)
 
 
-def test_triton_on_a_cpu_is_judged_by_its_results_alone() -> None:
-    results = [make_measurement(outcome=Outcome.UNSUPPORTED), make_accuracy(executor="interpreter")]
+@pytest.mark.parametrize(
+    ("base", "head", "reason", "exit_status"),
+    [
+        ([make_static_facts()], [UNCOMPILED], Reason.TARGET_LOST, 1),
+        ([make_static_facts(), ON_AMD], [make_static_facts()], Reason.TARGET_LOST, 2),
+        ([UNCOMPILED], [make_static_facts()], Reason.FIXED, 0),
+        ([], [make_static_facts()], Reason.NEW_CASE, 0),
+        ([], [UNCOMPILED], Reason.FAILED, 1),
+        # two functions became one
+        (
+            [make_static_facts(function="_one"), make_static_facts(function="_two", code="b")],
+            [make_static_facts(function="_one")],
+            Reason.REMOVED_CASE,
+            0,
+        ),
+    ],
+)
+def test_lost_and_new_machine_code(base: Any, head: Any, reason: Reason, exit_status: int) -> None:
+    judgement = judge_static(base, head)
 
-    judgement = judge(results, results)
-
-    assert only_case(judgement).reason is Reason.NOT_TIMED
-    assert exit_code(judgement) == 0
-
-
-def test_a_check_that_is_missing_at_the_head_is_no_pass() -> None:
-    judgement = judge([make_timed(), make_accuracy()], [make_timed()])
-
-    case = only_case(judgement)
-    assert case.reason is Reason.NOT_COMPARABLE
-    assert "checked at the base, not at the head" in str(case.detail)
-    assert exit_code(judgement) == 2
-
-
-def test_a_time_that_is_missing_at_the_head_is_no_pass() -> None:
-    judgement = judge([make_timed(), make_accuracy()], [make_accuracy()])
-
-    assert only_case(judgement).reason is Reason.REMOVED_CASE
-    assert exit_code(judgement) == 2
-
-
-def test_a_new_case_that_works_is_fine() -> None:
-    judgement = judge([make_timed()], [make_timed(), make_timed(SOFTMAX)])
-
-    assert judgement.counts["new"] == 1
-    assert judgement.verdict is Verdict.UNCHANGED
-    assert exit_code(judgement) == 0
+    (item,) = judgement.static
+    assert (item.reason, exit_code(judgement)) == (reason, exit_status)
 
 
-def test_a_new_case_that_gives_wrong_results_is_not_fine() -> None:
-    judgement = judge([make_timed()], [make_timed(), make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT)])
+@pytest.mark.parametrize(
+    ("base", "head", "unchanged"),
+    [
+        ([make_static_facts(), ON_AMD], [make_static_facts(), ON_AMD], {"gfx942": 1, "sm_90": 1}),
+        ([make_static_facts(function="_old")], [make_static_facts(function="_new")], {"sm_90": 1}),
+        ([make_static_facts(outcome=Outcome.UNSUPPORTED)], [make_static_facts(outcome=Outcome.UNSUPPORTED)], {}),
+    ],
+)
+def test_equal_machine_code_is_counted_and_not_listed(base: Any, head: Any, unchanged: dict[str, int]) -> None:
+    judgement = judge_static(base, head)
 
-    assert exit_code(judgement) == 1
+    assert (judgement.static, judgement.unchanged_by_target) == ((), unchanged)
 
 
-def test_a_base_without_results_makes_everything_new() -> None:
-    judgement = judge([], [make_timed()])
-
-    assert only_case(judgement).reason is Reason.NEW_CASE
-    assert exit_code(judgement) == 0
-
-
-def test_a_removed_case_could_not_be_told() -> None:
-    judgement = judge([make_timed(), make_timed(SOFTMAX)], [make_timed()])
-
-    assert [case.reason for case in judgement.cases] == [Reason.WITHIN_THRESHOLD, Reason.REMOVED_CASE]
-    assert exit_code(judgement) == 2
+def test_the_functions_of_a_removed_case_are_not_reported_twice() -> None:
+    assert judge([make_timed(), make_timed(SWIGLU), make_static_facts(SWIGLU)], [make_timed()]).static == ()

@@ -1,0 +1,125 @@
+"""JUnit XML, and SARIF against the rules of its standard that matter to readers: its schema is in no package."""
+
+import json
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from roofwatch.ci.report.interchange import to_junit, to_sarif
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.db.values import Verdict
+from tests.builders import make_source_line
+from tests.ci.situations import HOSTILE, SITUATIONS
+
+SMALL = sorted(SITUATIONS.keys() - {"huge"})
+
+
+def judged(situation: str) -> PullRequestJudgement:
+    return judge_pull_request(*SITUATIONS[situation]())
+
+
+def junit_of(judgement: PullRequestJudgement) -> ElementTree.Element:
+    return ElementTree.fromstring(to_junit(judgement).encode())  # noqa: S314  our own
+
+
+def sarif_run(judgement: PullRequestJudgement) -> dict[str, Any]:
+    document = json.loads(to_sarif(judgement, version="1.2.3"))
+    assert (set(document), document["version"]) == ({"$schema", "version", "runs"}, "2.1.0")
+    (run,) = document["runs"]
+    found: dict[str, Any] = run
+    return found
+
+
+def verdicts_of(judgement: PullRequestJudgement) -> list[Verdict]:
+    return [*(case.verdict for case in judgement.cases), *(item.verdict for item in judgement.static)]
+
+
+@pytest.mark.parametrize("situation", SMALL)
+def test_junit_fails_the_regressions_and_skips_what_could_not_be_told(situation: str) -> None:
+    judgement = judged(situation)
+
+    root = junit_of(judgement)
+
+    verdicts = verdicts_of(judgement)
+    assert len(root.findall(".//testcase")) == len(verdicts)
+    assert len(root.findall(".//failure")) == verdicts.count(Verdict.REGRESSED)
+    assert len(root.findall(".//skipped")) == verdicts.count(Verdict.INCONCLUSIVE)
+    for suite in root:
+        for count, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("skipped", "testcase/skipped")):
+            assert int(suite.get(count) or -1) == len(suite.findall(tag))
+
+
+def test_a_slower_case_says_how_much() -> None:
+    case = junit_of(judged("regression")).find(".//testcase")
+    texts = [result["message"]["text"] for result in sarif_run(judged("regression"))["results"]]
+
+    assert case is not None
+    assert float(case.get("time") or 0) == pytest.approx(1.4e-3, rel=0.01)
+    failure = case.find("failure")
+    assert failure is not None
+    assert "time +40." in str(failure.text)
+    assert str(failure.get("message")).startswith("regressed: ")
+    assert any(re.search(r": time \+40\.\d% \(95 % interval \+", text) for text in texts)
+
+
+def test_what_xml_cannot_hold_is_replaced_and_the_rest_escaped() -> None:
+    base, head = SITUATIONS["crash"]()
+    broken = head.measurements[0].model_copy(update={"message": f"\x00\x1b[31m]]> \ufffe {HOSTILE}"})
+    judgement = judge_pull_request(base, head.model_copy(update={"measurements": (broken, *head.measurements[1:])}))
+
+    told = [str(element.text) for element in junit_of(judgement).iter("failure")]
+
+    assert "<script>" not in to_junit(judgement)
+    assert any("��[31m]]> �" in each and "<script>alert(1)</script>" in each for each in told)
+
+
+@pytest.mark.parametrize("situation", SMALL)
+def test_each_regression_is_a_sarif_result_under_a_listed_rule(situation: str) -> None:
+    judgement = judged(situation)
+
+    run = sarif_run(judgement)
+
+    driver = run["tool"]["driver"]
+    assert (driver["name"], driver["version"]) == ("roofwatch", "1.2.3")
+    ids = [rule["id"] for rule in driver["rules"]]
+    assert len(set(ids)) == len(ids)
+    assert len(run["results"]) == verdicts_of(judgement).count(Verdict.REGRESSED)
+    for result in run["results"]:
+        assert ids[result["ruleIndex"]] == result["ruleId"]
+        assert result["level"] == "error"
+        assert result["message"]["text"].isprintable()
+        assert re.fullmatch(r"[0-9a-f]{64}", result["partialFingerprints"]["roofwatch/v1"])
+        (location,) = result["locations"]
+        assert location["logicalLocations"][0]["fullyQualifiedName"].isprintable()
+
+
+def test_a_finding_keeps_its_fingerprint_while_its_numbers_move() -> None:
+    base, head = SITUATIONS["regression"]()
+    again = head.model_copy(update={"measurements": tuple(reversed(head.measurements))})
+
+    first, second = (
+        {
+            result["partialFingerprints"]["roofwatch/v1"]
+            for result in sarif_run(judge_pull_request(base, side))["results"]
+        }
+        for side in (head, again)
+    )
+
+    assert first == second
+    assert len(first) == 2
+
+
+def test_a_result_stands_beside_the_source_if_the_record_knows_it() -> None:
+    base, head = SITUATIONS["regression"]()
+    line = make_source_line(file="my kernels/rms#norm é.py", line=12)
+    judgement = judge_pull_request(base, head.model_copy(update={"source_lines": (line,)}))
+
+    first, second = sarif_run(judgement)["results"]
+
+    assert first["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "my%20kernels/rms%23norm%20%C3%A9.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 12},
+    }
+    assert "physicalLocation" not in second["locations"][0], "of softmax nobody knows where it stands"
