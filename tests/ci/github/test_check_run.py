@@ -52,17 +52,13 @@ def test_the_check_run_that_is_in_progress_is_the_one_that_concludes(github: Git
     assert ended["details_url"] == URL
 
 
-def test_without_a_beginning_it_is_made_at_the_end(github: GitHubStandIn) -> None:
-    post(github, FAILED)
-
-    assert [each["conclusion"] for each in github.check_runs.values()] == ["failure"]
-
-
-def test_a_beginning_that_comes_after_the_end_changes_nothing(github: GitHubStandIn) -> None:
+def test_without_a_beginning_it_is_made_at_the_end_and_a_later_beginning_changes_nothing(
+    github: GitHubStandIn,
+) -> None:
     post(github, FAILED)
     post(github, BEGUN)
 
-    assert [each["status"] for each in github.check_runs.values()] == ["completed"]
+    assert [(each["status"], each["conclusion"]) for each in github.check_runs.values()] == [("completed", "failure")]
 
 
 def test_another_attempt_and_another_name_have_check_runs_of_their_own(github: GitHubStandIn) -> None:
@@ -73,26 +69,18 @@ def test_another_attempt_and_another_name_have_check_runs_of_their_own(github: G
     assert len(github.check_runs) == 3
 
 
-def test_the_pull_request_of_a_fork_is_found_by_its_commit(github: GitHubStandIn) -> None:
+def test_the_pull_request_of_a_fork_is_found_by_its_commit_and_of_several_none_is_guessed(
+    github: GitHubStandIn,
+) -> None:
+    heads = [(7, "someone:fix/faster", SHA), (8, "someone:other", SHA), (9, "someone:fix/faster", sha_of(2))]
+    github.pull_requests = [{"number": number, "head": {"label": label, "sha": sha}} for number, label, sha in heads]
     branch = Branch("someone", "fix/faster")
-    github.pull_requests = [
-        {"number": number, "head": {"label": label, "sha": sha}}
-        for number, label, sha in (
-            (7, "someone:fix/faster", SHA),
-            (8, "someone:other", SHA),
-            (9, "someone:fix/faster", sha_of(2)),
-        )
-    ]
 
     assert pull_request_of(github.repository(), branch, SHA) == 7
     assert pull_request_of(github.repository(), branch, sha_of(3)) is None, "it has moved on"
-
-
-def test_of_several_pull_requests_with_one_head_none_is_guessed(github: GitHubStandIn) -> None:
-    github.pull_requests = [{"number": number, "head": {"label": "a:b", "sha": SHA}} for number in (7, 8)]
-
+    github.pull_requests[1]["head"]["label"] = "someone:fix/faster"
     with pytest.raises(GitHubError, match=r"several pull requests have the same head \(7, 8\)"):
-        pull_request_of(github.repository(), Branch("a", "b"), SHA)
+        pull_request_of(github.repository(), branch, SHA)
 
 
 def annotated(count: int) -> CheckRun:
@@ -227,11 +215,6 @@ def test_regressions_come_before_improvements_and_not_all_are_shown() -> None:
     assert len(found) == MAX_ANNOTATIONS
     assert (found[0].line, found[0].level) == (999, Level.FAILURE)
     assert {each.level for each in found[1:]} == {Level.NOTICE}
-
-
-def test_without_lines_and_where_nothing_moved_there_is_none() -> None:
-    assert annotations(SITUATIONS["regression"]()) == ()
-    assert annotations(SITUATIONS["all_well"](), make_source_line()) == ()
 
 
 def test_foreign_names_are_on_one_line_and_show_what_they_hide() -> None:

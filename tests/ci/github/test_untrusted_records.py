@@ -145,23 +145,15 @@ def test_a_link_in_the_folder_is_not_followed(github: GitHubStandIn, tmp_path: P
     assert "no record in" in str(report.problem)
 
 
-def test_two_records_of_one_side_are_no_pair(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_two_records_of_one_side_and_a_broken_baseline_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:
     base, _ = SITUATIONS["all_well"]()
-
-    report = report_on(write(tmp_path, base, base), None, a_job(github))
-
-    assert "no pair of base and head" in str(report.problem)
-
-
-def test_the_baseline_file_that_comes_with_the_records_is_read_and_checked(
-    github: GitHubStandIn, tmp_path: Path
-) -> None:
+    one_side = report_on(write(tmp_path, base, base), None, a_job(github))
     (tmp_path / "roofwatch-static.toml").write_text("this is not a baseline")
+    without_baseline = report_on(write(tmp_path, *SITUATIONS["static_spill"]()), None, a_job(github))
 
-    report = report_on(write(tmp_path, *SITUATIONS["static_spill"]()), None, a_job(github))
-
-    assert report.is_refused
-    assert "roofwatch-static.toml" in str(report.problem)
+    assert "no pair of base and head" in str(one_side.problem)
+    assert without_baseline.is_refused
+    assert "roofwatch-static.toml" in str(without_baseline.problem)
 
 
 def test_the_pull_request_is_that_of_the_event_whatever_a_record_claims(github: GitHubStandIn, tmp_path: Path) -> None:
