@@ -32,7 +32,7 @@ from roofwatch.dashboard.triaged import Triaged
 from roofwatch.dashboard.variables import NO_SERVER, SERVER_VARIABLE
 from roofwatch.db.artefacts import StoredArtefact
 from roofwatch.db.auth.values import AuditEntry, TriageState
-from roofwatch.db.bisections.values import BisectionDetail
+from roofwatch.db.bisections import BisectionDetail
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.coverage_values import RunnerStanding

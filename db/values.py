@@ -267,3 +267,34 @@ def bound_of(*, is_memory_bound: bool | None) -> Literal["memory", "compute"] | 
     if is_memory_bound is None:
         return None
     return "memory" if is_memory_bound else "compute"
+
+
+class BisectionState(StrEnum):
+    """How far a bisection is."""
+
+    REQUESTED = "requested"
+    """Waiting for a runner."""
+    RUNNING = "running"
+    FOUND = "found"
+    """One commit was found."""
+    NARROWED = "narrowed"
+    """One of several commits; those in between cannot be measured."""
+    UNDECIDED = "undecided"
+    """The budget was spent first."""
+    NO_CHANGE = "no_change"
+    """The two ends do not differ."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class BisectionRange:
+    """What to bisect."""
+
+    project: str
+    case_id: str
+    implementation: str | None
+    """None if the case has only one."""
+    good_sha: str
+    bad_sha: str
+    runner_class: str | None = None
+    """Runner class to measure on; None for any."""

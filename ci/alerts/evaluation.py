@@ -32,7 +32,7 @@ from roofwatch.ci.bisect.request import range_of, series_to_bisect
 from roofwatch.db.alerts.standing import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
 from roofwatch.db.auth.values import Triage
-from roofwatch.db.bisections.store import request_bisection
+from roofwatch.db.bisections import request_bisection
 from roofwatch.db.queries.measured_cases import list_cases_of_run
 from roofwatch.db.queries.runner_history import (
     RunnerRun,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from roofwatch.db.bisections.values import BisectionRange
-from roofwatch.db.values import ChangePoint, Regression, Series
+from roofwatch.db.values import BisectionRange, ChangePoint, Regression, Series
 
 TIME_METRIC = "median_ns"
 _POINTS_AROUND = 2

@@ -9,7 +9,8 @@ import streamlit as st
 
 from roofwatch.dashboard.tables.table import show_table
 from roofwatch.dashboard.wording import code_span, percent, shortened
-from roofwatch.db.bisections.values import Answer, BisectionDetail, BisectionState
+from roofwatch.db.bisections import Answer, BisectionDetail
+from roofwatch.db.values import BisectionState
 
 _MARKS = {
     BisectionState.REQUESTED: "○ waits for a runner",

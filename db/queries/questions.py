@@ -18,8 +18,8 @@ from roofwatch.db.artefacts import StoredArtefact
 from roofwatch.db.artefacts import list_artefacts as query_list_artefacts
 from roofwatch.db.auth.audit import list_entries as query_list_entries
 from roofwatch.db.auth.values import AuditEntry, Triage
-from roofwatch.db.bisections.store import read_newest_bisection as query_read_newest_bisection
-from roofwatch.db.bisections.values import BisectionDetail
+from roofwatch.db.bisections import BisectionDetail
+from roofwatch.db.bisections import read_newest_bisection as query_read_newest_bisection
 from roofwatch.db.queries import comparing
 from roofwatch.db.queries.case_history import read_case_history as query_read_case_history
 from roofwatch.db.queries.coverage import list_runner_standings as query_list_runner_standings

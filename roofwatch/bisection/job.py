@@ -16,13 +16,13 @@ from roofwatch.bisection.stored import StoredBisection, read_stored
 from roofwatch.ci.bisect.request import range_of, series_to_bisect
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.bisections.store import Claim, claim_bisection
-from roofwatch.db.bisections.values import BisectionRange
+from roofwatch.db.bisections import Claim, claim_bisection
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_regressions
 from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.values import BisectionRange
 from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
 from roofwatch.measuring.this_machine import describe_machine
 from roofwatch.terminal import console, progress

@@ -18,15 +18,8 @@ from roofwatch.ci.bisect.answer import between_levels, step_size
 from roofwatch.ci.bisect.weights import SAME_CODE, weigh
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import run_git
-from roofwatch.db.bisections.values import (
-    Answer,
-    BisectionCommit,
-    BisectionProgress,
-    BisectionState,
-    BisectionStep,
-    Standing,
-)
-from roofwatch.db.values import CommitRef, Verdict
+from roofwatch.db.bisections import Answer, BisectionCommit, BisectionProgress, BisectionStep, Standing
+from roofwatch.db.values import BisectionState, CommitRef, Verdict
 from roofwatch.measuring.suite_history import repository_of
 from roofwatch.terminal import one_line, printable
 

@@ -17,7 +17,9 @@ import orjson
 from roofwatch.bisection.report import Ended
 from roofwatch.collector.outbox.files import atomic_write
 from roofwatch.collector.redaction import Redaction
-from roofwatch.db.bisections.store import (
+from roofwatch.db.bisections import (
+    BisectionDetail,
+    BisectionProgress,
     Claim,
     ClaimLostError,
     begin_bisection,
@@ -26,9 +28,9 @@ from roofwatch.db.bisections.store import (
     read_bisection,
     release_bisection,
 )
-from roofwatch.db.bisections.values import BisectionDetail, BisectionProgress, BisectionRange, BisectionState
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
+from roofwatch.db.values import BisectionRange, BisectionState
 from roofwatch.terminal import print_error
 
 _CLAIM_FILE = "claim.json"

@@ -26,8 +26,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.auth.tokens import create_token
 from roofwatch.db.auth.values import Scope, TriageState
-from roofwatch.db.bisections.store import request_bisection
-from roofwatch.db.bisections.values import BisectionRange
+from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.aged_parts import Part
@@ -40,7 +39,7 @@ from roofwatch.db.queries.questions import QUESTIONS
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
-from roofwatch.db.values import Regression, SeriesPoint
+from roofwatch.db.values import BisectionRange, Regression, SeriesPoint
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource

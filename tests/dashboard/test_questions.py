@@ -14,13 +14,13 @@ from streamlit.testing.v1 import AppTest
 import roofwatch.dashboard.app
 from roofwatch.dashboard import data
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.bisections.store import request_bisection
-from roofwatch.db.bisections.values import BisectionRange
+from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.filter_option_values import Facets
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.values import BisectionRange
 from tests.builders import (
     PROJECT,
     make_change_point,

@@ -13,12 +13,11 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.bisections.store import request_bisection
-from roofwatch.db.bisections.values import BisectionRange
+from roofwatch.db.bisections import request_bisection
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Regression
+from roofwatch.db.values import BisectionRange, Regression
 from tests.builders import (
     CASE_ID,
     PROJECT,

@@ -12,12 +12,11 @@ from roofwatch.ci.alerts.delivery import deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertPlan, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.bisections.store import list_bisections
-from roofwatch.db.bisections.values import BisectionState
+from roofwatch.db.bisections import list_bisections
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judging import ask_for_judgement
 from roofwatch.db.regressions.triage import read_triage
-from roofwatch.db.values import Verdict
+from roofwatch.db.values import BisectionState, Verdict
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, sha_of
 from tests.ci.alerts.receivers import Hook, Mailbox
 

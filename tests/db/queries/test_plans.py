@@ -23,7 +23,7 @@ from roofwatch.db.alerts.values import AlertState, DeliveryState
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.auth.audit import list_entries
 from roofwatch.db.auth.values import TriageState
-from roofwatch.db.bisections.store import list_bisections, read_bisection, read_newest_bisection
+from roofwatch.db.bisections import list_bisections, read_bisection, read_newest_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.ingest.result import OnConflict

@@ -19,12 +19,12 @@ from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.errors import GitError, JournalError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.bisections.store import claim_bisection, read_bisection, request_bisection
-from roofwatch.db.bisections.values import BisectionRange, BisectionState, Standing
+from roofwatch.db.bisections import Standing, claim_bisection, read_bisection, request_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.slowed_repository import SERIES, SlowedRepository, make_slowed_repository

@@ -15,7 +15,8 @@ from roofwatch.ci.bisect.answer import compare_pairs
 from roofwatch.ci.bisect.search import Named, SearchPlan
 from roofwatch.ci.bisect.weights import MadeFrom
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.db.bisections.values import BisectionState, Standing
+from roofwatch.db.bisections import Standing
+from roofwatch.db.values import BisectionState
 from tests.builders import NOON, make_commit_ref, sha_of
 
 REFS = [make_commit_ref(number) for number in range(1, 6)]

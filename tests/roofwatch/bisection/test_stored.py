@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 
 from roofwatch.bisection.report import Ended
 from roofwatch.bisection.stored import StoredBisection
-from roofwatch.db.bisections.store import ClaimLostError, list_bisections, read_bisection
-from roofwatch.db.bisections.values import BisectionProgress, BisectionRange, BisectionState
+from roofwatch.db.bisections import BisectionProgress, ClaimLostError, list_bisections, read_bisection
+from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, sha_of
-from tests.db.bisections.test_store import ANSWER, PROGRESS
+from tests.db.test_bisections import ANSWER, PROGRESS
 
 ASKED = BisectionRange(PROJECT, "total/n=500/float32/fwd", None, sha_of(0), sha_of(4))
 

@@ -1,0 +1,368 @@
+"""Bisections: requested, claimed by one runner, stored while they run, and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID, uuid4
+
+from pydantic import TypeAdapter
+from sqlalchemy import Engine, Select, and_, func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.orm import Session, defer
+
+from roofwatch.db.errors import StoreError
+from roofwatch.db.schema.bisections import BisectionRow
+from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.values import BisectionRange, BisectionState, CommitRef
+
+
+class Standing(StrEnum):
+    """What is known about one commit of the range."""
+
+    OPEN = "open"
+    """Nothing yet."""
+    MEASURED = "measured"
+    SAME = "same"
+    """Built from the same sources or machine code as the commit before."""
+    SKIPPED = "skipped"
+    """Cannot be measured."""
+
+
+@dataclass(frozen=True)
+class BisectionCommit:
+    """One commit of the range, the good end left out."""
+
+    commit: CommitRef
+    probability: float
+    """Of the change being in this commit."""
+    standing: Standing = Standing.OPEN
+    reason: str = ""
+    """Why it was skipped or not measured."""
+    pair_count: int = 0
+    """Measured blocks, each next to a block of the good end."""
+    relative_change: float | None = None
+    """Against the good end; above 0 is slower."""
+
+
+@dataclass(frozen=True)
+class BisectionStep:
+    """One commit measured against the good end."""
+
+    sha: str
+    pair_count: int
+    """In this step; 0 if the commit could not be measured."""
+    relative_change: float | None
+    """Of the step's pairs."""
+    probability: float
+    """Of the change being in this commit or an earlier one, after the step."""
+    note: str
+    """Why it could not be measured."""
+    finished_at: datetime
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a bisection."""
+
+    first: CommitRef
+    last: CommitRef
+    """The same as `first` where one commit is named."""
+    confidence: float
+    """Probability that the change is in one of these."""
+    relative_change: float
+    """(bad − good) / good; above 0 is slower."""
+    relative_interval: tuple[float, float]
+    """95 % confidence interval."""
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """One bisection without its commits."""
+
+    bisection_id: UUID
+    project: str
+    case_id: str
+    implementation: str | None
+    """None if the case has only one."""
+    runner_class: str | None
+    """Runner class it is measured on; None for any."""
+    good_sha: str
+    bad_sha: str
+    state: BisectionState
+    requested_by: str
+    regression_id: UUID | None
+    requested_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    measurement_count: int
+    """Measured blocks, both sides."""
+    note: str
+    """Why it ended like this."""
+    answer: Answer | None
+
+
+@dataclass(frozen=True)
+class BisectionDetail:
+    bisection: Bisection
+    commits: tuple[BisectionCommit, ...]
+    """From the one after the good end to the bad end; empty before it was begun."""
+    steps: tuple[BisectionStep, ...]
+    """In the order taken."""
+
+
+@dataclass(frozen=True)
+class BisectionProgress:
+    """Commits and steps so far."""
+
+    commits: tuple[BisectionCommit, ...] = ()
+    steps: tuple[BisectionStep, ...] = ()
+    measurement_count: int = 0
+
+
+_PROGRESS = TypeAdapter(BisectionProgress)
+_ANSWER = TypeAdapter(Answer)
+LEASE = timedelta(hours=2)
+"""Time without progress after which another runner may take over; one step can take minutes."""
+
+_UNFINISHED = BisectionRow.state.in_([BisectionState.REQUESTED.value, BisectionState.RUNNING.value])
+
+
+class ClaimLostError(StoreError):
+    """Another runner has taken the bisection over."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to write to one bisection."""
+
+    bisection_id: UUID
+    claim_id: UUID
+
+
+def request_bisection(
+    session: Session, asked: BisectionRange, *, requested_by: str, regression_id: UUID | None = None
+) -> UUID:
+    """Request a bisection in the caller's transaction; `roofwatch bisect --next` on a runner carries it out.
+
+    Args:
+        session: In a transaction.
+        asked: What to bisect.
+        requested_by: A person, rule or workflow.
+        regression_id: The regression to explain.
+
+    Returns:
+        Its ID; that of an unfinished identical request if there is one.
+    """
+    row = _new_row(session, asked, requested_by) | {
+        "state": BisectionState.REQUESTED.value,
+        "regression_id": regression_id,
+    }
+    added: UUID | None = session.scalar(
+        upsert(BisectionRow).values(row).on_conflict_do_nothing().returning(BisectionRow.bisection_id)
+    )
+    if added is not None:
+        return added
+    keys = ("project_id", "case_id", "implementation", "runner_class", "good_sha", "bad_sha")
+    same = [getattr(BisectionRow, key).is_not_distinct_from(row[key]) for key in keys]
+    there = session.scalar(select(BisectionRow.bisection_id).where(_UNFINISHED, *same))
+    if there is None:  # it ended between the two statements
+        return request_bisection(session, asked, requested_by=requested_by, regression_id=regression_id)
+    return there
+
+
+def begin_bisection(
+    engine: Engine, asked: BisectionRange, *, requested_by: str, regression_id: UUID | None = None
+) -> Claim:
+    """Start a bisection, or take over an identical request.
+
+    Raises:
+        StoreError: another runner works on it.
+    """
+    with Session(engine) as session, session.begin():
+        bisection_id = request_bisection(session, asked, requested_by=requested_by, regression_id=regression_id)
+        claim = _take(session, BisectionRow.bisection_id == bisection_id)
+    if claim is None:
+        raise StoreError(
+            f"bisection {bisection_id}: another runner works on it; wait until it ends, or {LEASE} after its last step"
+        )
+    return claim
+
+
+def claim_bisection(engine: Engine, project: str, runner_class: str) -> Claim | None:
+    """Claim the oldest request for this runner class or any; also one whose runner is gone.
+
+    Concurrent runners get different requests; None if there is none left.
+    """
+    with Session(engine) as session, session.begin():
+        own = BisectionRow.project_id.in_(select(ProjectRow.id).where(ProjectRow.name == project))
+        fits = or_(BisectionRow.runner_class.is_(None), BisectionRow.runner_class == runner_class)
+        return _take(session, and_(own, fits))
+
+
+def note_progress(engine: Engine, claim: Claim, progress: BisectionProgress) -> None:
+    """Store the progress so far and renew the lease.
+
+    Raises:
+        ClaimLostError: another runner has taken it over.
+    """
+    with Session(engine) as session, session.begin():
+        _update(
+            session,
+            claim,
+            measurement_count=progress.measurement_count,
+            progress=_PROGRESS.dump_python(progress, mode="json"),
+            leased_until=func.now() + LEASE,
+        )
+
+
+def release_bisection(engine: Engine, claim: Claim) -> None:
+    """Return it, for this or another runner to continue.
+
+    Raises:
+        ClaimLostError: another runner has taken it over.
+    """
+    with Session(engine) as session, session.begin():
+        _update(session, claim, state=BisectionState.REQUESTED.value, claim_id=None, leased_until=None)
+
+
+def finish_bisection(
+    engine: Engine,
+    claim: Claim,
+    state: BisectionState,
+    *,
+    progress: BisectionProgress | None = None,
+    answer: Answer | None = None,
+    note: str = "",
+) -> None:
+    """Store the result.
+
+    Args:
+        engine: Of the store.
+        claim: The right to write to it.
+        state: A final state.
+        progress: All commits and steps.
+        answer: For `found` and `narrowed`.
+        note: Why it ended like this.
+
+    Raises:
+        ClaimLostError: another runner has taken it over.
+    """
+    with Session(engine) as session, session.begin():
+        ended: dict[str, Any] = {
+            "state": state.value,
+            "finished_at": func.now(),
+            "claim_id": None,
+            "leased_until": None,
+            "note": note,
+        }
+        if progress is not None:
+            ended["measurement_count"] = progress.measurement_count
+            ended["progress"] = _PROGRESS.dump_python(progress, mode="json")
+        if answer is not None:
+            ended["answer"] = _ANSWER.dump_python(answer, mode="json")
+        _update(session, claim, **ended)
+
+
+def list_bisections(session: Session, project: str) -> list[Bisection]:
+    """All bisections of a project, the latest request first."""
+    query = _bisections().where(ProjectRow.name == project).options(defer(BisectionRow.progress))
+    order = (BisectionRow.requested_at.desc(), BisectionRow.bisection_id)
+    return [_value(row, name) for row, name in session.execute(query.order_by(*order))]
+
+
+def read_bisection(session: Session, bisection_id: UUID) -> BisectionDetail | None:
+    """One bisection with its commits and steps, or None."""
+    return _detail(session, _bisections().where(BisectionRow.bisection_id == bisection_id))
+
+
+def read_newest_bisection(session: Session, regression_id: UUID) -> BisectionDetail | None:
+    """The latest bisection requested for a regression, with its commits and steps, or None."""
+    query = _bisections().where(BisectionRow.regression_id == regression_id)
+    return _detail(session, query.order_by(BisectionRow.requested_at.desc(), BisectionRow.bisection_id).limit(1))
+
+
+def _detail(session: Session, query: Select[BisectionRow, str]) -> BisectionDetail | None:
+    found = session.execute(query).first()
+    if found is None:
+        return None
+    row, project = found
+    progress = BisectionProgress() if row.progress is None else _PROGRESS.validate_python(row.progress)
+    return BisectionDetail(_value(row, project), progress.commits, progress.steps)
+
+
+def _new_row(session: Session, asked: BisectionRange, requested_by: str) -> dict[str, Any]:
+    session.execute(upsert(ProjectRow).values(name=asked.project).on_conflict_do_nothing())
+    return {
+        "bisection_id": uuid4(),
+        "project_id": session.scalars(select(ProjectRow.id).where(ProjectRow.name == asked.project)).one(),
+        "case_id": asked.case_id,
+        "implementation": asked.implementation,
+        "runner_class": asked.runner_class,
+        "good_sha": asked.good_sha,
+        "bad_sha": asked.bad_sha,
+        "requested_by": requested_by,
+    }
+
+
+def _take(session: Session, condition: Any) -> Claim | None:
+    is_free = or_(
+        BisectionRow.state == BisectionState.REQUESTED.value,
+        and_(BisectionRow.state == BisectionState.RUNNING.value, BisectionRow.leased_until < func.now()),
+    )
+    oldest = (
+        select(BisectionRow.bisection_id)
+        .where(condition, is_free)
+        .order_by(BisectionRow.requested_at, BisectionRow.bisection_id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    bisection_id = session.scalar(oldest)
+    if bisection_id is None:
+        return None
+    claim = Claim(bisection_id, uuid4())
+    session.execute(
+        update(BisectionRow)
+        .where(BisectionRow.bisection_id == bisection_id)
+        .values(
+            state=BisectionState.RUNNING.value,
+            claim_id=claim.claim_id,
+            leased_until=func.now() + LEASE,
+            started_at=func.coalesce(BisectionRow.started_at, func.now()),
+        )
+    )
+    return claim
+
+
+def _update(session: Session, claim: Claim, **values: Any) -> None:
+    ours = and_(BisectionRow.bisection_id == claim.bisection_id, BisectionRow.claim_id == claim.claim_id)
+    changed = session.execute(update(BisectionRow).where(ours).values(values).returning(BisectionRow.bisection_id))
+    if not changed.all():
+        raise ClaimLostError(f"bisection {claim.bisection_id}: another runner has taken it over")
+
+
+def _bisections() -> Select[BisectionRow, str]:
+    return select(BisectionRow, ProjectRow.name).join(ProjectRow, ProjectRow.id == BisectionRow.project_id)
+
+
+def _value(row: BisectionRow, project: str) -> Bisection:
+    return Bisection(
+        bisection_id=row.bisection_id,
+        project=project,
+        case_id=row.case_id,
+        implementation=row.implementation,
+        runner_class=row.runner_class,
+        good_sha=row.good_sha,
+        bad_sha=row.bad_sha,
+        state=BisectionState(row.state),
+        requested_by=row.requested_by,
+        regression_id=row.regression_id,
+        requested_at=row.requested_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        measurement_count=row.measurement_count,
+        note=row.note,
+        answer=None if row.answer is None else _ANSWER.validate_python(row.answer),
+    )
