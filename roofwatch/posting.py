@@ -240,5 +240,4 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 def _baseline(paths: Sequence[Path], file: Path | None) -> Baseline:
     carried = [path / BASELINE_NAME for path in paths if (path / BASELINE_NAME).is_file()]
-    chosen = file or next(iter(carried), Path(BASELINE_NAME))
-    return read_baseline(chosen, is_needed=file is not None)
+    return read_baseline(file, next(iter(carried), Path(BASELINE_NAME)))

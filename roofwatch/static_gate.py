@@ -5,14 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
 from roofwatch.ci.reason import Reason
 from roofwatch.ci.static.baseline import (
-    Accepted,
     Baseline,
     BaselineError,
     Held,
@@ -21,7 +20,7 @@ from roofwatch.ci.static.baseline import (
     parse_baseline,
     to_toml,
 )
-from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, place_of
+from roofwatch.ci.static.comparison import StaticComparison, compare_static, place_of
 from roofwatch.collector.compile.signature import SIGNATURE_SUFFIX
 from roofwatch.collector.compile.static_run import compile_suite
 from roofwatch.collector.errors import SuiteError
@@ -42,19 +41,13 @@ _FINE = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 
 @dataclass(frozen=True, kw_only=True)
 class StaticRequest:
-    """What the command was asked.
+    """What the command was asked; the options of `roofwatch static`.
 
     Args:
-        path: Benchmark file or folder, or a file of signatures; None for our own suite, or with a module for the usual
-            file of signatures.
-        module: Only what signatures say of this module.
-        plan: What to compile, for which targets.
+        path: Benchmark file or folder, or a file of signatures; None for the bundled suite, or with a module for the
+            usual file of signatures.
         is_whole: The plan chooses no kernels, implementations or tags.
-        base: Revision to compare with.
-        baseline: Baseline file; the repository's own if None.
         accept: Reason for accepting what got worse.
-        tighten: Write what got better than accepted, and drop what is gone.
-        use_cache: Believe what was found out before where nothing has changed since.
     """
 
     path: Path | None
@@ -108,22 +101,20 @@ def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
     """
     if request.module is not None:
         request = replace(request, path=_signatures(request.path))
-    file = request.baseline or _file_of(request.path)
-    baseline = read_baseline(file, is_needed=request.baseline is not None and request.accept is None)
+    file = request.baseline or baseline_file(request.path)
+    baseline = read_baseline(None if request.accept is not None else request.baseline, file)
     if request.accept is not None and not request.accept.strip():
         raise BaselineError("--accept: say why what got worse is accepted; the reason stays beside it in the file")
-    before: tuple[StaticFacts, ...] = ()
-    commit: Commit | None = None
-    if request.base is not None:
-        before, commit = _compile_base(request, request.base, on_progress)
+    before, commit = ((), None) if request.base is None else _compile_base(request, request.base, on_progress)
     source = suite_source(request.path, request.module)
     facts = compile_suite(source, request.plan, on_progress, use_cache=request.use_cache)
-    compared = StaticComparison((), {}, ())
-    judged = judge_alone(baseline, facts)
-    if commit is not None:
-        compared = compare_static(before, facts)
-        judged = compared.judged
-    held = hold(baseline, judged, facts, is_whole=request.is_whole)
+    compared = StaticComparison((), {}, ()) if commit is None else compare_static(before, facts)
+
+    def held_against(baseline: Baseline) -> Held:
+        judged = judge_alone(baseline, facts) if commit is None else compared.judged
+        return hold(baseline, judged, facts, is_whole=request.is_whole)
+
+    held = held_against(baseline)
     written: list[str] = []
     if request.accept is not None:
         worse = [item.head for item in held.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
@@ -132,63 +123,49 @@ def answer(request: StaticRequest, on_progress: OnProgress) -> StaticAnswer:
     if request.tighten:
         baseline = baseline.tightened(held)
         written.append(f"tightened: {len(held.better)}, dropped: {len(held.stale)}")
-    if written:
-        if baseline.by_place or file.exists():
-            write_text(file, to_toml(baseline))
-        judged = judge_alone(baseline, facts) if commit is None else compared.judged
-        held = hold(baseline, judged, facts, is_whole=request.is_whole)
+    if written and (baseline.by_place or file.exists()):
+        write_text(file, to_toml(baseline))
     return StaticAnswer(
         facts=facts,
         base=commit,
         compared=compared,
-        held=held,
+        held=held_against(baseline),
         baseline=baseline,
         baseline_file=file,
         written=tuple(written),
     )
 
 
-def read_baseline(file: Path, *, is_needed: bool) -> Baseline:
-    """Read a baseline file; without one nothing is accepted.
+def read_baseline(file: Path | None, usual: Path) -> Baseline:
+    """Read the baseline file that was named, else the usual one; without that nothing is accepted.
 
     Raises:
-        BaselineError: it cannot be read, or is not there although it is needed.
+        BaselineError: it cannot be read, or is named and not there.
     """
+    chosen = file or usual
     try:
-        text = file.read_text(encoding="utf-8")
+        text = chosen.read_text(encoding="utf-8")
     except FileNotFoundError:
-        if is_needed:
+        if file is not None:
             raise BaselineError(
                 f"{file}: no such file; `roofwatch static --base REV --accept REASON` makes one"
             ) from None
         return Baseline()
     except (OSError, UnicodeDecodeError) as error:
-        raise BaselineError(f"{file}: cannot be read: {error}") from None
-    return parse_baseline(text, name=str(file))
+        raise BaselineError(f"{chosen}: cannot be read: {error}") from None
+    return parse_baseline(text, name=str(chosen))
 
 
-def baseline_for_suite(path: Path, file: Path | None) -> Baseline:
-    """The baseline that holds for a suite: of the file, else the one of its repository.
-
-    Raises:
-        BaselineError: it cannot be read.
-    """
-    return read_baseline(file or _file_of(path), is_needed=file is not None)
-
-
-def baseline_for_records(file: Path | None) -> Baseline:
-    """The baseline that holds for records: of the file, else the one in the current folder.
-
-    Raises:
-        BaselineError: it cannot be read.
-    """
-    return read_baseline(file or Path(BASELINE_NAME), is_needed=file is not None)
+def baseline_file(path: Path | None) -> Path:
+    """The usual baseline file of a suite: that of its repository."""
+    repository = find_repository(Path(__file__) if path is None else path.resolve())
+    return (repository or Path()) / BASELINE_NAME
 
 
 def notes(answer: StaticAnswer) -> Iterator[str]:
     """What to say below the table, line by line."""
     if answer.base is not None:
-        yield _counts(answer)
+        yield _counts(answer, answer.base)
     if answer.compared.gone:
         listed = ", ".join(f"{case_id} {implementation}" for case_id, implementation in answer.compared.gone[:10])
         yield f"in the base only: {listed}{' and more' if len(answer.compared.gone) > 10 else ''}"
@@ -199,53 +176,34 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
 
 def to_json(answer: StaticAnswer) -> dict[str, Any]:
     """The document that `--json` prints."""
+    fields = ("case_id", "implementation", "function", "target", "verdict", "reason", "cause", "base", "head")
+    entries = {"better": [entry for entry, _ in answer.held.better], "stale": answer.held.stale}
     return {
         "static_facts": [facts.model_dump(mode="json") for facts in answer.facts],
         "base": answer.base,
-        "judged": [_judged_to_json(item) for item in answer.held.judged],
+        "judged": [
+            {name: getattr(item, name) for name in fields}
+            | {"detail": None if item.detail is None else str(item.detail)}
+            for item in answer.held.judged
+        ],
         "unchanged_by_target": answer.compared.unchanged_by_target,
         "gone": answer.compared.gone,
         "baseline": {
             "file": str(answer.baseline_file),
-            "better": [_entry_to_json(entry) for entry, _ in answer.held.better],
-            "stale": [_entry_to_json(entry) for entry in answer.held.stale],
+            **{
+                name: [asdict(entry.place) | {"reason": entry.reason} for entry in listed]
+                for name, listed in entries.items()
+            },
         },
         "exit_code": answer.exit_status,
     }
 
 
-def _counts(answer: StaticAnswer) -> str:
-    assert answer.base is not None
+def _counts(answer: StaticAnswer, base: Commit) -> str:
     words = Counter(item.word for item in answer.held.judged)
     words["the same code"] = sum(answer.compared.unchanged_by_target.values())
     listed = ", ".join(f"{count} {word}" for word, count in sorted(words.items()) if count)
-    return f"against {answer.base.sha[:12]}: {listed or 'nothing to compare'}"
-
-
-def _judged_to_json(item: StaticJudgement) -> dict[str, Any]:
-    return {
-        "case_id": item.case_id,
-        "implementation": item.implementation,
-        "function": item.function,
-        "target": item.target,
-        "verdict": item.verdict,
-        "reason": item.reason,
-        "cause": item.cause,
-        "detail": None if item.detail is None else str(item.detail),
-        "base": item.base,
-        "head": item.head,
-    }
-
-
-def _entry_to_json(entry: Accepted) -> dict[str, str]:
-    place = entry.place
-    return {
-        "case_id": place.case_id,
-        "implementation": place.implementation,
-        "function": place.function,
-        "target": place.target,
-        "reason": entry.reason,
-    }
+    return f"against {base.sha[:12]}: {listed or 'nothing to compare'}"
 
 
 def _compile_base(
@@ -287,8 +245,3 @@ def _signatures(path: Path | None) -> Path:
             "`roofwatch static capture -- PROGRAM.py` makes one"
         )
     return file
-
-
-def _file_of(path: Path | None) -> Path:
-    repository = find_repository(Path(__file__) if path is None else path.resolve())
-    return (repository or Path()) / BASELINE_NAME

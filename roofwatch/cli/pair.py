@@ -68,10 +68,10 @@ def ab(
     from roofwatch.measuring.device_summary import device_summary
     from roofwatch.measuring.pairing import FIRST_BLOCKS, PairPlan, measure_revisions
     from roofwatch.measuring.undecided import needs_more
-    from roofwatch.static_gate import baseline_for_suite
+    from roofwatch.static_gate import baseline_file, read_baseline
     from roofwatch.terminal import print_json, print_note
 
-    accepted = baseline_for_suite(path, baseline)
+    accepted = read_baseline(baseline, baseline_file(path))
     floor = read_noise_floor(noise_floor, Preset(options.preset))
 
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:

@@ -187,11 +187,11 @@ def compare(
     from roofwatch.ci.gate import exit_code
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.measuring.calibrating import read_noise_floor
-    from roofwatch.static_gate import baseline_for_records
+    from roofwatch.static_gate import BASELINE_NAME, read_baseline
     from roofwatch.store.sides import read_sides
     from roofwatch.terminal import print_json
 
-    accepted = baseline_for_records(baseline)
+    accepted = read_baseline(baseline, Path(BASELINE_NAME))
     floor = read_noise_floor(noise_floor)
     sides = read_sides(
         *(base, head),
@@ -235,11 +235,11 @@ def report(
     from roofwatch.ci.report.interchange import to_junit, to_sarif
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.measuring.calibrating import read_noise_floor
-    from roofwatch.static_gate import baseline_for_records
+    from roofwatch.static_gate import BASELINE_NAME, read_baseline
     from roofwatch.store.sides import read_sides
     from roofwatch.terminal import print_note, write_text
 
-    accepted = baseline_for_records(baseline)
+    accepted = read_baseline(baseline, Path(BASELINE_NAME))
     floor = read_noise_floor(noise_floor)
     sides = read_sides(
         *(base, head),
