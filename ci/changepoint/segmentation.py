@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise, repeat
 
 import numpy as np
@@ -182,55 +181,24 @@ def possible_boundaries(held: Values, deviation: float, min_segment: int) -> NDA
         min_segment: Values in the shortest level.
     """
     count = len(held)
+    places = np.arange(min_segment, count - min_segment + 1)
     if count <= MAX_BOUNDARIES:
-        return np.arange(min_segment, count - min_segment + 1)
+        return places
     # whole numbers add up to the same in either direction, so that peaks of one height stay so
     grains = np.rint((held - median(held)) * (_GRAINS / deviation))
-    sums = np.zeros(count + 1)
-    np.cumsum(grains, out=sums[1:])
-    windows = _windows(count, min_segment)
-    here = sums[min_segment : count - min_segment + 1]
-    sizes = np.abs((sums[windows.ends] - here) / windows.right - (here - sums[windows.starts]) / windows.left)
-    sizes *= windows.weights
-    chosen = np.zeros(len(here), dtype=bool)
-    for size, reach in zip(sizes, windows.reaches, strict=True):
-        highest = sliding_window_view(np.pad(size, reach), 2 * reach + 1).max(axis=1)
-        (best,) = ((size >= highest) & (size > _LEAST_RISE * _GRAINS)).nonzero()
+    sums = np.concatenate([[0.0], np.cumsum(grains)])
+    chosen = np.zeros(len(places), dtype=bool)
+    for window in _WINDOWS:
+        if 2 * window > count:
+            break
+        # at an end of the series a window is as long as that allows
+        left, right = np.minimum(window, places), np.minimum(window, count - places)
+        rises = (sums[places + right] - sums[places]) / right - (sums[places] - sums[places - left]) / left
+        sizes = np.abs(rises) * np.sqrt(left * right / (left + right))
+        reach = max(1, window // 2)
+        highest = sliding_window_view(np.pad(sizes, reach), 2 * reach + 1).max(axis=1)
+        (best,) = ((sizes >= highest) & (sizes > _LEAST_RISE * _GRAINS)).nonzero()
         if len(best) > MAX_BOUNDARIES // 3:
-            best = best[(-size[best]).argsort(kind="stable")[: MAX_BOUNDARIES // 3]]
+            best = best[(-sizes[best]).argsort(kind="stable")[: MAX_BOUNDARIES // 3]]
         chosen[best] = True
-    return np.flatnonzero(chosen) + min_segment
-
-
-@dataclass(frozen=True)
-class _Windows:
-    """What the scan compares on either side of each place, for windows of several lengths; at an end of the series they
-    are as long as it allows. Shapes are [windows, places].
-    """
-
-    starts: NDArray[np.intp]
-    ends: NDArray[np.intp]
-    left: Values
-    """Values in the window before the place."""
-    right: Values
-    weights: Values
-    """How surely the difference of their means is known: √(left · right / (left + right))."""
-    reaches: list[int]
-    """Places on either side of a peak that must not be higher, in windows of each length, from short to long."""
-
-
-@lru_cache(maxsize=16)
-def _windows(count: int, min_segment: int) -> _Windows:
-    """The same for all series of one length, of which a project has as many as it has series."""
-    positions = np.arange(min_segment, count - min_segment + 1)
-    windows = [window for window in _WINDOWS if 2 * window <= count]
-    left = np.minimum(np.array(windows)[:, None], positions)
-    right = left[:, ::-1]
-    return _Windows(
-        starts=positions - left,
-        ends=positions + right,
-        left=left.astype(np.float64),
-        right=right.astype(np.float64),
-        weights=np.sqrt(left * right / (left + right)),
-        reaches=[max(1, window // 2) for window in windows],
-    )
+    return places[chosen]
