@@ -120,7 +120,7 @@ class SupportingEvidence:
         )
 
     def check_step(
-        self, key: SeriesKey, commits: Sequence[CommitRef], step: detect.ChangePoint
+        self, key: SeriesKey, commits: Sequence[CommitRef], step: detect.Step
     ) -> tuple[int, Status, Comparison | None]:
         """Hold a step of a time against the paired measurements of its commits, and of the neighbouring ones that it
         may as well lie at: the index it is at, how sure that is, and the comparison that says so.
@@ -167,7 +167,7 @@ def _compare_pairs(pairs: Iterable[Pair], threshold: float) -> dict[_PairKey, Co
     return {key: compare(base, head, threshold=threshold) for key, (base, head) in blocks.items() if base}
 
 
-def _rules_out(comparison: Comparison, step: detect.ChangePoint, verdict: Verdict) -> bool:
+def _rules_out(comparison: Comparison, step: detect.Step, verdict: Verdict) -> bool:
     """Whether a paired measurement leaves no room for a step: it says unchanged or the opposite, or its interval
     holds no change at all and ends below half of the step.
     """

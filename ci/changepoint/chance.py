@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.detect import ChangePoint
+from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, median
 
@@ -31,7 +31,7 @@ _RAMP_PARAMETERS = 2
 """The same of a ramp: its level and its slope."""
 
 
-def chances_of_steps(values: Sequence[float] | NDArray[np.float64], steps: Sequence[ChangePoint]) -> list[float]:
+def chances_of_steps(values: Sequence[float] | NDArray[np.float64], steps: Sequence[Step]) -> list[float]:
     """How likely each step is in a series without any.
 
     Args:
@@ -87,7 +87,7 @@ def chance_of_drift(
 
 
 def _chance(
-    step: ChangePoint,
+    step: Step,
     residuals: NDArray[np.float64],
     count_before: int,
     width: float,

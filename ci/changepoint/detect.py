@@ -34,8 +34,8 @@ _TIE_BREAK = 0.01
 
 
 @dataclass(frozen=True)
-class ChangePoint:
-    """One step of a series, by position; `roofwatch.ci.history.history` says which commit that is."""
+class Step:
+    """Where the level of a series changes, by position."""
 
     index: int
     """Position of the first value of the new level in the series as given."""
@@ -69,7 +69,7 @@ def find_change_points(
     min_relative_change: float = 0.03,
     min_segment: int = MIN_SEGMENT,
     relative_errors: Sequence[float] | Values | None = None,
-) -> list[ChangePoint]:
+) -> list[Step]:
     """Find where the level of a series steps.
 
     Scaling the values changes nothing; reversing them mirrors the positions.
@@ -190,11 +190,8 @@ class _Steps:
         self._values = scale.values
         if fit.slope:
             self._values = scale.values - fit.slope * (np.arange(len(raw)) - (len(raw) - 1) / 2)
-        self._has_masked = bool(fit.masked.any())
-        self._known_levels: dict[tuple[int, int], float] = {}
-        self._known_costs: dict[tuple[int, int, int], Values] = {}
 
-    def told(self) -> list[ChangePoint]:
+    def told(self) -> list[Step]:
         starts = self._settle(list(self._fit.starts))
         while starts:
             levels = self._levels(starts)
@@ -208,13 +205,8 @@ class _Steps:
         return [self._describe(*one) for one in bounds]
 
     def _level(self, start: int, end: int) -> float:
-        known = self._known_levels.get((start, end))
-        if known is None:
-            own = self._values[start:end]
-            if self._has_masked and (free := ~self._fit.masked[start:end]).any():
-                own = own[free]
-            known = self._known_levels[start, end] = median(own)
-        return known
+        own, free = self._values[start:end], ~self._fit.masked[start:end]
+        return median(own[free] if free.any() else own)
 
     def _levels(self, starts: list[int]) -> list[float]:
         edges = [0, *starts, len(self._values)]
@@ -235,7 +227,7 @@ class _Steps:
     def _cheapest(self, start: int, boundary: int, end: int) -> int:
         if self._fit.noise.autocorrelation:
             return boundary  # the values around it say less than the jump between them, which the fit has weighed
-        costs = self._position_costs(start, boundary, end).copy()
+        costs = self._position_costs(start, boundary, end)
         first = start + self._min_segment
         low, high = self._tried_around(boundary)
         costs[: max(low - first, 0)] = np.inf
@@ -255,28 +247,21 @@ class _Steps:
 
     def _position_costs(self, start: int, boundary: int, end: int) -> Values:
         """Cost of putting the boundary of two neighbouring levels at each position that leaves both long enough."""
-        known = self._known_costs.get((start, boundary, end))
-        if known is None:
-            levels = np.array([[self._level(start, boundary)], [self._level(boundary, end)]])
-            distances = (self._values[start:end] - levels) / self._fit.noise.deviation
-            # a little that grows without end, so that an outlier goes to the nearer level
-            to_before, to_after = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(distances)
-            gained = to_before - to_after
-            if self._has_masked:
-                gained[self._fit.masked[start:end]] = 0.0
-            costs = np.zeros(len(gained) + 1)
-            np.cumsum(gained, out=costs[1:])
-            known = costs[self._min_segment : end - start - self._min_segment + 1]
-            self._known_costs[start, boundary, end] = known
-        return known
+        levels = np.array([[self._level(start, boundary)], [self._level(boundary, end)]])
+        distances = (self._values[start:end] - levels) / self._fit.noise.deviation
+        # a little that grows without end, so that an outlier goes to the nearer level
+        to_before, to_after = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(distances)
+        gained = np.where(self._fit.masked[start:end], 0.0, to_before - to_after)
+        costs = np.concatenate([[0.0], np.cumsum(gained)])
+        return costs[self._min_segment : end - start - self._min_segment + 1]
 
-    def _describe(self, start: int, boundary: int, end: int) -> ChangePoint:
+    def _describe(self, start: int, boundary: int, end: int) -> Step:
         noise = self._fit.noise
         costs = self._position_costs(start, boundary, end)
         tolerated = _PLAUSIBLE_COST * noise.mean_inflation
         others = np.flatnonzero(costs <= costs.min() + tolerated) + (start + self._min_segment)
         plausible = sorted({boundary, *others.tolist()})
-        return ChangePoint(
+        return Step(
             index=int(self._positions[boundary]),
             before=median(self._raw[start:boundary]),
             after=median(self._raw[boundary:end]),

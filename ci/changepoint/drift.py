@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.detect import ChangePoint
+from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.levels import fit_levels, penalty
 from roofwatch.ci.changepoint.noise import (
     OUTLIER,
@@ -138,7 +138,7 @@ def find_drift(
 
 
 def find_ratchets(
-    steps: Sequence[ChangePoint], *, min_relative_change: float = 0.03, larger_is_worse: bool = True
+    steps: Sequence[Step], *, min_relative_change: float = 0.03, larger_is_worse: bool = True
 ) -> list[Ratchet]:
     """Name each regression that was fixed in part: the level stayed worse than it had been before, to the end.
 

@@ -104,11 +104,6 @@ def median(values: Values) -> float:
     return above if len(values) % 2 else (ordered.item(half - 1) + above) / 2
 
 
-def _mean(values: Values) -> float:
-    """As numpy's, at half its time."""
-    return float(np.add.reduce(values)) / len(values)
-
-
 def tick_of(values: Values) -> float:
     """Gap between neighbouring distinct values where ties show that a coarse clock rounds them, and values that come
     and go that there is noise to be rounded; else 0.
@@ -148,7 +143,7 @@ def _deviation_of(residuals: Values, *, floor: float, tick: float) -> float:
     if tick <= deviation / 2:
         return deviation
     # the median of a few ticks is a tick or nothing: the mean of the squares, and what rounding itself adds
-    spread = math.sqrt(_mean(np.minimum(sizes, 3 * tick) ** 2))
+    spread = math.sqrt(float((np.minimum(sizes, 3 * tick) ** 2).mean()))
     return max(spread, tick / math.sqrt(12), floor)
 
 
@@ -166,7 +161,7 @@ def stickiness_of_differences(values: Values, *, least: int = MIN_FOR_AUTOCORREL
     if limit <= 0:
         return 0.0
     third = np.abs(values[3:] - values[:-3])
-    ratio = float(_mean(np.minimum(third, limit) ** 2) / _mean(np.minimum(first, limit) ** 2))
+    ratio = float((np.minimum(third, limit) ** 2).mean() / (np.minimum(first, limit) ** 2).mean())
     if ratio < _STICKY_RATIO:
         return 0.0
     # winsorising hides a tenth of it

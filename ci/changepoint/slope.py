@@ -42,10 +42,10 @@ def slope_beside_steps(values: Values, places: NDArray[np.intp], least_gain: flo
         least_gain: Squares that a step must explain, in squared units of the values.
     """
     count = len(values)
-    time = np.arange(count) - (count - 1) / 2
+    time: Values = np.arange(count, dtype=np.float64) - (count - 1) / 2
     steps = (np.arange(count) >= places[:, None]).astype(np.float64)  # [places, values]
     # what is left of each step, and of the values, beside what was fitted
-    direction = time / math.sqrt(float(time @ time))
+    direction: Values = time / math.sqrt(float(time @ time))
     open_steps = _without(direction, steps - steps.mean(axis=1, keepdims=True))
     rest = _without(direction, values - values.mean())
     least_left = _LEAST_LEFT * (open_steps**2).sum(axis=1)

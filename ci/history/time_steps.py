@@ -87,7 +87,7 @@ class TimeSteps:
 
     def _finding(
         self,
-        step: detect.ChangePoint,
+        step: detect.Step,
         chance: float,
         ratchet: Ratchet | None,
         evidence: SupportingEvidence,
@@ -139,7 +139,7 @@ class TimeSteps:
             runner=None if runner.again is None else runner.again.move,
         )
 
-    def _in_cycles(self, change: ChangePoint, step: detect.ChangePoint, log_change: float) -> ChangePoint:
+    def _in_cycles(self, change: ChangePoint, step: detect.Step, log_change: float) -> ChangePoint:
         """The change, which is inconclusive where the clock explains it."""
         before = self._line.runs(step.index - step.count_before, step.index)
         after = self._line.runs(step.index, step.index + step.count_after)
@@ -149,7 +149,7 @@ class TimeSteps:
             return change
         return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=f"{change.evidence}; {in_cycles.in_words()}")
 
-    def _runner(self, step: detect.ChangePoint, log_change: float, evidence: SupportingEvidence) -> RunnerEvidence:
+    def _runner(self, step: detect.Step, log_change: float, evidence: SupportingEvidence) -> RunnerEvidence:
         """What code from before the step says of the runner while the new level stands."""
         line, end = self._line, step.index + step.count_after
         # a commit that may itself have done it is neither old nor new
@@ -176,7 +176,7 @@ def find_steps(
     values: Sequence[float] | NDArray[np.float64],
     errors: Sequence[float] | NDArray[np.float64],
     thresholds: Thresholds,
-) -> list[detect.ChangePoint]:
+) -> list[detect.Step]:
     """Steps of a time.
 
     Args:
@@ -225,7 +225,7 @@ def _measured_before(before: list[SeriesPoint], after: list[SeriesPoint]) -> lis
     return [run for run in before if run.measured_at < began] or before
 
 
-def _sentence(step: detect.ChangePoint, comparison: Comparison | None, code: CodeChange | None) -> str:
+def _sentence(step: detect.Step, comparison: Comparison | None, code: CodeChange | None) -> str:
     sentence = (
         f"median time {metric('median_ns').format(step.before)} to {metric('median_ns').format(step.after)} "
         f"({step.after / step.before - 1:+.1%}), {step.count_before} commits before and {step.count_after} after, "

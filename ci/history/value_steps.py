@@ -123,7 +123,7 @@ def _findings(line: Timeline, compiled: CompiledHistory, thresholds: Thresholds)
         yield _finding(line, step, start, end, compiled)
 
 
-def _finding(line: Timeline, step: detect.ChangePoint, start: int, end: int, compiled: CompiledHistory) -> TrendFinding:
+def _finding(line: Timeline, step: detect.Step, start: int, end: int, compiled: CompiledHistory) -> TrendFinding:
     before, after = line.runs(start, step.index)[-NEAR_RUNS:], line.runs(step.index, end)[:NEAR_RUNS]
     is_exact = _says_one_number(before) and _says_one_number(after)
     commit, previous = line.commits[step.index], line.commits[step.index - 1]
@@ -154,7 +154,7 @@ def _finding(line: Timeline, step: detect.ChangePoint, start: int, end: int, com
     return TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
 
 
-def _sentence(key: SeriesKey, step: detect.ChangePoint, *, is_exact: bool) -> str:
+def _sentence(key: SeriesKey, step: detect.Step, *, is_exact: bool) -> str:
     metric = key.definition
     relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
     sure = "the same in every run on either side" if is_exact else f"{step.standard_errors:.1f} standard errors"
@@ -175,7 +175,7 @@ def _says_one_number(runs: Sequence[SeriesPoint]) -> bool:
     return len(runs) >= _SURE_RUNS and len({point.value for point in runs}) == 1
 
 
-def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> list[detect.ChangePoint]:
+def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> list[detect.Step]:
     """Steps of values that may be zero; `before` and `after` are the values as measured.
 
     Args:
@@ -192,7 +192,7 @@ def find_value_steps(key: SeriesKey, values: Values, thresholds: Thresholds) -> 
     return [step for step in steps if not step.before or max(step.before, step.after) > floor]
 
 
-def _steps(values: NDArray[np.float64], min_relative_change: float, least: float | None) -> list[detect.ChangePoint]:
+def _steps(values: NDArray[np.float64], min_relative_change: float, least: float | None) -> list[detect.Step]:
     positive = values[values > 0]
     if not len(positive):
         return []
@@ -212,9 +212,7 @@ def _steps(values: NDArray[np.float64], min_relative_change: float, least: float
     ]
 
 
-def _newest_exact_step(
-    values: NDArray[np.float64], begins: int, min_relative_change: float
-) -> detect.ChangePoint | None:
+def _newest_exact_step(values: NDArray[np.float64], begins: int, min_relative_change: float) -> detect.Step | None:
     """The step to a number that the newest values all say and none said before, from a level of one number.
 
     The detector waits at the end of a long series for as many values as a spell of a busy machine may last. Of what is
@@ -234,4 +232,4 @@ def _newest_exact_step(
     if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
         return None
     before, after = float(old[0]), float(values[-1])
-    return detect.ChangePoint(index, before, after, len(old), count, math.inf, candidates=(index,))
+    return detect.Step(index, before, after, len(old), count, math.inf, candidates=(index,))

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps, critical_t, two_sided_p
-from roofwatch.ci.changepoint.detect import ChangePoint, find_change_points
+from roofwatch.ci.changepoint.detect import Step, find_change_points
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 
 
@@ -45,9 +45,7 @@ def test_a_real_step_is_hardly_ever_noise(count: int, factor: float) -> None:
 
 
 def test_a_step_between_too_few_values_proves_nothing() -> None:
-    step = ChangePoint(
-        index=1, before=1.0, after=9.0, count_before=1, count_after=1, standard_errors=99.0, candidates=(1,)
-    )
+    step = Step(index=1, before=1.0, after=9.0, count_before=1, count_after=1, standard_errors=99.0, candidates=(1,))
 
     assert chances_of_steps([1.0, 9.0], [step]) == [1.0]
 
