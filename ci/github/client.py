@@ -44,6 +44,9 @@ _ADVICE = {
 }
 
 
+_Request = Callable[..., Response[Any]]
+
+
 class UncertainError(Exception):
     """Whether a request was carried out is not known; enough time has passed to look."""
 
@@ -131,26 +134,24 @@ class GitHubRepository:
     # --- comments and issues; to GitHub a pull request is an issue
 
     def comments(self, number: int) -> list[Comment]:
-        found = self._list(f"list the comments of #{number}", self._rest.issues.list_comments, number)
+        found = self._list(self._rest.issues.list_comments, number)
         return [Comment(int(one["id"]), str(one.get("body") or ""), _is_trusted(one), _person(one)) for one in found]
 
     def create_comment(self, number: int, body: str) -> int:
         """Comment on a pull request or an issue; the comment's id. Raises `UncertainError` too."""
-        what = f"comment on #{number}"
-        return int(self._document(what, self._rest.issues.create_comment, number, body=body)["id"])
+        return int(self._document(self._rest.issues.create_comment, number, body=body)["id"])
 
     def edit_comment(self, comment_id: int, body: str) -> bool:
         """Replace a comment's text; False if it is gone."""
-        edit = self._rest.issues.update_comment
-        return self._call(f"edit comment {comment_id}", edit, comment_id, body=body, allowed=_GONE) is not None
+        return self._call(self._rest.issues.update_comment, comment_id, body=body, allowed=_GONE) is not None
 
     def delete_comment(self, comment_id: int) -> None:
         """Delete a comment, if it is still there."""
-        self._call(f"delete comment {comment_id}", self._rest.issues.delete_comment, comment_id, allowed=_GONE)
+        self._call(self._rest.issues.delete_comment, comment_id, allowed=_GONE)
 
     def written_comment(self, comment_id: int) -> WrittenComment | None:
         """A comment with its author; None if it is gone."""
-        answer = self._call(f"read comment {comment_id}", self._rest.issues.get_comment, comment_id, allowed=_GONE)
+        answer = self._call(self._rest.issues.get_comment, comment_id, allowed=_GONE)
         if answer is None:
             return None
         found = _document_of(answer)
@@ -164,79 +165,72 @@ class GitHubRepository:
 
     def react(self, comment_id: int, reaction: str) -> None:
         """Put a reaction below a comment; the same one again changes nothing."""
-        create = self._rest.reactions.create_for_issue_comment
-        self._call(f"react to comment {comment_id}", create, comment_id, data={"content": reaction}, allowed=_GONE)
+        data = {"content": reaction}
+        self._call(self._rest.reactions.create_for_issue_comment, comment_id, data=data, allowed=_GONE)
 
     def list_issues(self, labels: Sequence[str]) -> list[Issue]:
         """Open and closed issues that have all of these labels, the newest first."""
-        found = self._list("list the issues", self._rest.issues.list_for_repo, state="all", labels=",".join(labels))
         return [
             Issue(int(one["number"]), str(one.get("body") or ""), one["state"] == "open", _is_trusted(one))
-            for one in found
+            for one in self._list(self._rest.issues.list_for_repo, state="all", labels=",".join(labels))
             if "pull_request" not in one
         ]
 
     def create_issue(self, title: str, body: str, labels: Sequence[str]) -> int:
         """Open an issue; its number. Raises `UncertainError` too."""
-        create = self._rest.issues.create
-        return int(self._document("open an issue", create, title=title, body=body, labels=list(labels))["number"])
+        return int(self._document(self._rest.issues.create, title=title, body=body, labels=list(labels))["number"])
 
     def close_issue(self, number: int) -> None:
         """Close an issue, if it is still there."""
         change = {"state": "closed", "state_reason": "completed"}
-        self._call(f"close issue {number}", self._rest.issues.update, number, **change, allowed=_GONE)
+        self._call(self._rest.issues.update, number, **change, allowed=_GONE)
 
-    # --- pull requests
+    # --- pull requests and check-runs
 
     def pull_requests_of(self, branch: Branch, head_sha: str) -> list[int]:
         """Numbers of the open pull requests whose head is that commit of that branch."""
-        head = f"{branch.owner}:{branch.name}"
-        found = self._list("find the pull request", self._rest.pulls.list, state="open", head=head)
+        found = self._list(self._rest.pulls.list, state="open", head=f"{branch.owner}:{branch.name}")
         return [int(one["number"]) for one in found if one["head"]["sha"] == head_sha]
 
     def ends_of(self, number: int) -> PullRequestEnds:
         """The current base and head of a pull request."""
-        found = self._document(f"read pull request {number}", self._rest.pulls.get, number)
+        found = self._document(self._rest.pulls.get, number)
         return PullRequestEnds(base_sha=str(found["base"]["sha"]), head_sha=str(found["head"]["sha"]))
-
-    # --- check-runs
 
     def check_runs(self, head_sha: str, name: str) -> list[FoundCheckRun]:
         """The check-runs of that name on a commit."""
-        what, request = "list the check-runs of the commit", self._rest.checks.list_for_ref
-        found = self._list(what, request, head_sha, check_name=name, filter_="all", key="check_runs")
+        chosen = {"check_name": name, "filter_": "all"}
+        found = self._list(self._rest.checks.list_for_ref, head_sha, **chosen, key="check_runs")
         return [_found_check_run(one) for one in found]
 
     def create_check_run(self, head_sha: str, name: str, external_id: str, check: CheckRun, url: str | None) -> int:
         """Put a check-run on a commit; its id. Raises `UncertainError` too."""
         data = {"name": name, "head_sha": head_sha, "external_id": external_id, **check.to_json(url)}
-        return int(self._document("make a check-run", self._rest.checks.create, data=data)["id"])
+        return int(self._document(self._rest.checks.create, data=data)["id"])
 
     def update_check_run(self, check_run_id: int, check: CheckRun, url: str | None) -> None:
         """Replace the contents of a check-run; annotations are added to those that it has."""
-        data = check.to_json(url)
-        self._call(f"update check-run {check_run_id}", self._rest.checks.update, check_run_id, data=data)
+        self._call(self._rest.checks.update, check_run_id, data=check.to_json(url))
 
     # --- permissions, workflows and files
 
     def may_write(self, login: str) -> bool:
         """Whether somebody may write to the repository."""
-        what, request = "ask who may write to the repository", self._rest.repos.get_collaborator_permission_level
-        answer = self._call(what, request, login, allowed=_GONE)
+        answer = self._call(self._rest.repos.get_collaborator_permission_level, login, allowed=_GONE)
         return answer is not None and _document_of(answer).get("permission") in _WRITERS
 
     def run_again(self, run_id: int) -> None:
         """Start all jobs of a workflow run once more. Raises `UncertainError` too."""
-        self._call(f"run {run_id} again", self._rest.actions.re_run_workflow, run_id)
+        self._call(self._rest.actions.re_run_workflow, run_id)
 
     def start_workflow(self, file_name: str, branch: str, inputs: Mapping[str, str]) -> None:
         """Dispatch a workflow of a branch. Raises `UncertainError` too."""
-        dispatch, data = self._rest.actions.create_workflow_dispatch, {"ref": branch, "inputs": dict(inputs)}
-        self._call(f"start the workflow {file_name}", dispatch, file_name, data=data)
+        data = {"ref": branch, "inputs": dict(inputs)}
+        self._call(self._rest.actions.create_workflow_dispatch, file_name, data=data)
 
     def read_file(self, path: str) -> str | None:
         """The text of a file on the default branch; None if there is none."""
-        answer = self._call(f"read {path}", self._rest.repos.get_content, path, allowed=_GONE)
+        answer = self._call(self._rest.repos.get_content, path, allowed=_GONE)
         if answer is None:
             return None
         document = _document_of(answer)
@@ -246,31 +240,24 @@ class GitHubRepository:
 
     # --- requests
 
-    def _document(self, what: str, request: Callable[..., Response[Any]], *arguments: Any, **fields: Any) -> Any:
-        answer = self._call(what, request, *arguments, **fields)
+    def _document(self, request: _Request, *arguments: Any, **fields: Any) -> dict[str, Any]:
+        answer = self._call(request, *arguments, **fields)
         assert answer is not None, "no refusal was allowed"
         return _document_of(answer)
 
-    def _list(
-        self, what: str, request: Callable[..., Response[Any]], *arguments: Any, key: str | None = None, **fields: Any
-    ) -> list[Any]:
+    def _list(self, request: _Request, *arguments: Any, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """All items of a paginated list, which the answer holds itself or under a key."""
-        found: list[Any] = []
+        found: list[dict[str, Any]] = []
         page: int | None = 1
         while page is not None:
-            answer = self._call(what, request, *arguments, **fields, per_page=_PAGE_LENGTH, page=page)
+            answer = self._call(request, *arguments, **fields, per_page=_PAGE_LENGTH, page=page)
             assert answer is not None, "no refusal was allowed"
             found += _items_of(answer, key)
             page = page + 1 if "next" in answer.raw_response.links else None
         return found
 
     def _call(
-        self,
-        what: str,
-        request: Callable[..., Response[Any]],
-        *arguments: Any,
-        allowed: frozenset[int] = frozenset(),
-        **fields: Any,
+        self, request: _Request, *arguments: Any, allowed: frozenset[int] = frozenset(), **fields: Any
     ) -> Response[Any] | None:
         """GitHub's answer; None for a refusal with an allowed status."""
         try:
@@ -280,11 +267,10 @@ class GitHubRepository:
                 return None
             if _is_uncertain(error) and not _is_repeatable(error):
                 time.sleep(1.0)
-                raise UncertainError(what) from None
-            raise GitHubError(f"GitHub: could not {what}: {self._explained(error)}") from None
+                raise UncertainError from None
+            raise GitHubError(f"GitHub: {self._explained(error)}") from None
         if answer.is_redirect:
-            moved = "it was moved: does GITHUB_REPOSITORY have its old name?"
-            raise GitHubError(f"GitHub: could not {what}: HTTP {answer.status_code}: {moved}")
+            raise GitHubError(f"GitHub: {answer.url.path} was moved: does GITHUB_REPOSITORY have its old name?")
         return answer
 
     def _retry(self, error: GitHubException, retry_count: int) -> RetryOption:
@@ -304,8 +290,8 @@ class GitHubRepository:
     def _explained(self, error: RequestError[Any]) -> str:
         if not isinstance(error, RequestFailed):
             return f"no answer: {self._quoted(f'{type(error.exc).__name__}: {error.exc}')}"
-        status = error.response.status_code
-        text = f"HTTP {status}: {self._quoted(error.response.text)}"
+        status, asked = error.response.status_code, f"{error.request.method} {error.request.url.path}"
+        text = f"{asked}: HTTP {status}: {self._quoted(error.response.text)}"
         wait_s = _limit_wait_s(error)
         if wait_s is not None:
             return f"{text}; it asks to wait {wait_s:.0f} s, and this job waits {MAX_WAIT_S:.0f} s in all: run it later"
@@ -340,23 +326,25 @@ def _is_repeatable(error: GitHubException) -> bool:
 
 
 def _document_of(answer: Response[Any]) -> dict[str, Any]:
-    try:
-        document = answer.json()
-    except ValueError:
-        document = None
+    document = _json_of(answer)
     if not isinstance(document, dict):
         raise _not_github(answer)
     return document
 
 
-def _items_of(answer: Response[Any], key: str | None) -> list[Any]:
-    try:
-        items: Any = answer.json() if key is None else _document_of(answer).get(key)
-    except ValueError:
-        items = None
+def _items_of(answer: Response[Any], key: str | None) -> list[dict[str, Any]]:
+    items = _json_of(answer) if key is None else _document_of(answer).get(key)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise _not_github(answer)
     return items
+
+
+def _json_of(answer: Response[Any]) -> Any:
+    """None if it is no JSON."""
+    try:
+        return answer.json()
+    except ValueError:
+        return None
 
 
 def _not_github(answer: Response[Any]) -> GitHubError:

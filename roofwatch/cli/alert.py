@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from roofwatch.options import EXIT_WRONG, AsJson
+
+if TYPE_CHECKING:
+    from roofwatch.db.alerts.values import Alert, AlertCondition, Delivery
 
 # Everything else is imported by the command that needs it: `roofwatch --help` loads no torch, database or browser.
 app = typer.Typer()
@@ -30,14 +34,13 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     """
     from datetime import UTC, datetime
 
-    from roofwatch.alert_tables import alerts_table, deliveries_table
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.alerts.delivery import deliver_waiting
     from roofwatch.ci.alerts.evaluation import raise_alerts
     from roofwatch.db.alerts.values import DeliveryState
     from roofwatch.settings import load_settings
-    from roofwatch.terminal import print_error, print_json, print_note, print_table
+    from roofwatch.terminal import print_error, print_json, print_note
 
     configured = read_alerts(rules, load_settings())
     for fault in configured.faults:
@@ -48,10 +51,8 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     if as_json:
         print_json({"changed": [step.alert for step in steps], "deliveries": deliveries})
     elif steps or deliveries:
-        if steps:
-            print_table(alerts_table([step.alert for step in steps]))
-        if deliveries:
-            print_table(deliveries_table(deliveries))
+        _print_alerts([step.alert for step in steps])
+        _print_deliveries(deliveries)
     else:
         print_note("nothing has changed, and nothing waits")
     if any(one.state is not DeliveryState.SENT for one in deliveries):
@@ -68,12 +69,11 @@ def list_(
     """Show the alerts that are not over, and the messages that have not been sent."""
     from sqlalchemy.orm import Session
 
-    from roofwatch.alert_tables import alerts_table, deliveries_table
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.alerts.outbox import list_deliveries
     from roofwatch.db.alerts.standing import list_alerts
     from roofwatch.db.alerts.values import AlertState, DeliveryState
-    from roofwatch.terminal import print_json, print_note, print_table
+    from roofwatch.terminal import print_json, print_note
 
     states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
     unsent = None if everything else {state for state in DeliveryState if state is not DeliveryState.SENT}
@@ -85,10 +85,8 @@ def list_(
             {"alerts": [{"alert_id": str(one.alert_id), "alert": one} for one in alerts], "deliveries": deliveries}
         )
         return
-    if alerts:
-        print_table(alerts_table(alerts))
-    if deliveries:
-        print_table(deliveries_table(deliveries))
+    _print_alerts(alerts)
+    _print_deliveries(deliveries)
     if not alerts and not deliveries:
         print_note("no alert fires, and no message waits")
 
@@ -103,13 +101,12 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
     from sqlalchemy.orm import Session
 
-    from roofwatch.alert_tables import conditions_table
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.alerts.evaluation import evaluate
     from roofwatch.db.queries.runs import list_projects
     from roofwatch.settings import load_settings
-    from roofwatch.terminal import print_error, print_json, print_table
+    from roofwatch.terminal import print_error, print_json
 
     configured = read_alerts(rules, load_settings())
     plan = configured.plan
@@ -119,7 +116,15 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
     if as_json:
         print_json({"rules": plan.rules, "faults": configured.faults, "conditions": conditions})
     else:
-        print_table(conditions_table(conditions, plan.rules))
+        _print_table(
+            ("rule", "kind", "project", "says now"),
+            [
+                (rule.name, rule.kind, name, _in_words([one for one in found if one.rule == rule.name]))
+                for rule in plan.rules.rules
+                for name, found in conditions.items()
+                if rule.covers_project(name)
+            ],
+        )
     for fault in configured.faults:
         print_error(fault)
     if configured.faults:
@@ -178,3 +183,53 @@ def acknowledge_(
     with open_configured_store() as engine:
         alert = acknowledge(engine, chosen, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC))
     print_note(f"acknowledged: {alert.message.title}")
+
+
+def _print_alerts(alerts: Sequence[Alert]) -> None:
+    rows = [
+        (
+            str(one.alert_id),
+            one.project,
+            one.rule,
+            one.severity,
+            one.state + (f" by {one.acknowledged_by}" if one.state == "acknowledged" else ""),
+            f"{one.fired_at:%Y-%m-%d %H:%M}",
+            one.message.title,
+        )
+        for one in alerts
+    ]
+    _print_table(("alert", "project", "rule", "severity", "state", "since", "what"), rows)
+
+
+def _print_deliveries(deliveries: Sequence[Delivery]) -> None:
+    rows = [
+        (
+            one.alert.project,
+            one.message.title,
+            one.event,
+            one.channel,
+            one.state,
+            str(one.attempt_count),
+            f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}",
+            one.error or "",
+        )
+        for one in deliveries
+    ]
+    _print_table(("project", "what", "event", "channel", "state", "attempts", "next or last", "why"), rows)
+
+
+def _in_words(conditions: Sequence[AlertCondition]) -> str:
+    return "; ".join(f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in conditions) or "nothing"
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows, if there are any."""
+    from rich.table import Table
+
+    from roofwatch.terminal import print_table, printable
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*map(printable, row))
+    if rows:
+        print_table(table)

@@ -61,7 +61,7 @@ def test_a_server_error_is_waited_out_longer_each_time(
 def test_a_server_that_stays_away_ends_in_an_error(github: GitHubStandIn, waits_s: list[float]) -> None:
     github.fail(LIST, 503, "unavailable", times=99)
 
-    with pytest.raises(GitHubError, match="could not list the comments of #7: HTTP 503"):
+    with pytest.raises(GitHubError, match="GET /repos/example/project/issues/7/comments: HTTP 503"):
         post(github)
 
     assert waits_s == [1, 2, 4, 8]
