@@ -1,24 +1,135 @@
-"""Which commit to measure next against the good end, and when one may be named. Pure.
-
-Method: a search by probabilities (`roofwatch.ci.bisect.posterior`). The commit is measured next that halves what is
-still
-possible best, as often as it takes to leave little doubt about it; it may be come back to. One is named when what is
-left for all others is below the error rate, and when it and the commit before were measured themselves. That the
-probability is Bayes' makes the stop valid however often one looks: averaged over where changes are, and as far as the
-model holds, the wrong one is named at most so often.
-
-Source: Waeber, Frazier and Henderson 2013 measure each point until a sequential test is sure to a fixed degree, then
-move to the posterior's median; ours moves on sooner, since doubt that is left is not lost but stays in the posterior.
-"""
+"""Search for the commit of a change: prior weights, probabilities from measurements, and what to measure next. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from roofwatch.ci.bisect.posterior import Floats, change_probabilities
+SAME_SOURCES = "nothing that it is made from changed"
+SAME_CODE = "its machine code is the same"
+SAME_CODE_WEIGHT = 0.01
+"""Of a commit with other sources and the same machine code, beside 1 of one with other machine code."""
+
+
+@dataclass(frozen=True)
+class MadeFrom:
+    """What a series is made from at a commit."""
+
+    sources: str | None = None
+    """Digest of all that it may use; None where it cannot be told."""
+    machine_code: str | None = None
+    """Digest of what is compiled of it; None where nothing is, or it was not."""
+    trouble: str = ""
+    """Why the commit cannot be measured; empty where nothing speaks against it."""
+
+
+@dataclass(frozen=True)
+class Weight:
+    weight: float
+    reason: str = ""
+    """Why it is below 1."""
+
+
+def weigh(made: Sequence[MadeFrom]) -> list[Weight]:
+    """The weight of each commit.
+
+    Args:
+        made: Of the good end, then of each commit up to the bad end.
+
+    Returns:
+        One for each commit but the good end; all 1 where by their sources none could matter.
+    """
+    weights: list[Weight] = []
+    last, broken = made[0], 0
+    for one in made[1:]:
+        if one.trouble:
+            broken += 1
+            continue
+        weights += [_beside(last, one)] * (broken + 1)
+        last, broken = one, 0
+    weights += [Weight(1.0)] * broken
+    return weights if any(each.weight for each in weights) else [Weight(1.0)] * len(weights)
+
+
+def _beside(before: MadeFrom, now: MadeFrom) -> Weight:
+    if now.sources is not None and now.sources == before.sources:
+        return Weight(0.0, SAME_SOURCES)
+    if now.machine_code is not None and now.machine_code == before.machine_code:
+        return Weight(SAME_CODE_WEIGHT, SAME_CODE)
+    return Weight(1.0)
+
+
+_STEP_ERRORS = np.linspace(-5.0, 5.0, 21)
+"""Steps of the grid, in standard errors around what the bad end shows."""
+_SCALE_FACTORS = 2.0 ** np.linspace(-2.0, 2.0, 13)
+_DEGREES = np.array([3.0, 8.0, 60.0])
+"""From noise with spikes to normal."""
+_OF_A_NORMAL = 1.4826
+"""Standard deviation over the median absolute deviation."""
+_SMALLEST_SCALE = 1e-7
+"""Times that are all equal were rounded: nobody is sure to more than this."""
+
+Floats = NDArray[np.float64]
+
+
+def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence[float]]) -> Floats:
+    """The probability of each commit that the change came with it.
+
+    Args:
+        weights: Of each commit from the one after the good end to the bad end, how likely that was before anything was
+            measured; not all 0.
+        log_ratios: Of each commit, ln(commit / good) of its pairs; some of the bad end's, two or more in all.
+
+    Returns:
+        Shape [commits]; their sum is 1.
+    """
+    scale = _scale(log_ratios)
+    bad_end = np.asarray(log_ratios[-1])
+    steps = np.median(bad_end) + _STEP_ERRORS * scale / math.sqrt(len(bad_end))  # [steps]
+    scales, degrees = (grid.ravel() for grid in np.meshgrid(_SCALE_FACTORS * scale, _DEGREES))  # [noises]
+    # [commits, noises] and [commits, steps, noises]: how likely a commit's pairs are before and after the change
+    before = np.stack([_log_likelihood(pairs, np.zeros(1), scales, degrees)[0] for pairs in log_ratios])
+    after = np.stack([_log_likelihood(pairs, steps, scales, degrees) for pairs in log_ratios])
+    all_before = np.concatenate([np.zeros_like(before[:1]), np.cumsum(before, axis=0)[:-1]])
+    all_after = np.cumsum(after[::-1], axis=0)[::-1]
+    together = all_before[:, None, :] + all_after
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(np.asarray(weights, dtype=np.float64))
+    likelihoods = np.exp(together - together.max()).sum(axis=(1, 2))
+    with np.errstate(divide="ignore"):
+        logs = np.log(likelihoods) + log_weights
+    shares = np.exp(logs - logs.max())
+    probabilities: Floats = shares / shares.sum()
+    return probabilities
+
+
+def _log_likelihood(pairs: Sequence[float], centres: Floats, scales: Floats, degrees: Floats) -> Floats:
+    """Of some pairs under each centre and each noise, [centres, noises]; a constant aside."""
+    if not pairs:
+        return np.zeros((len(centres), len(scales)))
+    apart = (np.asarray(pairs, dtype=np.float64)[:, None, None] - centres[:, None]) / scales
+    kernel = -(degrees + 1) / 2 * np.log1p(apart**2 / degrees) - np.log(scales) + _log_norms(degrees)
+    total: Floats = kernel.sum(axis=0)
+    return total
+
+
+def _log_norms(degrees: Floats) -> Floats:
+    return np.array(
+        [math.lgamma((each + 1) / 2) - math.lgamma(each / 2) - math.log(each * math.pi) / 2 for each in degrees]
+    )
+
+
+def _scale(log_ratios: Sequence[Sequence[float]]) -> float:
+    """Robust standard deviation of a pair, around the centre of its own commit."""
+    many = [np.asarray(pairs) for pairs in log_ratios if len(pairs) > 1]
+    apart = np.concatenate([pairs - np.median(pairs) for pairs in many])
+    # each centre that was taken from the pairs takes a degree of freedom
+    freedom = math.sqrt(len(apart) / (len(apart) - len(many)))
+    return max(float(np.median(np.abs(apart))) * _OF_A_NORMAL * freedom, _SMALLEST_SCALE)
 
 
 @dataclass(frozen=True)

@@ -70,12 +70,11 @@ def bisect(
     done. With --next, 0 also where nothing waits.
     """
     from roofwatch.arguments import configured_url, suite_at
-    from roofwatch.bisection.job import BisectJob
-    from roofwatch.bisection.plan import BisectPlan
-    from roofwatch.bisection.report import as_json_document, exit_status, sentences, table
-    from roofwatch.bisection.series_name import parse_series
     from roofwatch.ci.bisect.search import SearchPlan
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.history.bisect_job import BisectJob
+    from roofwatch.history.plan import BisectPlan, parse_series
+    from roofwatch.history.report import as_json_document, exit_status, sentences, table
     from roofwatch.settings import load_settings
     from roofwatch.terminal import fail, print_json, print_note, print_table
 
@@ -151,9 +150,8 @@ def backfill(
     where a server is configured. Exit status 1: one of the commits could not be measured, or something in it failed.
     """
     from roofwatch.arguments import suite_at
-    from roofwatch.backfill.job import BackfillJob
-    from roofwatch.backfill.report import as_json_document, order_table, sentences
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.history.backfill import BackfillJob, as_json_document, order_table, sentences
     from roofwatch.terminal import print_json, print_note, print_table
 
     plan = options.plan()

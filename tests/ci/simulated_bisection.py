@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
-from roofwatch.ci.bisect.answer import compare_pairs
+from roofwatch.ci.bisect.measurements import compare_pairs
 from roofwatch.ci.bisect.search import Evidence, Measure, Named, SearchPlan, next_move
 
 PLAIN_SAMPLES = 10

@@ -31,7 +31,12 @@ _LOADED = {
             "roofwatch.ci.github.client",
             "roofwatch.db.ingest.ingest",
         ),
-        *("roofwatch.cli.main", "roofwatch.backfill.job", "roofwatch.bisection.job", "roofwatch.measuring.checking"),
+        *(
+            "roofwatch.cli.main",
+            "roofwatch.history.backfill",
+            "roofwatch.history.bisect_job",
+            "roofwatch.measuring.checking",
+        ),
         *("roofwatch.measuring.pairing", "roofwatch.posting", "roofwatch.profiles.diagnosing", "roofwatch.tables"),
     ),
     "compiling": ("roofwatch.collector.workers.fork_server_main",),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from roofwatch.ci.bisect.answer import between_levels, step_size
+from roofwatch.ci.bisect.measurements import between_levels, step_size
 
 RNG = np.random.default_rng(3)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from roofwatch.ci.bisect.reading import read_pair
+from roofwatch.ci.bisect.measurements import read_pair
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import Timer
 from tests.builders import CASE_ID, make_accuracy, make_blocks, make_measurement, make_record

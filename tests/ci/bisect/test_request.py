@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from roofwatch.ci.bisect.request import range_of, series_to_bisect
+from roofwatch.ci.bisect.measurements import range_of, series_to_bisect
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.values import Series
 from tests.builders import NOON, make_change_point, make_commit_ref, make_regression, make_series_key, sha_of

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from roofwatch.ci.bisect.posterior import change_probabilities
-from roofwatch.ci.bisect.search import Evidence, Measure, Named, SearchPlan, Stuck, next_move
+from roofwatch.ci.bisect.search import Evidence, Measure, Named, SearchPlan, Stuck, change_probabilities, next_move
 from tests.ci.simulated_bisection import PLAIN_SAMPLES, Machine, Noise, Scenario, Trial, plain_bisection, search
 
 TRIALS = range(20)

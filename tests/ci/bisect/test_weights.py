@@ -2,7 +2,7 @@
 
 import pytest
 
-from roofwatch.ci.bisect.weights import SAME_CODE, SAME_CODE_WEIGHT, SAME_SOURCES, MadeFrom, weigh
+from roofwatch.ci.bisect.search import SAME_CODE, SAME_CODE_WEIGHT, SAME_SOURCES, MadeFrom, weigh
 
 BROKEN = MadeFrom(trouble="does not import")
 

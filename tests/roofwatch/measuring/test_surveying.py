@@ -8,8 +8,7 @@ import pytest
 
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.measuring.suite_history import commit_refs, commits_between, sha_of
-from roofwatch.measuring.surveying import machine_code_digest, survey
+from roofwatch.history.survey import commit_refs, commits_between, machine_code_digest, sha_of, survey
 from tests.roofwatch.command import SUITES
 
 pytestmark = pytest.mark.usefixtures("forked_servers")

@@ -1,26 +1,97 @@
-"""What the kernels of a suite are made from at each commit of a range, found out without measuring anything."""
+"""The commits of a suite's repository, the suite at each of them, and what its kernels are built from there."""
 
 from __future__ import annotations
 
 import ast
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from roofwatch.arguments import suite_source
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.compile.targets import TargetError, parse_target
 from roofwatch.collector.errors import GitError, SuiteError
-from roofwatch.collector.git import run_git
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.run import OnProgress, Progress
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.suite import SuiteAt, SuiteSource, own_suite_at_revision, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import DescribeSources, SuiteInfo
+from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, SuiteInfo, machine_error
 from roofwatch.collector.workers.worker import Worker
+from roofwatch.db.values import CommitRef
 from roofwatch.measuring.affected import may_be_read_by_all
-from roofwatch.measuring.suite_history import repository_of, suite_then
+
+
+def repository_of(path: Path | None) -> Path:
+    """The repository that a suite lies in.
+
+    Args:
+        path: Of the suite in the user's work tree; None for the suite that comes with roofwatch.
+
+    Raises:
+        SuiteError: it lies in none.
+    """
+    there = Path(__file__) if path is None else path.resolve()
+    repository = find_repository(there)
+    if repository is None:
+        raise SuiteError(f"{there}: lies in no git repository, so it has no history")
+    return repository
+
+
+def suite_then(path: Path | None, sha: str, folder: Path) -> AbstractContextManager[SuiteAt]:
+    """A suite as it was at a commit, checked out into a folder for as long as it is needed.
+
+    Raises:
+        SuiteError: the commit does not have it.
+    """
+    if path is None:
+        return own_suite_at_revision(sha, folder)
+    return suite_at_revision(path, sha, folder)
+
+
+def commits_between(path: Path | None, good: str, bad: str) -> list[str]:
+    """The commits after one, up to another, along first parents, the oldest first.
+
+    Raises:
+        GitError: there is no such commit.
+    """
+    repository = repository_of(path)
+    listed = run_git(repository, "rev-list", "--first-parent", "--reverse", "--end-of-options", f"{good}..{bad}", "--")
+    return listed.split()
+
+
+def commit_refs(path: Path | None, good: str, shas: Sequence[str]) -> list[CommitRef]:
+    """The commits that `commits_between` found after one.
+
+    Raises:
+        GitError: one of them is gone.
+    """
+    repository = repository_of(path)
+    count = int(run_git(repository, "rev-list", "--first-parent", "--count", "--end-of-options", good, "--"))
+    form = "--format=%H%x00%cI%x00%an%x00%s"
+    listed = run_git(repository, "log", "--no-walk=unsorted", form, "--end-of-options", *shas, "--")
+    refs = []
+    for place, line in enumerate(listed.rstrip("\n").split("\n"), start=count + 1):
+        sha, committed_at, author, subject = line.split("\0")
+        refs.append(CommitRef(place, sha, author[:500], subject[:1_000], datetime.fromisoformat(committed_at)))
+    return refs
+
+
+def sha_of(path: Path | None, revision: str) -> str:
+    """The full sha of a revision.
+
+    Raises:
+        GitError: there is no such commit.
+    """
+    return run_git(
+        repository_of(path), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+    ).strip()
+
 
 _TIMEOUT_S = 60.0
 
@@ -126,3 +197,34 @@ def _files_beside(path: Path | None, sha: str, counts: Callable[[str], bool]) ->
     """Each file of the commit that counts, with the hash of its content."""
     listed = run_git(repository_of(path), "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", sha)
     return [line for line in listed.split("\0") if line and counts(line.partition("\t")[2])]
+
+
+_DESCRIBE_TIMEOUT_S = 120.0
+
+
+def describe_machine(
+    path: Path | None, device: str | None, thread_count: int | None, fork_server: ForkServer
+) -> Environment:
+    """The environment that a run of a suite would have: threads of a CPU are part of a runner class.
+
+    Raises:
+        CollectorError: the suite cannot be loaded, or the machine not described.
+    """
+    with Worker(fork_server, suite_source(path), device=device, thread_count=thread_count) as worker:
+        worker.start()
+        reply = worker.request(DescribeEnvironment(), timeout_s=_DESCRIBE_TIMEOUT_S)
+    if reply.environment is None:
+        raise machine_error("this machine cannot be described", reply.failure, device or "cpu")
+    return reply.environment
+
+
+def own_target(environment: Environment) -> str | None:
+    """What to compile for to know what runs there; None on a CPU, for which Triton compiles nothing."""
+    if not environment.compute_capability:
+        return None
+    target = f"sm_{environment.compute_capability.replace('.', '')}"
+    try:
+        parse_target(target)
+    except TargetError:
+        return None
+    return target

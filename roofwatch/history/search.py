@@ -12,14 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from roofwatch.bisection.plan import BisectPlan, folder_of, what_was_asked
-from roofwatch.bisection.series_name import choose_implementation, literal_pattern, missing_from
-from roofwatch.bisection.state import BisectState, Visit
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, looks_after
-from roofwatch.ci.bisect.answer import compare_pairs
-from roofwatch.ci.bisect.reading import Reading, read_pair
-from roofwatch.ci.bisect.search import Measure, Move, Named, Stuck, next_move
-from roofwatch.ci.bisect.weights import MadeFrom
+from roofwatch.ci.bisect.measurements import Reading, compare_pairs, read_pair
+from roofwatch.ci.bisect.search import MadeFrom, Measure, Move, Named, Stuck, next_move
 from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.journal import discard, journal_path
 from roofwatch.collector.outbox.journal_entries import header_of
@@ -30,9 +25,16 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.db.values import Verdict
-from roofwatch.measuring.suite_history import commits_between, sha_of, suite_then
-from roofwatch.measuring.surveying import machine_code_digest, survey
-from roofwatch.measuring.this_machine import own_target
+from roofwatch.history.plan import (
+    BisectPlan,
+    choose_implementation,
+    folder_of,
+    literal_pattern,
+    missing_from,
+    what_was_asked,
+)
+from roofwatch.history.state import BisectState, Visit
+from roofwatch.history.survey import commits_between, machine_code_digest, own_target, sha_of, suite_then, survey
 from roofwatch.measuring.unfinished import kept
 from roofwatch.records import RECORD_SUFFIX
 

@@ -10,8 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 
-from roofwatch.ci.bisect.search import Evidence
-from roofwatch.ci.bisect.weights import MadeFrom, weigh
+from roofwatch.ci.bisect.search import Evidence, MadeFrom, weigh
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from roofwatch.bisection.series_name import literal_pattern, parse_series
 from roofwatch.collector.errors import SuiteError
+from roofwatch.history.plan import literal_pattern, parse_series
 
 
 def test_a_series_is_a_case_with_or_without_an_implementation() -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.backfill.job import BackfillJob
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.history.backfill import BackfillJob
 from tests.roofwatch.command import roofwatch
-from tests.roofwatch.slowed_repository import SlowedRepository, make_slowed_repository
+from tests.roofwatch.history.slowed_repository import SlowedRepository, make_slowed_repository
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 

@@ -11,16 +11,16 @@ from typing import Any
 
 from rich.table import Table
 
-from roofwatch.bisection.plan import BisectPlan, folder_of
-from roofwatch.bisection.search import Bisected
-from roofwatch.bisection.state import BisectState
-from roofwatch.ci.bisect.answer import between_levels, step_size
-from roofwatch.ci.bisect.weights import SAME_CODE, weigh
+from roofwatch.ci.bisect.measurements import between_levels, step_size
+from roofwatch.ci.bisect.search import SAME_CODE, weigh
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import run_git
 from roofwatch.db.bisections import Answer, BisectionCommit, BisectionProgress, BisectionStep, Standing
 from roofwatch.db.values import BisectionState, CommitRef, Verdict
-from roofwatch.measuring.suite_history import repository_of
+from roofwatch.history.plan import BisectPlan, folder_of
+from roofwatch.history.search import Bisected
+from roofwatch.history.state import BisectState
+from roofwatch.history.survey import repository_of
 from roofwatch.terminal import one_line, printable
 
 _BAR_WIDTH = 20

@@ -1,4 +1,4 @@
-"""Measure commits that nobody measured, the most informative first."""
+"""Measure commits that were never measured, the most informative first."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from rich.table import Table
 
 from roofwatch.ci.bisect.backfill import Choice, KnownChange, choose_order
-from roofwatch.ci.bisect.weights import SAME_CODE, SAME_SOURCES
+from roofwatch.ci.bisect.search import SAME_CODE, SAME_SOURCES
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal_entries import ALONE, header_of
 from roofwatch.collector.record.record import RunRecord
@@ -17,11 +20,23 @@ from roofwatch.collector.run import OnProgress, collect_run
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.values import CommitRef
-from roofwatch.measuring.suite_history import suite_then
-from roofwatch.measuring.surveying import Surveyed, machine_code_digest, survey
+from roofwatch.history.survey import (
+    Surveyed,
+    commit_refs,
+    commits_between,
+    describe_machine,
+    machine_code_digest,
+    own_target,
+    sha_of,
+    suite_then,
+    survey,
+)
 from roofwatch.measuring.unfinished import kept
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_records
-from roofwatch.store.source import Source
+from roofwatch.settings import load_settings
+from roofwatch.store.pushing import sender_and_spool, summary
+from roofwatch.store.source import Source, open_source
+from roofwatch.terminal import one_line, print_error, printable, progress
 
 
 @dataclass(frozen=True)
@@ -225,3 +240,134 @@ def _measured(
         except SuiteError as error:
             return Filled(commit, None, None, str(error).replace(f"{folder}/suite/", ""))
     return Filled(commit, destination, record)
+
+
+@dataclass(frozen=True)
+class BackfillJob:
+    """What to fill, and where to.
+
+    Args:
+        path: Benchmark file or folder; None for the suite that comes with roofwatch.
+        project: That it belongs to.
+        commits: `A..B`, the commits after A up to B.
+        plan: What to measure, and how.
+        output: Folder of the records.
+        records: Folder that says what was measured; None asks what is stored.
+        fork_server: Forks the workers.
+        url: Of the server to ask that through; left out as `open_source` says.
+    """
+
+    path: Path | None
+    project: str
+    commits: str
+    plan: RunPlan
+    output: Path
+    records: Path | None
+    fork_server: ForkServer
+    url: str | None = None
+
+    def plan_it(self, *, skips_same: bool) -> Backfill:
+        """What there is to do, the most informative first.
+
+        Raises:
+            SuiteError: the range is none.
+            GitError: there is no such commit.
+            StoreError: the store cannot be read.
+            SpoolError: the server cannot be asked.
+        """
+        first, dots, last = self.commits.partition("..")
+        if not (first and dots and last) or last.startswith("."):
+            raise SuiteError(f"range {self.commits!r}: write A..B, for the commits after A up to B")
+        before = sha_of(self.path, first)
+        shas = commits_between(self.path, before, last)
+        if not shas:
+            raise SuiteError(f"range {self.commits!r}: no commits lie there; A has to be the older of the two")
+        refs = commit_refs(self.path, before, shas)
+        environment = describe_machine(self.path, self.plan.device, self.plan.thread_count, self.fork_server)
+        known = self._known(environment.runner_class)
+        useless: dict[str, str] = {}
+        if skips_same:
+            with progress("what commits are made from") as on_progress:
+                target = own_target(environment)
+                useless = find_useless(self.path, before, refs, self.plan, target, self.fork_server, on_progress)
+        return plan_backfill(refs, known, useless)
+
+    def run(self, backfill: Backfill, *, max_runs: int | None, max_minutes: float | None) -> list[Filled]:
+        """Measure, and send what was measured where a server is configured."""
+        max_seconds = None if max_minutes is None else 60 * max_minutes
+        with progress("backfill") as on_progress:
+            done = list(
+                fill(
+                    self.path,
+                    backfill.todo,
+                    self.plan,
+                    self.output,
+                    max_runs=max_runs,
+                    max_seconds=max_seconds,
+                    fork_server=self.fork_server,
+                    on_progress=on_progress,
+                )
+            )
+        _send(done)
+        return done
+
+    def _known(self, runner_class: str) -> Known:
+        own = known_to_records([self.output], self.project, runner_class)
+        if self.records is not None:
+            there = known_to_records([self.records], self.project, runner_class)
+        else:
+            with open_source(self.url) as source:
+                there = known_to_source(source, self.project, runner_class)
+        return Known(own.measured | there.measured, there.changes)
+
+
+def _send(done: Sequence[Filled]) -> None:
+    """What cannot be sent stays in the spool, for `roofwatch push`."""
+    records = [one.record for one in done if one.record is not None]
+    if not records or load_settings().server_url is None:
+        return
+    sender, spool = sender_and_spool(None, None)
+    for record in records:
+        spool.submit(record)
+    for line in summary(spool.deliver(sender), spool):
+        print_error(line)
+
+
+def order_table(backfill: Backfill) -> Table:
+    """What is to be measured, the most informative first."""
+    shown = Table("#", "commit", "subject", "why", header_style="bold")
+    for number, one in enumerate(backfill.todo, start=1):
+        shown.add_row(
+            str(number), one.commit.short_sha, printable(one.commit.subject[:60]), printable(one.choice.reason)
+        )
+    return shown
+
+
+def sentences(backfill: Backfill, done: Sequence[Filled]) -> Iterator[str]:
+    """What was skipped and why, what was measured, and what is left."""
+    for one in backfill.skipped:
+        yield f"skipped: {one.commit.short_sha} {one_line(one.commit.subject[:60])}: {one_line(one.reason)}"
+    for filled in done:
+        what = f"record: {filled.file}" if filled.file is not None else f"not measured: {one_line(filled.trouble)}"
+        yield f"{filled.commit.short_sha} {what}"
+        yield from (f"  {one_line(failure)}" for failure in filled.failures)
+    left = len(backfill.todo) - len(done)
+    yield f"{len(backfill.measured)} were measured before, {len(done)} now, {left} are left"
+
+
+def as_json_document(backfill: Backfill, done: Sequence[Filled]) -> dict[str, Any]:
+    """The whole of it for machines."""
+    return {
+        "measured_before": [commit.sha for commit in backfill.measured],
+        "skipped": [{"sha": one.commit.sha, "reason": one.reason} for one in backfill.skipped],
+        "order": [{"sha": one.commit.sha, "aim": one.choice.aim, "reason": one.choice.reason} for one in backfill.todo],
+        "done": [
+            {
+                "sha": one.commit.sha,
+                "record": None if one.file is None else str(one.file),
+                "trouble": one.trouble,
+                "failures": one.failures,
+            }
+            for one in done
+        ],
+    }

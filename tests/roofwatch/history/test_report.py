@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from roofwatch.bisection.plan import BisectPlan
-from roofwatch.bisection.report import end_of, exit_status, sentences, step_line, table
-from roofwatch.bisection.search import Bisected
-from roofwatch.bisection.state import BisectState, Visit
-from roofwatch.ci.bisect.answer import compare_pairs
-from roofwatch.ci.bisect.search import Named, SearchPlan
-from roofwatch.ci.bisect.weights import MadeFrom
+from roofwatch.ci.bisect.measurements import compare_pairs
+from roofwatch.ci.bisect.search import MadeFrom, Named, SearchPlan
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.db.bisections import Standing
 from roofwatch.db.values import BisectionState
+from roofwatch.history.plan import BisectPlan
+from roofwatch.history.report import end_of, exit_status, sentences, step_line, table
+from roofwatch.history.search import Bisected
+from roofwatch.history.state import BisectState, Visit
 from tests.builders import NOON, make_commit_ref, sha_of
 
 REFS = [make_commit_ref(number) for number in range(1, 6)]

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.bisection.report import Ended
-from roofwatch.bisection.stored import StoredBisection
 from roofwatch.db.bisections import BisectionProgress, ClaimLostError, list_bisections, read_bisection
 from roofwatch.db.values import BisectionRange, BisectionState
+from roofwatch.history.bisect_job import StoredBisection
+from roofwatch.history.report import Ended
 from tests.builders import PROJECT, sha_of
 from tests.db.test_bisections import ANSWER, PROGRESS
 
@@ -28,7 +28,7 @@ def test_a_process_that_goes_on_in_the_same_folder_writes_to_the_same_bisection(
     again = begin(store, tmp_path)
 
     assert again.claim == first.claim
-    again.finish(Ended(BisectionState.FOUND, ANSWER, PROGRESS, ()))
+    again.finish(BisectionState.FOUND, Ended(BisectionState.FOUND, ANSWER, PROGRESS, ()))
     assert begin(store, tmp_path).claim.bisection_id != first.claim.bisection_id
 
 
@@ -55,7 +55,7 @@ def test_a_database_that_is_away_stops_nobody_from_measuring(
 
     stored.note(PROGRESS)
 
-    assert "the bisection goes on without it" in capsys.readouterr().err
+    assert "the bisection continues without it" in capsys.readouterr().err
 
 
 def test_what_another_runner_took_over_is_given_up(store: Engine, tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ import pytest
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.bisection.job import BisectJob, range_of_regression
-from roofwatch.bisection.plan import BisectPlan, folder_of
 from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.errors import GitError, JournalError
 from roofwatch.collector.run_plan import RunPlan
@@ -25,9 +23,11 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import read_triage
 from roofwatch.db.values import BisectionRange, BisectionState
+from roofwatch.history.bisect_job import BisectJob, range_of_regression
+from roofwatch.history.plan import BisectPlan, folder_of
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
 from tests.roofwatch.command import roofwatch
-from tests.roofwatch.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
+from tests.roofwatch.history.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
 
 
 @pytest.fixture(scope="module")
