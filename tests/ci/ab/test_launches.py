@@ -56,15 +56,6 @@ def test_another_kernel_of_a_library_is_told_as_that() -> None:
     assert str(move.remark) == f"library kernel changed: {NEW} instead of {OLD}"
 
 
-def test_kernels_of_libraries_are_paired_by_how_long_they_take() -> None:
-    base = [make_activity("cublas_b", total_ns=10), make_activity("cublas_a", total_ns=900)]
-    head = [make_activity("cudnn_x", total_ns=800), make_activity("cudnn_y", total_ns=20)]
-
-    found = moves(sorted(base, key=lambda row: -row.total_ns), head)
-
-    assert [(move.base_name, move.name) for move in found] == [("cublas_a", "cudnn_x"), ("cublas_b", "cudnn_y")]
-
-
 def test_a_collective_takes_the_place_of_no_product() -> None:
     ring, tree = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclDevKernel_AllReduce_Sum_f32_TREE_LL"
     base = [make_activity(ring, total_ns=900), make_activity(OLD, total_ns=300)]
@@ -190,18 +181,6 @@ def test_every_kernel_of_the_real_files_is_told_whose_it_is() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
-        "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)",
-        "rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)",
-    ],
-)
-def test_collectives_are_told_by_themselves(name: str) -> None:
-    assert library_of(name) is Library.COLLECTIVES
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
         "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT",
         "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x",
         "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEE",
@@ -252,19 +231,6 @@ def sentences(base: list[Autotuning], head: list[Autotuning]) -> list[str]:
 def test_another_choice_is_told_with_its_own_timings_and_only_what_differs() -> None:
     assert sentences([make_choice(128)], [make_choice(64, times_us=TIMES)]) == [
         "the autotuner of _kernel chose BLOCK=64 instead of BLOCK=128; its own timings: 12.6 µs against 12.8 µs"
-    ]
-
-
-def test_the_same_choice_is_no_flip_however_the_timings_moved() -> None:
-    assert sentences([make_choice(64, times_us={64: 1.0})], [make_choice(64, times_us=TIMES)]) == []
-    assert sentences([], [make_choice(64)]) == []
-    assert sentences([make_choice(64)], []) == []
-
-
-def test_a_configuration_that_the_head_does_not_try_any_more_is_said_to_be_so() -> None:
-    assert sentences([make_choice(256)], [make_choice(64, times_us=TIMES)]) == [
-        "the autotuner of _kernel chose BLOCK=64 instead of BLOCK=256; its own timings: 12.6 µs, and the other was not "
-        "tried"
     ]
 
 

@@ -82,20 +82,6 @@ def test_a_change_that_is_said_to_be_detectable_is_found_four_times_in_five(bloc
     assert 0.72 < np.mean(found) < 0.88
 
 
-def test_a_false_alarm_is_told() -> None:
-    rng = np.random.default_rng(1)
-    sides = 1_000 * np.exp(0.001 * rng.standard_normal((2, 8, 1)))
-
-    case = floor_of(compare(sides[0], 1.2 * sides[1])).cases[0]
-
-    assert case.is_false_alarm
-    assert case.is_significant
-
-
-def test_two_blocks_say_nothing_about_noise() -> None:
-    assert floor_of(compare([[1.0], [1.0]], [[1.0], [1.1]])).cases == ()
-
-
 # --- what follows from it
 
 
@@ -194,18 +180,6 @@ def test_a_floor_holds_for_what_is_sampled_alike_and_one_of_no_known_preset_for_
         gate.require_same_sampling(Preset.QUICK)
 
 
-def test_records_of_another_preset_than_the_floor_are_not_judged_by_it() -> None:
-    base, head = slower(1.05)
-    gate = floor_with(0.02).model_copy(update={"preset": "gate"})
-
-    judged = judge_pull_request(base, head.model_copy(update={"preset": "gate"}), noise_floor=gate)
-    unknown = judge_pull_request(base, head, noise_floor=gate)
-
-    assert judged.cases[0].verdict is unknown.cases[0].verdict is Verdict.UNCHANGED
-    with pytest.raises(NoiseFloorError, match=r"with --preset gate, and this is with --preset quick: blocks of other"):
-        judge_pull_request(base, head.model_copy(update={"preset": "quick"}), noise_floor=gate)
-
-
 def make_calibration(
     *, seed: int = 1, spread: float = 0.01, slower: float = 1.0, block_count: int = 8, **fields: Any
 ) -> Pair:
@@ -238,15 +212,6 @@ def test_a_verdict_that_a_commit_changed_against_itself_is_a_false_alarm() -> No
 
     assert (noise.calibration_count, noise.comparison_count) == (2, 2)
     assert (noise.false_alarm_count, noise.significant_count, noise.false_alarm_rate) == (1, 1, 0.5)
-
-
-def test_the_newest_calibration_of_a_case_is_its_floor() -> None:
-    newest, older = make_calibration(seed=3, spread=0.002), make_calibration(seed=4, spread=0.05)
-
-    (noise,) = noise_of_runners([newest, older])
-
-    assert len(noise.cases) == 1
-    assert noise.cases[0].noise_floor < 0.01
 
 
 def test_a_stored_floor_has_of_each_case_and_way_of_timing_what_is_newest() -> None:

@@ -40,13 +40,6 @@ def test_conditions_are_medians_of_clocks_the_highest_temperature_and_every_reas
     assert found.base_conditions.sm_clock_mhz is None
 
 
-def test_a_side_without_the_measurement_has_none() -> None:
-    other = make_measurement(implementation="compile")
-    found = compared({"measurements": [other]}, {"measurements": [make_measurement()]})
-    assert found.base is None
-    assert found.head is not None
-
-
 def test_only_machine_code_of_the_implementation_that_differs_is_told() -> None:
     before = [make_static_facts(implementation="eager", target=target) for target in ("sm_80", "sm_90")]
     after = [before[0], make_static_facts(implementation="eager", target="sm_90", code="another", registers=64)]
@@ -114,10 +107,3 @@ def test_what_was_timed_otherwise_is_no_runner_up() -> None:
     (best,) = find_best([timed("eager", 1_000.0), timed("triton", 900.0, timer=Timer.CUPTI)])
 
     assert (best.implementation, best.runner_up, best.comparison, best.is_clear) == ("triton", None, None, False)
-
-
-def test_sides_with_unequal_numbers_of_blocks_are_compared_by_as_many_as_both_have() -> None:
-    (best,) = find_best([timed("eager", *[2_000.0] * 9), timed("triton", *[1_000.0] * 4)])
-
-    assert best.comparison is not None
-    assert best.comparison.block_count == 4

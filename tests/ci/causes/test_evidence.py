@@ -112,12 +112,6 @@ def test_another_kernel_of_a_library_at_the_step_is_the_first_suspect_with_its_s
     assert "no machine code of this implementation is recorded" in first.sentence
 
 
-def test_profiles_of_commits_farther_off_weigh_as_what_changed_beside_the_step() -> None:
-    beside = suspect(profiled_step(profiled(3, *BEFORE), profiled(12, *AFTER)), Cause.CODE)
-
-    assert beside.weight == pytest.approx(0.75)
-
-
 def test_other_launches_lift_what_equal_machine_code_excludes() -> None:
     """The kernel is the same, and runs twice."""
     code = [make_static_series("registers", [32.0] * 16, "a" * 16, implementation="eager")]
@@ -130,15 +124,6 @@ def test_other_launches_lift_what_equal_machine_code_excludes() -> None:
     assert suspect(lifted, Cause.CODE).weight == pytest.approx(0.9)
     assert "machine code unchanged on all 1 targets" in suspect(lifted, Cause.CODE).sentence
     assert "_norm: 1 → 2 in a call (100% of a call after)" in suspect(lifted, Cause.CODE).sentence
-
-
-def test_where_the_toolchain_changed_too_its_libraries_may_have_chosen_the_kernel() -> None:
-    old, new = AT_THE_STEP
-    both = profiled_step(profiled(old, *BEFORE), profiled(new, *AFTER), toolchain=(("torch", "2.12.0"),))
-
-    assert both.suspects[0].cause is Cause.TOOLCHAIN
-    assert "library kernel changed" in both.suspects[0].sentence
-    assert suspect(both, Cause.CODE).weight < suspect(both, Cause.TOOLCHAIN).weight / 5
 
 
 @pytest.mark.parametrize(

@@ -113,12 +113,6 @@ def test_machine_code_that_changed_is_told_with_the_facts_that_moved() -> None:
     assert "2 of 2 targets: registers per thread 128 to 255" in suspect.sentence
 
 
-def test_machine_code_from_another_compiler_tells_nothing_of_the_source() -> None:
-    step = around(code=CHANGED, after={"setting": replace(OLD, toolchain=(("triton", "3.7.1"),))})
-
-    assert first(explain(step)).cause is Cause.TOOLCHAIN
-
-
 def test_where_nothing_is_recorded_nobody_is_accused() -> None:
     suspects = explain(around(before={"setting": None}, after={"setting": None}))
 
@@ -172,13 +166,6 @@ def test_a_configuration_that_flipped_is_a_suspect() -> None:
 
     assert suspect.cause is Cause.AUTOTUNE
     assert "_kernel chose BLOCK=64 after it, BLOCK=128 before" in suspect.sentence
-
-
-def test_a_configuration_that_was_chosen_before_too_is_no_suspect() -> None:
-    step = around(before=chose("BLOCK=64"), after=chose("BLOCK=64"))
-    mixed = replace(step, before=[*step.before, *runs(5, 1e6, count=1, **chose("BLOCK=128"))])
-
-    assert Cause.AUTOTUNE not in weights(explain(mixed))
 
 
 # --- weights

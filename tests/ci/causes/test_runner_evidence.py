@@ -122,13 +122,6 @@ def test_noise_that_stayed_speaks_against_a_machine_that_changed() -> None:
     assert "blocks of one commit, measured against itself" in here.sentence
 
 
-@pytest.mark.parametrize("numbers", [(3, 5), (10, 12), (3,)], ids=str)
-def test_calibrations_of_one_level_alone_say_nothing(numbers: tuple[int, ...]) -> None:
-    pairs = [calibration(number, noise=0.01 * 5**place) for place, number in enumerate(numbers)]
-
-    assert step_with(pairs=pairs).suspects == step_with().suspects
-
-
 # --- the whole suite
 
 

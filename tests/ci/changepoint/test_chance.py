@@ -102,8 +102,3 @@ def test_the_probability_falls_from_one_to_zero(degrees: int) -> None:
     assert probabilities == sorted(probabilities, reverse=True)
     assert probabilities[-1] < 1e-5
     assert two_sided_p(float("inf"), degrees) == 0.0
-
-
-def test_no_degrees_of_freedom_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 degree"):
-        two_sided_p(1.0, 0)

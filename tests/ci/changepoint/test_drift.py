@@ -4,8 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
@@ -97,29 +95,6 @@ def test_outliers_and_gaps_do_not_hide_a_drift() -> None:
     assert drift.rate == pytest.approx(0.005, rel=0.3)
 
 
-@given(values=st.lists(st.one_of(st.floats(), st.sampled_from([0.0, 1.0, math.nan])), max_size=60))
-def test_no_series_is_refused(values: list[float]) -> None:
-    drift = find_drift(values)
-
-    assert drift is None or 0 <= drift.start < (len(values) if drift.end is None else drift.end) <= len(values)
-
-
-@given(seed=st.integers(0, 30), scale=st.integers(-40, 40))
-def test_scaling_all_values_changes_no_drift(seed: int, scale: int) -> None:
-    values, weeks = half_a_percent_a_week(seed)
-    there, back = find_drift(values, weeks), find_drift(values * 2.0**scale, weeks)
-
-    assert (there is None) == (back is None)
-    if there is not None and back is not None:
-        assert back.start == there.start
-        assert back.rate == pytest.approx(there.rate)
-
-
-def test_other_numbers_of_times_and_values_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 times of 3 values"):
-        find_drift([1.0, 2.0, 3.0], [1.0, 2.0])
-
-
 # --- the ratchet
 
 
@@ -137,10 +112,6 @@ def test_a_level_that_came_back_only_in_part_is_named() -> None:
     assert ratchet.before == pytest.approx(1_000, rel=0.01)
     assert ratchet.after == pytest.approx(1_080, rel=0.01)
     assert ratchet.kept_share == pytest.approx(math.log(1.08) / math.log(1.2), rel=0.1)
-
-
-def test_a_level_that_came_back_is_not_named() -> None:
-    assert find_ratchets(find_change_points(levels((30, 1_000.0), (30, 1_200.0), (30, 1_001.0)))) == []
 
 
 def test_which_way_is_worse_is_the_metric_s_to_say() -> None:

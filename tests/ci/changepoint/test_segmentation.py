@@ -170,13 +170,6 @@ def test_autocorrelation_is_told_from_steps_and_from_white_noise(phi: float, is_
 # --- bursts
 
 
-def test_the_longer_a_series_bursts_the_longer_a_level_must_last() -> None:
-    seldom, often = Bursts(0, 0), Bursts(6, 30)
-
-    assert seldom.longest_inside(200) < often.longest_inside(200)
-    assert seldom.longest_at_edge(200) < often.longest_at_edge(200)
-
-
 def test_a_spell_beyond_what_bursts_explain_is_rare_where_bursts_are_memoryless() -> None:
     rng = np.random.default_rng(1)
     limit = Bursts(10, 50).longest_inside(200)

@@ -11,7 +11,6 @@ from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.history import judge_history
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import Measurement
-from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
@@ -99,8 +98,3 @@ def test_several_processes_find_what_one_finds(history: Engine, monkeypatch: pyt
     monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
 
     assert analyse_project(history, PROJECT, worker_count=2) == alone
-
-
-def test_a_project_without_runs_is_refused_by_the_store(store: Engine) -> None:
-    with pytest.raises(StoreError, match="not in this database"):
-        analyse_project(store, "nobody/nothing")

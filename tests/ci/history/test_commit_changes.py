@@ -52,15 +52,6 @@ def test_a_target_that_no_longer_compiles_is_a_regression_told_once() -> None:
     assert "compiling was ok, is compile_error (out of registers)" in found.change_points[0].evidence
 
 
-def test_a_spill_on_several_targets_is_one_regression() -> None:
-    history = [make_static_series("local_bytes", [0, 0, 64], "aab", target=target) for target in ("sm_80", "gfx942")]
-
-    found = only(judge_history(history))
-
-    assert len(found.change_points) == 2
-    assert "and 1 more series" in found.summary
-
-
 @pytest.mark.parametrize(
     ("codes", "expected", "cause"),
     [

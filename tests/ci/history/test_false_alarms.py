@@ -46,16 +46,6 @@ def test_a_cause_that_moves_many_series_makes_room_once() -> None:
     assert alerts(many, told(4e-4, number=20), judged=1_000) == [True, False]
 
 
-def test_another_night_is_another_family() -> None:
-    chosen = choose_alerts(
-        [told(1e-3), told(1e-3, number=2, night=NIGHT + timedelta(days=1))],
-        series_by_date={NIGHT: 1_000, NIGHT + timedelta(days=1): 10},
-        rate=0.05,
-    )
-
-    assert [regression.is_alert for regression in chosen] == [False, True]
-
-
 def test_what_is_confirmed_is_an_alert_and_what_is_dismissed_never_is() -> None:
     confirmed = told(None, is_confirmed=True)
     dismissed = told(1e-12, number=2, state=RegressionState.DISMISSED)
@@ -130,12 +120,6 @@ def test_what_a_pair_refuted_or_a_person_called_none_is_false_among_what_is_deci
     )
     assert counted == FalseAlarms(reported_count=5, refuted_count=1, invalid_count=1, true_count=2)
     assert counted.rate == 0.5
-
-
-def test_a_person_who_calls_a_confirmed_one_none_outweighs_the_measurement() -> None:
-    confirmed = regression(1, is_confirmed=True)
-    counted = count_false_alarms([confirmed], called_none={confirmed.key}, called_real=set(), since=None)
-    assert (counted.false_count, counted.true_count) == (1, 0)
 
 
 def test_improvements_and_what_lies_before_the_window_are_not_counted() -> None:

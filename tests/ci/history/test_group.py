@@ -83,14 +83,6 @@ def test_what_was_refuted_does_not_stand_beside_what_was_not() -> None:
     assert [change.series.implementation for change in found.change_points] == ["eager"]
 
 
-def test_a_regression_whose_findings_are_all_refuted_is_dismissed_and_still_told() -> None:
-    (found,) = group([make_finding(status=Status.REFUTED)])
-
-    assert found.state is RegressionState.DISMISSED
-    assert not found.is_confirmed
-    assert found.change_points
-
-
 def test_the_worst_comes_first() -> None:
     found = group(
         [
@@ -141,12 +133,6 @@ def test_kernels_that_moved_by_one_scale_at_one_commit_are_one_regression() -> N
 
     assert found.kernel == "rms_norm + softmax"
     assert found.typical_change == pytest.approx(0.205, abs=1e-4)
-
-
-def test_kernels_of_which_only_one_was_seen_again_stay_apart() -> None:
-    found = group([make_finding(status=Status.CONFIRMED), make_finding(SOFTMAX)])
-
-    assert {regression.kernel: regression.is_confirmed for regression in found} == {"rms_norm": True, "softmax": False}
 
 
 def test_kernels_that_moved_with_one_recorded_change_are_one_regression_whatever_their_scale() -> None:

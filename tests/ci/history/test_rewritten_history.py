@@ -135,19 +135,6 @@ def test_a_branch_that_is_put_back_has_its_old_line_again(branch: Branch) -> Non
     assert branch.trend() == [shared, left, more]
 
 
-def test_what_was_never_measured_between_is_not_guessed_at(branch: Branch) -> None:
-    shared = branch.measured(10_000.0)
-    branch.commit()
-    left = branch.measured(14_000.0)
-    branch.rewind(shared)
-    branch.commit()
-    new = branch.measured(10_000.0)
-
-    analyse_project(branch.store, PROJECT)
-
-    assert branch.trend() == [shared, *sorted([left, new])]
-
-
 def test_a_branch_that_was_rewritten_beside_the_default_one_is_followed_by_itself(branch: Branch) -> None:
     first = branch.measured(10_000.0)
     run_git(branch.folder, "switch", "--quiet", "--create", "feature")
