@@ -10,6 +10,8 @@ from typing import Any
 from roofwatch.collector.compile.binary import Resources, amd_resources, nvidia_resources
 from roofwatch.collector.errors import ToolchainError
 
+_FROM_EVENT = ("name", "hash", "backend", "arch", "warps", "stages", "shared_bytes", "was_cached", "compile_ns")
+
 
 @dataclass(frozen=True)
 class CapturedKernel:
@@ -38,32 +40,24 @@ def captured_kernels(events: Iterable[dict[str, Any]], folder: Path) -> tuple[Ca
     """The kernels that a program compiled or took from Triton's cache, each once, by name.
 
     Args:
-        events: As the capture wrote them; those of other things are passed over.
+        events: As the capture wrote them, among events of other kinds.
         folder: Where it put the machine code.
     """
-    found: dict[str, CapturedKernel] = {}
+    found: dict[str, dict[str, Any]] = {}
     for event in events:
         # a process that compiles comes before those that find it in the cache
         if event["event"] == "kernel" and (event["hash"] not in found or not event["was_cached"]):
-            found[event["hash"]] = _kernel(event, folder)
-    return tuple(sorted(found.values(), key=lambda kernel: (kernel.name, kernel.hash)))
+            found[event["hash"]] = event
+    return tuple(_kernel(found[key], folder) for key in sorted(found, key=lambda key: (found[key]["name"], key)))
 
 
 def _kernel(event: dict[str, Any], folder: Path) -> CapturedKernel:
     resources = _resources(event, folder)
     return CapturedKernel(
-        name=event["name"],
-        hash=event["hash"],
-        backend=event["backend"],
-        arch=event["arch"],
-        warps=event["warps"],
-        stages=event["stages"],
-        shared_bytes=event["shared_bytes"],
+        **{name: event[name] for name in _FROM_EVENT},
         registers=None if resources is None else resources.registers,
         spill_bytes=None if resources is None else resources.local_bytes,
         spilled_registers=None if resources is None else resources.spilled_registers,
-        was_cached=event["was_cached"],
-        compile_ns=event["compile_ns"],
     )
 
 

@@ -122,52 +122,40 @@ def _spec(name: str, function: Any, signatures: list[Signature]) -> KernelSpec:
         for case in cases(shapes=[{**_lengths(one), "signature": digest}], dtypes=[_dtype(one)])
     ]
 
-    def inputs(case: Case, make: InputMaker) -> dict[str, Any]:  # noqa: ARG001  what a spec calls it with
-        return {"digest": case.choice("signature")}
-
     def launch(digest: str) -> torch.Tensor:
         signature = by_digest[digest]
         function[(1,)](**_arguments(function, signature), **signature.options)
         return torch.empty(0)  # a call returns something, and nobody reads what a compiled one does
 
-    # whoever asks what a kernel is made from is told the function's module, not this one
-    launch.__module__ = inputs.__module__ = str(_body(function).__module__)
-    spec = _unmeasured_spec(name, inputs, declared)
-    spec.implementation("triton", directions=["fwd"])(launch)
-    return spec
+    return _uncosted_spec(name, str(_body(function).__module__), declared, launch)
 
 
 def _spec_without_signature(name: str, module: str, function: str) -> KernelSpec:
-    def inputs(case: Case, make: InputMaker) -> dict[str, Any]:  # noqa: ARG001
-        return {}
-
-    def launch() -> torch.Tensor:
+    def launch(digest: str) -> torch.Tensor:  # noqa: ARG001  what a case's inputs are
         raise UnsupportedError(
             f"{module}:{function} has no signature, so nobody knows how it is launched: write one, or let "
             "`roofwatch static capture` see a launch"
         )
 
-    launch.__module__ = inputs.__module__ = module
-    spec = _unmeasured_spec(name, inputs, cases(shapes=[{"signature": "none"}]))
-    spec.implementation("triton", directions=["fwd"])(launch)
-    return spec
+    return _uncosted_spec(name, module, cases(shapes=[{"signature": "none"}]), launch)
 
 
-def _unmeasured_spec(
-    name: str, inputs: Callable[[Case, InputMaker], dict[str, Any]], declared: Sequence[Case]
+def _uncosted_spec(
+    name: str, module: str, declared: Sequence[Case], launch: Callable[[str], torch.Tensor]
 ) -> KernelSpec:
+    def inputs(case: Case, make: InputMaker) -> dict[str, Any]:  # noqa: ARG001  what a spec calls it with
+        return {"digest": case.choice("signature")}
+
     def reference(**_: Any) -> Any:
         raise UnsupportedError("a function that is known by its signature alone is compiled, and has no reference")
 
-    reference.__module__ = inputs.__module__
-    return KernelSpec(
-        name=name,
-        inputs=inputs,
-        reference=reference,
-        cases=declared,
-        flop_count=_nothing,
-        memory_bytes=_nothing,
+    for function in (inputs, reference, launch):
+        function.__module__ = module  # what the kernel is made from
+    spec = KernelSpec(
+        name=name, inputs=inputs, reference=reference, cases=declared, flop_count=_nothing, memory_bytes=_nothing
     )
+    spec.implementation("triton", directions=["fwd"])(launch)
+    return spec
 
 
 def _nothing(case: Case) -> float:  # noqa: ARG001  what a spec calls it with

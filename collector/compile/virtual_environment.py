@@ -1,12 +1,10 @@
 """Virtual environments that differ from the running one in the version of Triton alone.
 
-Each holds Triton and nothing else; all other packages, torch and roofwatch among them, are those of the running
-environment and come after it on the import path. So an environment takes the time and space of one wheel, and what
-differs between two of them is Triton's doing. That of the version which runs holds nothing: it imports that one too.
-They are kept in the cache folder for the next time.
+Each holds Triton and nothing else; all other packages come after it on the import path, from the running environment.
+The environment of the running version holds nothing. They are kept in the cache folder.
 
-A build of torch for a GPU asks for one version of Triton, which binds pip and not Python: compiling kernels needs only
-that the two can be loaded together.
+A GPU build of torch asks for one version of Triton, which binds pip and not Python: compiling kernels needs only that
+the two can be loaded together.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from roofwatch.cuda import cache_dir
 from roofwatch.install import INSTALL_ROOT
 
 _VERSION = re.compile(r"\d+(\.\d+)+((a|b|rc|\.post|\.dev)\d+)*")
-_INTRODUCE = """
+_PRINT_VERSIONS = """
 import json, platform, torch, triton
 print(json.dumps({"python": platform.python_version(), "torch": torch.__version__, "triton": triton.__version__}))
 """
@@ -38,7 +36,7 @@ _MAX_REASON = 600
 
 @dataclass(frozen=True)
 class VirtualEnvironment:
-    """One that was seen to work: its interpreter, and the versions of what compiles."""
+    """One that was seen to work."""
 
     python: Path
     versions: dict[str, str]
@@ -57,10 +55,13 @@ def environment_with_triton(version: str, folder: Path | None = None) -> Virtual
     """
     if not _VERSION.fullmatch(version):
         raise ToolchainError(f"triton {version}: not the version of a release; use for example 3.7.1")
-    is_running = version == _running_triton()
-    # whatever runs then is what the environment without a Triton of its own imports
+    try:
+        is_running = version == metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        is_running = False
     name = "running" if is_running else f"triton-{version}"
-    root = (folder or cache_dir() / "environments") / f"{name}-{_running_environment()[:12]}"
+    running_environment = digest_of(sys.version, sys.prefix, *map(str, _shared_folders()))
+    root = (folder or cache_dir() / "environments") / f"{name}-{running_environment[:12]}"
     versions = _versions_in(root, version) if root.exists() else _make(root, version, is_running=is_running)
     return VirtualEnvironment(_python_of(root), versions)
 
@@ -76,17 +77,6 @@ def refuse_other_triton(wanted: str, imported: str) -> None:
         )
 
 
-def _running_triton() -> str | None:
-    try:
-        return metadata.version("triton")
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _running_environment() -> str:
-    return digest_of(sys.version, sys.prefix, *map(str, _shared_folders()))
-
-
 def _shared_folders() -> list[Path]:
     """Where the running environment imports from."""
     folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
@@ -96,7 +86,7 @@ def _shared_folders() -> list[Path]:
 def _make(root: Path, version: str, *, is_running: bool) -> dict[str, str]:
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
-        # whole or not at all: two audits may make it at once, and either may be stopped
+        # renamed when it works: two audits may make it at once, and either may be stopped
         unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=root.parent))
     except OSError as error:
         raise ToolchainError(f"{root.parent}: no environment can be made there: {error.strerror}") from None
@@ -104,15 +94,13 @@ def _make(root: Path, version: str, *, is_running: bool) -> dict[str, str]:
         python = _python_of(unfinished)
         _run([sys.executable, "-m", "venv", "--without-pip", str(unfinished)], "no virtual environment can be made")
         if not is_running:
+            install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-input"]
             _run(
-                [
-                    *(sys.executable, "-m", "pip", "--python", str(python), "install"),
-                    *("--no-deps", "--no-input", "--disable-pip-version-check", f"triton=={version}"),
-                ],
+                [*install, "--disable-pip-version-check", f"triton=={version}"],
                 f"triton {version}: pip cannot install it",
             )
         _share_packages(python)
-        versions = _versions_in(unfinished, version)  # what does not work is not kept
+        versions = _versions_in(unfinished, version)
         put_in_place(unfinished, root)
         return versions
     finally:
@@ -120,7 +108,7 @@ def _make(root: Path, version: str, *, is_running: bool) -> dict[str, str]:
 
 
 def put_in_place(unfinished: Path, root: Path) -> None:
-    """Name a finished environment, unless another process was first: theirs is as good."""
+    """Rename a finished environment, unless another process was first: theirs is as good."""
     try:
         unfinished.rename(root)
     except OSError as error:
@@ -131,11 +119,10 @@ def put_in_place(unfinished: Path, root: Path) -> None:
 def _share_packages(python: Path) -> None:
     """Let the environment import what the running one has, after its own."""
     (own,) = (python.parent.parent / "lib").glob("python*/site-packages")
-    folders = [str(folder) for folder in _shared_folders()]
     lines = [
         # libraries that come as packages, such as NVRTC, are searched for under the prefixes
         f"import site; site.PREFIXES.append({sys.prefix!r})",
-        *(f"import site; site.addsitedir({folder!r})" for folder in folders),
+        *(f"import site; site.addsitedir({str(folder)!r})" for folder in _shared_folders()),
     ]
     (own / "running_environment.pth").write_text("".join(f"{line}\n" for line in lines))
 
@@ -144,10 +131,9 @@ def _versions_in(root: Path, version: str) -> dict[str, str]:
     """Raises:
     ToolchainError: torch and Triton cannot be loaded, or Triton is another version.
     """
-    said = _run(
-        [str(_python_of(root)), "-P", "-c", _INTRODUCE], f"triton {version}: cannot be loaded together with torch"
-    )
-    versions: dict[str, str] = json.loads(said.splitlines()[-1])
+    command = [str(_python_of(root)), "-P", "-c", _PRINT_VERSIONS]
+    printed = _run(command, f"triton {version}: cannot be loaded together with torch")
+    versions: dict[str, str] = json.loads(printed.splitlines()[-1])
     refuse_other_triton(version, versions["triton"])
     return versions
 
@@ -160,7 +146,7 @@ def _run(command: list[str], failure: str) -> str:
     """Standard output of a command.
 
     Raises:
-        ToolchainError: it failed; the message ends with what it said last.
+        ToolchainError: it failed; the message ends with what it printed last.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
@@ -171,8 +157,8 @@ def _run(command: list[str], failure: str) -> str:
     return done.stdout
 
 
-def reason_in(said: str) -> str:
-    """What a program gives as the reason why it failed: its lines that say so, else the last ones."""
-    lines = said.splitlines()
+def reason_in(text: str) -> str:
+    """Why a program failed, by its output: the lines that name an error, else the last ones."""
+    lines = text.splitlines()
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     return " ".join(" ".join(errors or lines).split())[-_MAX_REASON:]

@@ -8,12 +8,12 @@ from roofwatch.ci.diagnosis.diagnose import RULES, bottleneck_changes, is_empty,
 from roofwatch.ci.diagnosis.evidence import Limit
 from roofwatch.ci.diagnosis.finding import Weight
 from roofwatch.ci.diagnosis.record_evidence import RecordEvidence, subjects_of
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.profiles.diagnosing import Diagnosed, told
 from tests.builders import make_case, make_measurement, make_record
 from tests.ci.ailments import (
     AILMENTS,
     CHAIN,
-    COST,
     EMPTY,
     NORM,
     PRODUCT,
@@ -145,11 +145,83 @@ def test_what_there_is_more_to_gain_from_comes_first_and_hints_come_last() -> No
     assert rules == ["near_roof", "excess_traffic", "faster_implementation", "narrow_loads"]
 
 
-def test_a_doubt_about_the_numbers_comes_before_everything() -> None:
-    assert diagnosed(AILMENTS["throttled"]()).findings[0].weight is Weight.DOUBT
-
-
 # --- where a rule keeps quiet
+
+
+def _product(case_id: str, *, flop_count: float) -> RunRecord:
+    """A matrix product without tensor cores."""
+    return record(
+        PRODUCT,
+        cases=(make_case(case_id, flop_count=flop_count, memory_bytes=4e7),),
+        measurements=[timed(case_id, 2_000_000.0)],
+        static_facts=(code(case_id, instructions={"global_load.128": 8}),),
+        counters=(counted(case_id),),
+    )
+
+
+def _in_rounds(count: float) -> RunRecord:
+    counters = (counted(NORM, dram_bytes=4e8, waves_per_multiprocessor=count),)
+    return record(NORM, timed(NORM, 400_000.0), counters=counters)
+
+
+NARROW = {"global_load.32": 4}
+NO_TENSOR_CORES = {"global_load.128": 8}
+QUIET: dict[str, tuple[RunRecord, str]] = {
+    "a product with little arithmetic for its bytes": (
+        _product("matmul/M=1,N=4096,K=4096/bfloat16/fwd", flop_count=3.4e7),
+        "no_tensor_cores",
+    ),
+    "a product in float32": (_product("matmul/M=4096,N=4096,K=4096/float32/fwd", flop_count=8e10), "no_tensor_cores"),
+    "tensor cores in one of several kernels": (
+        record(
+            PRODUCT,
+            timed(PRODUCT, 300_000.0),
+            facts=(code(PRODUCT), code(PRODUCT, function="_prepare", instructions=NO_TENSOR_CORES)),
+        ),
+        "no_tensor_cores",
+    ),
+    "few warps that keep the tensor cores busy": (
+        record(
+            PRODUCT,
+            timed(PRODUCT, 115_000.0),
+            facts=(code(PRODUCT, theoretical_occupancy=0.125, occupancy_limits=("shared memory",)),),
+        ),
+        "low_occupancy",
+    ),
+    "narrow loads of a few bytes": (
+        record(EMPTY, timed(EMPTY, 2_100.0), facts=(code(EMPTY, instructions=NARROW),)),
+        "narrow_loads",
+    ),
+    "narrow loads beside TMA": (
+        record(NORM, timed(NORM, 150_000.0), facts=(code(NORM, instructions=NARROW | {"tma": 2}),)),
+        "narrow_loads",
+    ),
+    "whole rounds of blocks": (_in_rounds(2.0), "waves"),
+    "many rounds of blocks": (_in_rounds(7.3), "waves"),
+    "a host that keeps ahead": (record(NORM, timed(NORM, 110_000.0, host_ns=73_000.0)), "host_bound"),
+    "kernels that follow closely": (
+        record(NORM, timed(NORM, 110_000.0, span_ns=120_000.0, kernel_count=4)),
+        "gaps",
+    ),
+    "a few long kernels": (record(NORM, timed(NORM, 110_000.0, kernel_count=5)), "many_kernels"),
+    "two small kernels": (record(NORM, timed(NORM, 11_000.0, kernel_count=2)), "many_kernels"),
+    "a steady clock": (record(NORM, timed(NORM, 110_000.0)), "throttled"),
+    "another implementation that is as fast": (
+        record(NORM, timed(NORM, 150_000.0), timed(NORM, 148_000.0, implementation="compile")),
+        "faster_implementation",
+    ),
+    "another implementation that was timed otherwise": (
+        record(NORM, timed(NORM, 150_000.0), make_measurement(NORM, implementation="eager", median_ns=10_000.0)),
+        "faster_implementation",
+    ),
+    "a little above the roof": (on_cpu(4.8e6, flop_count=1e9, memory_bytes=1e6), "above_the_roof"),
+}
+
+
+@pytest.mark.parametrize("situation", QUIET)
+def test_a_rule_keeps_quiet(situation: str) -> None:
+    made, rule = QUIET[situation]
+    assert found(made, rule) is None
 
 
 @pytest.mark.parametrize(
@@ -172,71 +244,6 @@ def test_bytes_that_were_counted_of_some_kernels_alone_are_not_those_of_the_call
     assert found(record(NORM, timed(NORM, 220_000.0), counters=parts), "excess_traffic") is None
 
 
-def test_bytes_of_all_kernels_of_a_call_are_added_up() -> None:
-    parts = tuple(
-        counted(NORM, dram_read_bytes=3e8, dram_write_bytes=1e8).model_copy(update={"launch_index": index})
-        for index in range(2)
-    )
-    assert evidence(record(NORM, timed(NORM, 220_000.0), counters=parts)).counted == {"dram_bytes": 8e8}
-
-
-def test_a_product_that_needs_little_arithmetic_for_its_bytes_needs_no_tensor_cores() -> None:
-    decode = "matmul/M=1,N=4096,K=4096/bfloat16/fwd"
-    cost = {"flop_count": 3.4e7, "memory_bytes": 3.4e7}
-    made = record(
-        PRODUCT,
-        cases=(make_case(decode, **cost),),
-        measurements=[timed(decode, 20_000.0)],
-        static_facts=(code(decode, instructions={"global_load.128": 8}),),
-        counters=(counted(decode),),
-    )
-    assert found(made, "no_tensor_cores") is None
-
-
-def test_float32_is_not_asked_to_use_tensor_cores() -> None:
-    exact = "matmul/M=4096,N=4096,K=4096/float32/fwd"
-    made = record(
-        PRODUCT,
-        cases=(make_case(exact, **COST[PRODUCT]),),
-        measurements=[timed(exact, 2_000_000.0)],
-        static_facts=(code(exact, instructions={"global_load.128": 8}),),
-        counters=(counted(exact),),
-    )
-    assert found(made, "no_tensor_cores") is None
-
-
-def test_tensor_cores_in_one_of_several_kernels_are_enough() -> None:
-    facts = (code(PRODUCT), code(PRODUCT, function="_prepare", instructions={"global_load.128": 8}))
-    assert found(record(PRODUCT, timed(PRODUCT, 300_000.0), facts=facts), "no_tensor_cores") is None
-
-
-def test_few_warps_do_not_matter_to_code_that_keeps_the_tensor_cores_busy() -> None:
-    facts = (code(PRODUCT, theoretical_occupancy=0.125, occupancy_limits=("shared memory",)),)
-    assert found(record(PRODUCT, timed(PRODUCT, 115_000.0), facts=facts), "low_occupancy") is None
-    assert found(record(PRODUCT, timed(PRODUCT, 400_000.0), facts=facts), "low_occupancy") is not None
-
-
-def test_narrow_loads_of_a_few_bytes_or_by_tma_are_nothing_to_mend() -> None:
-    narrow = {"global_load.32": 4}
-    of_few = record(EMPTY, timed(EMPTY, 2_100.0), facts=(code(EMPTY, instructions=narrow),))
-    by_tma = record(NORM, timed(NORM, 150_000.0), facts=(code(NORM, instructions=narrow | {"tma": 2}),))
-    assert found(of_few, "narrow_loads") is None
-    assert found(by_tma, "narrow_loads") is None
-
-
-def test_a_whole_number_of_rounds_has_no_tail_and_many_rounds_have_a_short_one() -> None:
-    for count in (1.0, 2.0, 7.3):
-        made = record(
-            NORM, timed(NORM, 400_000.0), counters=(counted(NORM, dram_bytes=4e8, waves_per_multiprocessor=count),)
-        )
-        assert found(made, "waves") is None
-
-
-def test_a_host_that_keeps_ahead_does_not_bind() -> None:
-    assert found(record(NORM, timed(NORM, 110_000.0, host_ns=73_000.0)), "host_bound") is None
-    assert found(record(NORM, timed(NORM, 110_000.0, host_ns=None)), "host_bound") is None
-
-
 def test_a_host_binds_in_a_diagnosis_where_the_record_calls_the_launch_host_bound() -> None:
     for host_ns in (73_000.0, 74_000.0, 109_000.0, 200_000.0):
         measured = timed(NORM, 110_000.0, span_ns=220_000.0, host_ns=host_ns)
@@ -255,38 +262,6 @@ def test_pauses_of_an_idle_device_that_its_host_explains_are_not_blamed_on_launc
     assert pausing(60_000.0) is Limit.MEMORY, "in a loop the host keeps ahead, and there are none"
     assert pausing(5_000.0) is Limit.LAUNCH
     assert pausing(None) is Limit.LAUNCH
-
-
-def test_kernels_that_follow_each_other_closely_make_no_gap() -> None:
-    assert found(record(NORM, timed(NORM, 110_000.0, span_ns=120_000.0, kernel_count=4)), "gaps") is None
-
-
-def test_a_few_long_kernels_are_not_many_small_ones() -> None:
-    assert found(record(NORM, timed(NORM, 110_000.0, kernel_count=5)), "many_kernels") is None
-    assert found(record(NORM, timed(NORM, 11_000.0, kernel_count=2)), "many_kernels") is None
-
-
-def test_the_clock_that_a_device_runs_at_while_it_is_well_is_no_doubt() -> None:
-    assert found(record(NORM, timed(NORM, 110_000.0)), "throttled") is None
-
-
-def test_an_implementation_that_is_as_fast_or_was_timed_otherwise_is_not_told() -> None:
-    as_fast = timed(NORM, 148_000.0, implementation="compile")
-    otherwise = make_measurement(NORM, implementation="eager", median_ns=10_000.0)
-    assert found(record(NORM, timed(NORM, 150_000.0), as_fast, otherwise), "faster_implementation") is None
-
-
-def test_a_clear_choice_of_the_autotuner_is_not_told() -> None:
-    made = AILMENTS["autotuning, a close second"]()
-    [tuning] = made.measurements[0].autotuning
-    slower = tuple(each.model_copy(update={"time_ns": (each.time_ns or 0) * 2}) for each in tuning.timings[1:])
-    clear = tuning.model_copy(update={"timings": (tuning.timings[0], *slower)})
-    measured = made.measurements[0].model_copy(update={"autotuning": (clear,)})
-    assert found(made.model_copy(update={"measurements": (measured,)}), "autotuning") is None
-
-
-def test_faster_than_the_roof_by_a_little_is_within_what_ceilings_move() -> None:
-    assert found(on_cpu(4.8e6, flop_count=1e9, memory_bytes=1e6), "above_the_roof") is None
 
 
 # --- what is known, and what is not
@@ -335,8 +310,7 @@ def test_names_of_a_record_are_kept_apart_from_the_sentences() -> None:
 
 def test_a_stall_that_is_not_known_is_not_repeated() -> None:
     strange = counted(NORM).model_copy(update={"values": {"stall_<b>_share": 0.9}})
-    made = record(NORM, timed(NORM, 400_000.0), counters=(strange,))
-    finding = found(made, "latency")
+    finding = found(record(NORM, timed(NORM, 400_000.0), counters=(strange,)), "latency")
     assert finding is not None
     assert "<b>" not in str(finding.evidence)
 

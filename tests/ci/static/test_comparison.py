@@ -38,13 +38,6 @@ def test_two_functions_that_were_both_renamed_are_found_by_their_code() -> None:
     assert compared.unchanged_by_target == {"sm_90": 2}
 
 
-def test_ways_of_compiling_that_swapped_their_numbers_are_the_same_code() -> None:
-    base = [make_static_facts(function="_k"), make_static_facts(function="_k#2", code="b")]
-    head = [make_static_facts(function="_k", code="b"), make_static_facts(function="_k#2")]
-
-    assert compare_static(base, head).judged == ()
-
-
 def test_code_that_changed_with_its_name_is_compared_where_one_is_left_over() -> None:
     item = only([make_static_facts(function="_old")], [make_static_facts(function="_new", code="b", local_bytes=8)])
 
@@ -95,23 +88,6 @@ def test_under_another_toolchain_other_code_says_nothing_and_facts_still_count(i
     assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_MOVED, Cause.TOOLCHAIN)
     assert not same.is_told
     assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_MOVED, Cause.TOOLCHAIN)
-
-
-def test_what_facts_say_of_their_toolchain_comes_before_what_is_said_of_all() -> None:
-    item = only(
-        [make_static_facts(toolchain=OLD)],
-        [make_static_facts(code="b", toolchain=OLD)],
-        base_toolchain={"triton": "1"},
-        head_toolchain={"triton": "2"},
-    )
-
-    assert item.cause is Cause.CODE
-
-
-def test_identical_bytes_are_the_same_code_whoever_compiled_them() -> None:
-    compared = compare_static([make_static_facts(toolchain=OLD)], [make_static_facts(toolchain=NEW)])
-
-    assert compared.unchanged_by_target == {"sm_90": 1}
 
 
 def test_the_code_of_the_device_s_own_target_decides_alone() -> None:

@@ -56,14 +56,6 @@ def test_spills_are_told_by_what_fits(before: int, after: int, words: str) -> No
     assert sentence == f"memory per thread {before} B → {after} B: {words}"
 
 
-def test_without_a_tile_in_the_configuration_none_is_named() -> None:
-    sentence = said(facts(configuration={}), facts(configuration={}, local_bytes=8))
-
-    assert sentence == (
-        "memory per thread 0 B → 8 B: what a thread works on no longer fits into the registers of a block"
-    )
-
-
 def test_narrower_loads_are_told_by_how_many_more_there_are() -> None:
     wide, narrow = with_instructions(global_load__128=2), with_instructions(global_load__32=8)
 
@@ -111,20 +103,9 @@ def test_what_changed_in_the_configuration_is_named_the_options_of_the_launch_fi
     )
 
 
-def test_an_option_that_says_nothing_on_either_side_has_not_changed() -> None:
-    base = facts(configuration={"schedule_hint": "none", "num_warps": 8})
-    head = facts(configuration={"schedule_hint": "", "num_warps": 8}, registers=64)
-
-    assert said(base, head) == "registers 32 → 64"
-
-
 def test_the_size_of_the_code_is_told_where_nothing_else_moved() -> None:
     assert said(facts(code_bytes=2048), facts(code_bytes=4096)) == "code 2 KiB → 4 KiB"
     assert said(facts(code_bytes=2048), facts(code_bytes=4096, registers=40)) == "registers 32 → 40"
-
-
-def test_nothing_is_said_where_no_fact_moved() -> None:
-    assert said(facts(), facts(code="b")) is None
 
 
 def test_names_of_a_record_are_kept_apart_from_our_words() -> None:

@@ -150,14 +150,6 @@ def test_a_damaged_entry_is_ignored(known: Known) -> None:
     }
 
 
-def test_the_same_suite_in_another_folder_is_loaded_but_not_compiled(known: Known, tmp_path: Path) -> None:
-    for file in known.suite.glob("*.py"):
-        (tmp_path / file.name).write_text(file.read_text())
-    (tmp_path / "tuned.json").write_text("{}")
-
-    assert compiled_now(tmp_path) == ([], known.facts)
-
-
 def test_without_the_cache_nothing_is_believed_and_nothing_kept(suite: Path) -> None:
     steps: list[Progress] = []
     compile_suite(SuiteSource(suite), PLAN, steps.append, use_cache=False, worker_count=2)

@@ -5,16 +5,8 @@ import pytest
 from roofwatch.collector.compile.virtual_environment import (
     environment_with_triton,
     put_in_place,
-    reason_in,
-    refuse_other_triton,
 )
 from roofwatch.collector.errors import ToolchainError
-
-
-def test_another_triton_than_the_wanted_one_is_refused() -> None:
-    with pytest.raises(ToolchainError, match=r"triton 3\.8\.0: its environment imports triton 3\.7\.1; .*PYTHONPATH"):
-        refuse_other_triton("3.8.0", "3.7.1")
-    refuse_other_triton("3.8.0", "3.8.0")
 
 
 @pytest.mark.parametrize("version", ["", "latest", "3", "-r requirements.txt", "3.7.1 numpy", "https://a.b/c.whl"])
@@ -28,12 +20,6 @@ def test_a_version_that_pip_cannot_install_is_named_with_pip_s_reason_and_leaves
     with pytest.raises(ToolchainError, match=r"triton 0\.0\.1: pip cannot install it: .*triton==0\.0\.1"):
         environment_with_triton("0.0.1", tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_reason_is_the_lines_that_name_an_error_else_the_last_ones() -> None:
-    assert reason_in("WARNING: old\nERROR: no such version\nnoise\nERROR: none found\n") == "no such version none found"
-    assert reason_in("first\nlast\n") == "first last"
-    assert reason_in("") == ""
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
