@@ -1,61 +1,63 @@
-"""The entry script of `streamlit run`: the menu, and the one place where an unreachable database is reported."""
+"""The entry script of Streamlit: the views, and the one place where an unreachable database is reported."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
-from roofwatch.dashboard.errors import UnreadServerError
-from roofwatch.dashboard.logo import ICON, WORDMARK
-from roofwatch.dashboard.navigation import VIEWS
+from roofwatch.dashboard.data import UnreadServerError
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.settings import SettingsError
 
+# Title and icon by the name of the file in `views/`, which is the path in the address too; the first is the front page.
+VIEWS: Mapping[str, tuple[str, str]] = {
+    "overview": ("Overview", ":material/home:"),
+    "regression": ("Regression", ":material/search:"),
+    "trends": ("Trends", ":material/show_chart:"),
+    "compare": ("Compare", ":material/compare_arrows:"),
+    "kernel": ("Kernel", ":material/memory:"),
+    "run": ("Run", ":material/play_circle:"),
+    "runners": ("Runners", ":material/dns:"),
+    "fleet": ("Fleet economics", ":material/payments:"),
+}
 # Tables want the width that Streamlit leaves empty around a page. Its captions are paler than people with weak eyes can
 # read: WCAG 2.2 asks for a contrast of 4.5. Names from records stand in code spans all over the text, so they are no
-# louder than the words around them. The text of figures takes the ink of the page, light or dark.
+# louder than the words around them.
 _STYLE = """<style>
 .stMainBlockContainer {padding: 4rem 2.5rem 3rem}
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p {color: inherit; opacity: 1}
 [data-testid="stCaptionContainer"] {opacity: 0.85}
 .stMainBlockContainer :not(pre) > code {color: inherit; font-size: 0.9em}
 [data-testid="stMetricValue"] {font-size: 1.6rem}
-.js-plotly-plot [class*="axislayer"] text, .js-plotly-plot .infolayer text
-  {fill: currentColor !important; opacity: 0.85}
-.rw-scroll {overflow: auto; max-width: 100%; max-height: 1000px}
-.rw-table, .rw-heat {border-collapse: collapse; font-size: 0.875rem; margin: 0}
-.rw-table th, .rw-table td {border: 1px solid #8884; padding: 0.3rem 0.6rem; text-align: left; vertical-align: top;
-  max-width: 30rem; overflow-wrap: break-word}
-.rw-table th {background: #8881; font-weight: 600; white-space: nowrap}
-.rw-table .rw-number {text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap}
-.rw-table abbr {text-decoration: underline dotted; cursor: help}
-.rw-heat {border-collapse: separate; border-spacing: 2px}
-.rw-heat th {font-weight: 400; padding: 0.2rem 0.6rem; border: none}
-.rw-heat tbody th {text-align: right}
-.rw-heat td {min-width: 10rem; height: 1.75rem; text-align: center; padding: 0; border: none; color: var(--rw-ink)}
-.rw-heat td a {display: block; color: var(--rw-ink)}
-.rw-row {display: grid; grid-template-columns: 5fr 2.2fr 2.8fr; gap: 0 1rem; align-items: center; font-size: 0.9rem}
-.rw-row.rw-owned {grid-template-columns: 5fr 2.2fr 2.8fr 1.6fr}
-.rw-row > div {min-width: 0; overflow-wrap: break-word}
-.rw-row strong {font-size: 1rem}
-.rw-row .rw-change {font-size: 1.4rem; font-weight: 600}
-.rw-suspects {display: grid; grid-template-columns: 1.2fr 2fr 8fr; gap: 0.5rem 1rem; align-items: center}
-.rw-suspects > div {min-width: 0; overflow-wrap: break-word}
-.rw-bar {height: 0.5rem; border-radius: 0.25rem; background: #8884; overflow: hidden}
-.rw-bar > div {height: 100%; background: #0072B2}
-.rw-badge {border: 1px solid #888; border-radius: 0.4rem; padding: 0 0.35rem; font-size: 0.85rem; white-space: nowrap}
-.rw-loud {border: 2px solid #D55E00; font-weight: 600}
 </style>"""
+# The logo: a roof over two points. The favicon is drawn here too: Streamlit would fetch an icon from another host.
+_SVG = '<svg xmlns="http://www.w3.org/2000/svg"'
+_ROOF = (
+    '<path d="M2 24 L14 8 L30 8" fill="none" stroke="#D55E00" stroke-width="3.5" stroke-linecap="round"'
+    ' stroke-linejoin="round"/>'
+    '<circle cx="15" cy="19" r="3.2" fill="#0072B2"/>'
+    '<rect x="22" y="13.5" width="6" height="6" fill="#56B4E9"/>'
+)
+_ICON = f'{_SVG} viewBox="0 0 32 32" width="64" height="64">{_ROOF}</svg>'
+# mid-grey: readable on a light and on a dark page
+_WORDMARK = (
+    f'{_SVG} viewBox="0 0 150 32" width="300" height="64">{_ROOF}'
+    '<text x="38" y="23" font-family="sans-serif" font-size="20" font-weight="600" fill="#808495">roofwatch</text>'
+    "</svg>"
+)
 
 
 def show() -> None:
-    st.set_page_config(page_title="roofwatch", page_icon=ICON, layout="wide")
-    st.logo(WORDMARK, size="large")
+    st.set_page_config(page_title="roofwatch", page_icon=_ICON, layout="wide")
+    st.logo(_WORDMARK, size="large")
     st.html(_STYLE)
+    front_page = next(iter(VIEWS))
     page = st.navigation(
         [
-            st.Page(f"views/{name}.py", title=entry.title, icon=entry.icon, default=number == 0, url_path=name)
-            for number, (name, entry) in enumerate(VIEWS.items())
+            st.Page(f"views/{name}.py", title=title, icon=icon, default=name == front_page, url_path=name)
+            for name, (title, icon) in VIEWS.items()
         ],
         position="top",
     )

@@ -1,24 +1,97 @@
-"""Two runs side by side, as stored: what both measured, what only one did, and what was judged in between.
+"""Two runs side by side, as stored: which runs can be chosen, what both measured, what was judged in between. Pure.
 
-Plain values to plain values. A verdict is never made here: it is looked up among the stored change points.
+A verdict is never made here: it is looked up among the stored change points.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from enum import StrEnum
 
-from roofwatch.ci.ab.comparable import Timing, refuse_medians
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.dashboard.wording import natural_order
+from roofwatch.ci.ab.comparable import Timing, refuse_harness, refuse_medians, refuse_runner
+from roofwatch.ci.message import Remark
+from roofwatch.collector.record.results import StaticFacts
+from roofwatch.dashboard.wording import choice_text, natural_order, written
+from roofwatch.db.queries.filter_option_values import Facets
+from roofwatch.db.queries.fleet_values import FleetRun
 from roofwatch.db.queries.run_values import MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState
 
-_ANY_RUNNER = ""
-"""The runner class of compiled code, which does not depend on the runner."""
+_CHANGED_FACTS = {
+    "registers": "registers",
+    "spilled_registers": "spilled registers",
+    "local_bytes": "local bytes",
+    "shared_bytes": "shared bytes",
+    "code_bytes": "code bytes",
+}
+
+
+class By(StrEnum):
+    """What one side of a comparison is."""
+
+    COMMITS = "commits"
+    RUNS = "runs"
+    BRANCHES = "branches"
+    TOOLCHAINS = "toolchains"
+    DEVICES = "devices"
+
+
+def runs_by(by: By, runs: Sequence[FleetRun], facets: Facets) -> dict[str, list[FleetRun]]:
+    """The runs of each thing that may be chosen, in the order of its newest run.
+
+    Args:
+        by: What is chosen.
+        runs: The newest first.
+        facets: Which commits are of which branch.
+
+    Returns:
+        For each choice its runs, first the one that stands for it: a commit on its branch before one that has left it,
+        a clean work tree before a dirty one, a whole run before a side of a pair, then the newest.
+    """
+    found: dict[str, list[FleetRun]] = {}
+    for run in runs:
+        for choice in _choices(by, run, facets.commits_by_branch):
+            found.setdefault(choice, []).append(run)
+    # sorting keeps the newest first among equals
+    return {
+        choice: sorted(own, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_paired))
+        for choice, own in found.items()
+    }
+
+
+def _choices(by: By, run: FleetRun, commits_by_branch: Mapping[str, frozenset[str]]) -> list[str]:
+    environment = run.environment
+    if by is By.BRANCHES:
+        return [branch for branch, shas in commits_by_branch.items() if run.commit.sha in shas]
+    if by is By.TOOLCHAINS:
+        versions = (
+            ("torch", environment.torch_version),
+            ("triton", environment.triton_version),
+            ("CUDA", environment.cuda_version),
+            ("driver", environment.driver_version),
+        )
+        return [", ".join(f"{name} {version}" for name, version in versions if version)]
+    return [{By.RUNS: run.run_id, By.COMMITS: run.commit.sha, By.DEVICES: run.runner_class}[by]]
+
+
+def run_for(runs: Sequence[FleetRun], *, runner_class: str | None = None) -> FleetRun:
+    """The run that stands for a choice: the first on the runner class of the other side, else the first."""
+    return next((run for run in runs if run.runner_class == runner_class), runs[0])
+
+
+def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str:
+    """What is read in the list of choices."""
+    run = runs[0]
+    if by is By.COMMITS:
+        return choice_text(run.commit, is_unreachable=run.is_unreachable)
+    if by is By.RUNS:
+        left = ", no longer on its branch" if run.is_unreachable else ""
+        return f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]}{left})"
+    return choice
 
 
 @dataclass(frozen=True)
@@ -40,22 +113,28 @@ class ComparedCase:
     @property
     def relative_change(self) -> float | None:
         """(head − base) / base of the shown medians; None unless both sides have one, and they compare."""
-        if self.refusal:
+        if self.refusal or self.base is None or self.head is None:
             return None
-        if self.base is None or self.head is None or not self.base.median_ns or not self.head.median_ns:
+        if not self.base.median_ns or not self.head.median_ns:
             return None
         return (self.head.median_ns - self.base.median_ns) / self.base.median_ns
+
+    @property
+    def has_new_outcome(self) -> bool:
+        return self.base is not None and self.head is not None and self.base.outcome is not self.head.outcome
+
+    @property
+    def is_one_sided(self) -> bool:
+        return self.base is None or self.head is None
 
     @property
     def relevance(self) -> tuple[bool, bool, bool, float]:
         """Sorts the rows: judged, then broken or repaired, then on one side only, then by the size of the move, the
         same for n times slower and n times faster.
         """
-        is_on_both = self.base is not None and self.head is not None
-        has_new_outcome = is_on_both and _outcome(self.base) is not _outcome(self.head)
         change = self.relative_change
         moved = 0.0 if change is None else abs(math.log1p(change))
-        return bool(self.change_points), has_new_outcome, not is_on_both, moved
+        return bool(self.change_points), self.has_new_outcome, self.is_one_sided, moved
 
 
 class Shown(StrEnum):
@@ -69,39 +148,14 @@ class Shown(StrEnum):
     REFUSED = "not comparable"
 
     def admits(self, row: ComparedCase) -> bool:
-        """A row is of that kind."""
-        judged, new_outcome, one_sided, _ = row.relevance
         return {
             Shown.EVERYTHING: True,
-            Shown.JUDGED: judged,
-            Shown.OTHER_OUTCOMES: new_outcome,
-            Shown.ONE_SIDE: one_sided,
+            Shown.JUDGED: bool(row.change_points),
+            Shown.OTHER_OUTCOMES: row.has_new_outcome,
+            Shown.ONE_SIDE: row.is_one_sided,
             Shown.OTHER_CODE: row.code_change.startswith("changed"),
             Shown.REFUSED: bool(row.refusal),
         }[self]
-
-
-class Order(StrEnum):
-    """In which the rows of a comparison are listed."""
-
-    RELEVANCE = "relevance"
-    SLOWER = "slower first"
-    FASTER = "faster first"
-    CASE = "case"
-
-
-def in_order(rows: Sequence[ComparedCase], order: Order) -> list[ComparedCase]:
-    """Rows come by relevance; what has no change comes last where changes are asked for."""
-    if order is Order.RELEVANCE:
-        return list(rows)
-    if order is Order.CASE:
-        return sorted(rows, key=lambda row: (natural_order(row.case_id), row.implementation))
-    sign = -1 if order is Order.SLOWER else 1
-    return sorted(rows, key=lambda row: math.inf if row.relative_change is None else sign * row.relative_change)
-
-
-def _outcome(case: MeasuredCase | None) -> Outcome | None:
-    return None if case is None else case.outcome
 
 
 def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regression]) -> list[ComparedCase]:
@@ -111,29 +165,31 @@ def compare_runs(base: RunDetail, head: RunDetail, regressions: Sequence[Regress
     refusal = why_not_comparable(base.summary, head.summary)
     changes = defaultdict[tuple[str, str], list[ChangePoint]](list)
     for change in change_points_between(base.summary.commit, head.summary.commit, regressions):
-        if change.series.runner_class in {_ANY_RUNNER, head.summary.runner_class}:
+        # compiled code does not depend on the runner
+        if change.series.runner_class in {"", head.summary.runner_class}:
             changes[change.series.case_id, change.series.implementation].append(change)
     rows = []
     for key in base_cases.keys() | head_cases.keys():
-        either = head_cases.get(key) or base_cases[key]
+        before, now = base_cases.get(key), head_cases.get(key)
+        either = now or base_cases[key]
         rows.append(
             ComparedCase(
                 case_id=either.case_id,
                 kernel=either.kernel,
                 implementation=either.implementation,
-                base=base_cases.get(key),
-                head=head_cases.get(key),
+                base=before,
+                head=now,
                 change_points=tuple(changes.get(key, ())),
-                code_change=_code_change(base_static.get(key, {}), head_static.get(key, {})),
-                refusal=_refusal(base_cases.get(key), head_cases.get(key), refusal),
+                code_change=_code_change(base_static[key], head_static[key]),
+                refusal=str(_refusal(before, now, refusal) or ""),
             )
         )
     return sorted(rows, key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation))
 
 
 def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequence[Regression]) -> list[ChangePoint]:
-    """Stored change points after `base` and up to `head`, oldest first. They are judged forwards, so there are none
-    where `head` is older. Dismissed ones are not among them.
+    """Stored change points after `base` and up to `head`, oldest first, without dismissed ones. They are judged
+    forwards, so there are none where `head` is older.
     """
     return sorted(
         (
@@ -147,28 +203,22 @@ def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequenc
     )
 
 
-def why_not_comparable(base: RunSummary, head: RunSummary) -> str | None:
-    """Why times of two runs must not be set against each other; None where they may."""
-    if base.runner_class != head.runner_class:
-        return f"the base was measured on {base.runner_class}, the head on {head.runner_class}"
-    if base.harness_version != head.harness_version:
-        return f"the base was measured by harness {base.harness_version}, the head by harness {head.harness_version}"
-    return None
+def why_not_comparable(base: RunSummary, head: RunSummary) -> Remark | None:
+    """Why times of two runs must not be compared; None where they may."""
+    refusals = [
+        *refuse_runner(base.runner_class, head.runner_class),
+        *refuse_harness(base.harness_version, head.harness_version),
+    ]
+    return next(iter(refusals), None)
 
 
-def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: str | None) -> str:
-    timings = _timing(base), _timing(head)
-    if timings[0] is None or timings[1] is None:
-        return ""
-    return whole or str(refuse_medians(timings[0], timings[1]) or "")
+def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None) -> Remark | None:
+    if base is None or head is None or base.median_ns is None or head.median_ns is None:
+        return None
+    return whole or refuse_medians(Timing(base.timer, base.cache), Timing(head.timer, head.cache))
 
 
-def _timing(case: MeasuredCase | None) -> Timing | None:
-    """How it was timed; None where it was not."""
-    return None if case is None or case.median_ns is None else Timing(case.timer, case.cache)
-
-
-def changed_facts(before: StaticRow | None, now: StaticRow) -> str:
+def changed_facts(before: StaticRow | StaticFacts | None, now: StaticRow | StaticFacts) -> str:
     """What differs between two compilations of one function for one target, in words."""
     if before is None:
         return "new"
@@ -177,15 +227,9 @@ def changed_facts(before: StaticRow | None, now: StaticRow) -> str:
     if before.code_hash == now.code_hash:
         return "same machine code"
     moved = [
-        f"{title} {earlier} → {later}"
-        for title, earlier, later in (
-            ("registers", before.registers, now.registers),
-            ("spilled registers", before.spilled_registers, now.spilled_registers),
-            ("local bytes", before.local_bytes, now.local_bytes),
-            ("shared bytes", before.shared_bytes, now.shared_bytes),
-            ("code bytes", before.code_bytes, now.code_bytes),
-        )
-        if earlier != later
+        f"{title} {getattr(before, name)} → {getattr(now, name)}"
+        for name, title in _CHANGED_FACTS.items()
+        if getattr(before, name) != getattr(now, name)
     ]
     return ", ".join(["code changed", *moved])
 
@@ -194,24 +238,26 @@ def _by_key(detail: RunDetail) -> dict[tuple[str, str], MeasuredCase]:
     return {(case.case_id, case.implementation): case for case in detail.cases}
 
 
-def _static_by_key(detail: RunDetail) -> dict[tuple[str, str], dict[tuple[str, str], StaticRow]]:
-    """Case and implementation -> function and target -> facts."""
-    found: dict[tuple[str, str], dict[tuple[str, str], StaticRow]] = {}
+_Hashes = dict[tuple[str, str], str | None]
+"""Function and target -> code hash."""
+
+
+def _static_by_key(detail: RunDetail) -> defaultdict[tuple[str, str], _Hashes]:
+    """By case and implementation."""
+    found = defaultdict[tuple[str, str], _Hashes](dict)
     for row in detail.static_rows:
-        found.setdefault((row.case_id, row.implementation), {})[row.function, row.target] = row
+        found[row.case_id, row.implementation][row.function, row.target] = row.code_hash
     return found
 
 
-def _code_change(base: dict[tuple[str, str], StaticRow], head: dict[tuple[str, str], StaticRow]) -> str:
+def _code_change(base: _Hashes, head: _Hashes) -> str:
     if not base and not head:
         return ""
     if not base or not head:
         return "only on the base" if base else "only on the head"
-    hashes = {
-        key: (base[key].code_hash if key in base else None, head[key].code_hash if key in head else None)
-        for key in base.keys() | head.keys()
-    }
-    changed = sorted({target for (_, target), (before, after) in hashes.items() if before != after}, key=natural_order)
+    places = base.keys() | head.keys()
+    changed = {target for at in places for _, target in [at] if base.get(at) != head.get(at)}
     if not changed:
         return "same everywhere"
-    return f"changed on {len(changed)} of {len({target for _, target in hashes})}: {', '.join(changed)}"
+    names = ", ".join(sorted(changed, key=natural_order))
+    return f"changed on {len(changed)} of {len({target for _, target in places})}: {names}"

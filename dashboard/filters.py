@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from roofwatch.dashboard.tag_groups import by_group
 from roofwatch.db.queries.filter_option_values import CaseFacet, Facets
 from roofwatch.db.values import Regression, SeriesKey
 
@@ -19,6 +20,15 @@ PARAMETERS: Mapping[str, str] = {
     "owner": "Owner",
 }
 """What can be narrowed by: the name in the address, and the label."""
+
+_TAG_GROUPS = {
+    "scale": re.compile(r"\d+(\.\d+)?[kmbt]", re.IGNORECASE),
+    "phase": re.compile("prefill|decode|train"),
+    "parallel": re.compile(r"(tp|ep|pp|dp|cp)\d+"),
+    "suite": re.compile("small|quick|full"),
+}
+"""What a tag is about, by its form, such as `70b` or `tp8`, or by its word; the words of a project's own are `other`.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,12 +91,6 @@ class Filters:
         found = (self._family_of.get(kernel) for kernel in kernels)
         return list(dict.fromkeys(family for family in found if family))
 
-    def in_words(self) -> Iterator[tuple[str, str]]:
-        """Label and chosen values of each parameter that narrows."""
-        for parameter, label in PARAMETERS.items():
-            if self._of(parameter):
-                yield label, ", ".join(self._of(parameter))
-
     def _of(self, parameter: str) -> Sequence[str]:
         return self.chosen.get(parameter, ())
 
@@ -120,7 +124,7 @@ class Filters:
         return (
             (not families or case.family in families)
             and (not dtypes or case.dtype in dtypes)
-            and all(not own.isdisjoint(case.tags) for own in by_group(tags))
+            and all(not own.isdisjoint(case.tags) for own in _grouped(tags))
             and (not owners or not set(owners).isdisjoint(self.owners.get(case.kernel, ())))
         )
 
@@ -135,3 +139,17 @@ def options_of(facets: Facets, owners: Mapping[str, Sequence[str]]) -> dict[str,
         "tag": sorted({tag for case in facets.cases for tag in case.tags}),
         "owner": sorted({owner for own in owners.values() for owner in own}),
     }
+
+
+def group_of(tag: str) -> str:
+    return next((group for group, pattern in _TAG_GROUPS.items() if pattern.fullmatch(tag)), "other")
+
+
+def _grouped(tags: Iterable[str]) -> list[set[str]]:
+    """Tags of one group stand for each other, those of different groups must all hold: `70b` and `8b` with `decode` are
+    the decoding of either.
+    """
+    groups: defaultdict[str, set[str]] = defaultdict(set)
+    for tag in tags:
+        groups[group_of(tag)].add(tag)
+    return list(groups.values())

@@ -1,13 +1,12 @@
-"""Serve the dashboard: Streamlit as a child process that is surely gone when we are."""
+"""Serve the dashboard with Streamlit's own server, in this process."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -16,16 +15,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from roofwatch.dashboard.access.provider import sign_in_secrets
-from roofwatch.dashboard.errors import DashboardError
-from roofwatch.dashboard.variables import NO_SERVER, PARENT_VARIABLE, SERVER_VARIABLE
-from roofwatch.install import INSTALL_ROOT
+import streamlit as st
+from starlette.middleware import Middleware
+
+from roofwatch.dashboard.access import DashboardError, ReturnAfterSignIn, sign_in_secrets
+from roofwatch.dashboard.app import VIEWS
+from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
 from roofwatch.settings import load_settings
 
 _START_TIMEOUT_S = 120.0
-_ANSWERING_TIMEOUT_S = 10.0
-_STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.1
+_LOG = logging.getLogger("roofwatch.dashboard")
+_SCRIPT = Path(__file__).with_name("app.py")
+# Given here rather than in a file: nothing is written into the home folder, and what a file there says changes nothing.
+_OPTIONS: dict[str, object] = {
+    "server.headless": True,
+    "server.fileWatcherType": "none",
+    "browser.gatherUsageStats": False,
+    "client.toolbarMode": "viewer",
+    "logger.level": "warning",
+    # the welcome text would ask a host elsewhere for this machine's address
+    "logger.hideWelcomeMessage": True,
+    "client.showErrorDetails": "none",
+    # it would write the strings that stand alone in a view's file, such as what a constant means, on the page
+    "runner.magicEnabled": False,
+    "theme.headingFontSizes": ["1.9rem", "1.4rem", "1.2rem"],
+    "theme.light.primaryColor": "#0072B2",
+    # a lighter blue would leave white text on it too pale
+    "theme.dark.primaryColor": "#0077BB",
+}
 
 
 class _Stopped(BaseException):
@@ -40,43 +58,40 @@ def serve(
     server_url: str | None = None,
     on_ready: Callable[[str], None],
     address: str = "127.0.0.1",
-) -> int:
-    """Serve until Ctrl-C or SIGTERM, or until the server ends by itself.
+    script: Path = _SCRIPT,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM. The environment of this process says afterwards what is read.
 
     Args:
         port: To listen on; a free one if None.
         data_dir: Folder of the embedded database, which is used unless there is a URL.
         database_url: Of a database that runs already.
         server_url: Of a server in front of a database, which is read through instead, with the token of the
-            environment. Without any of the three, the settings of the environment hold.
+            environment. Without any of the three, the settings hold.
         on_ready: Called once with the dashboard's address, as soon as it answers.
         address: To listen on. Beyond this machine whoever reaches it may read: signing in is only for triage. Put a
             proxy that encrypts in front.
-
-    Returns:
-        0 after Ctrl-C or SIGTERM, else the exit status of the server.
+        script: What is shown.
 
     Raises:
-        DashboardError: the port is taken, the server does not start, or signing in is set up only in part.
+        DashboardError: the port is taken, or signing in is set up only in part.
         SettingsError: the settings cannot be read.
     """
-    sign_in_secrets(load_settings())
+    settings = load_settings()
+    secrets = sign_in_secrets(settings)
     chosen_port = _free_port(address, port)
-    with _terminated_as_exception():
-        child: subprocess.Popen[bytes] | None = None
-        try:
-            reading = _what_is_read(data_dir, database_url, server_url)
-            child = _start(address, chosen_port, reading)
-            local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)
-            url = f"http://{local}:{chosen_port}"
-            _wait_until_healthy(url, child)
-            on_ready(url)
-            return child.wait()
-        except (KeyboardInterrupt, _Stopped):
-            return 0
-        finally:
-            if child is not None:
-                _stop(child)
+    _set_what_is_read(data_dir, database_url, server_url)
+    returning = Middleware(ReturnAfterSignIn, views=VIEWS, origin=settings.dashboard_url or "")
+    app = st.App(
+        script,
+        secrets=secrets,
+        middleware=[returning] if settings.sign_in_issuer is not None else [],
+        on_script_error=_say_that_a_view_failed,
+    )
+    local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)
+    threading.Thread(target=_say_when_it_answers, args=(f"http://{local}:{chosen_port}", on_ready), daemon=True).start()
+    with _terminated_as_exception(), contextlib.suppress(KeyboardInterrupt, _Stopped):
+        app.run(config={**_OPTIONS, "server.address": address, "server.port": chosen_port})
 
 
 def _free_port(address: str, port: int | None) -> int:
@@ -92,68 +107,45 @@ def _free_port(address: str, port: int | None) -> int:
         return int(probe.getsockname()[1])
 
 
-def _what_is_read(data_dir: Path | None, database_url: str | None, server_url: str | None) -> dict[str, str]:
-    """Our environment, changed where the server's process is to read something else than the settings say."""
-    environment = dict(os.environ)
+def _set_what_is_read(data_dir: Path | None, database_url: str | None, server_url: str | None) -> None:
     if server_url is not None:
-        return environment | {SERVER_VARIABLE: server_url}
+        os.environ[SERVER_VARIABLE] = server_url
+        return
     if data_dir is not None:
-        environment["ROOFWATCH_DATA_DIR"] = str(data_dir.resolve())
-        environment.pop("ROOFWATCH_DATABASE_URL", None)
+        os.environ["ROOFWATCH_DATA_DIR"] = str(data_dir.resolve())
+        os.environ.pop("ROOFWATCH_DATABASE_URL", None)
     if database_url is not None:
-        environment["ROOFWATCH_DATABASE_URL"] = database_url
+        os.environ["ROOFWATCH_DATABASE_URL"] = database_url
     if data_dir is not None or database_url is not None:
-        environment[SERVER_VARIABLE] = NO_SERVER
-    return environment
+        os.environ[SERVER_VARIABLE] = DATABASE
 
 
-def _start(address: str, port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    environment[PARENT_VARIABLE] = str(os.getpid())
-    # ours first: the folder that we were started in may have a `db` or `dashboard` of its own
-    search_path = [str(INSTALL_ROOT), environment.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(part for part in search_path if part)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "roofwatch.dashboard.server_process", address, str(port)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-
-
-def _wait_until_healthy(url: str, child: subprocess.Popen[bytes]) -> None:
+def _say_when_it_answers(url: str, on_ready: Callable[[str], None]) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline:
-        status = child.poll()
-        if status is not None:
-            raise DashboardError(f"dashboard: the server ended with status {status} before it answered at {url}")
         # refused until it listens
         with (
             contextlib.suppress(urllib.error.URLError, OSError),
             urllib.request.urlopen(f"{url}/_stcore/health", timeout=5),  # noqa: S310 (our own http address)
         ):
+            on_ready(url)
             return
         time.sleep(_POLL_S)
-    raise DashboardError(f"dashboard: no answer from {url} within {_START_TIMEOUT_S:.0f} s; is the machine overloaded?")
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    # asked by the second signal it waits no longer for readers who take their answers slowly
-    for number, timeout_s in ((signal.SIGTERM, _ANSWERING_TIMEOUT_S), (signal.SIGINT, _STOP_TIMEOUT_S)):
-        if child.poll() is None:
-            child.send_signal(number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout_s)
-            return
-    child.kill()
-    child.wait()
+def _say_that_a_view_failed(error: Exception) -> bool:
+    """In our words, since Streamlit's speak of its own cloud; the log has the rest."""
+    _LOG.error("a view failed", exc_info=error)
+    st.error(
+        "This view failed, and the log of the dashboard says how. Reload the page, or choose something else.",
+        icon=":material/error:",
+    )
+    return True
 
 
 @contextlib.contextmanager
 def _terminated_as_exception() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that the child is ended; only the main thread can be asked to."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """Let SIGTERM unwind the stack, so that the embedded database is let go of."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise _Stopped

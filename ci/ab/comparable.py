@@ -55,13 +55,7 @@ def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
     refusals = []
     if base.project != head.project:
         refusals.append(Remark("the base is a record of {}, the head of {}", (base.project, head.project)))
-    if base.harness_version != head.harness_version:
-        refusals.append(
-            Remark(
-                "the base was measured by harness {}, the head by {}: a change of method moves numbers by itself",
-                (base.harness_version, head.harness_version),
-            )
-        )
+    refusals += refuse_harness(base.harness_version, head.harness_version)
     if base.pairing and head.pairing and base.pairing.pair_id == head.pairing.pair_id:
         sides = (base.pairing.side, head.pairing.side)
         if sides != (Side.BASE, Side.HEAD):
@@ -73,10 +67,22 @@ def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
 
 def refuse_times(base: RunRecord, head: RunRecord) -> list[Remark]:
     """Why their times are not compared."""
-    classes = (base.environment.runner_class, head.environment.runner_class)
-    if classes[0] == classes[1]:
+    return refuse_runner(base.environment.runner_class, head.environment.runner_class)
+
+
+def refuse_harness(base: str, head: str) -> list[Remark]:
+    """Why results of two versions of the harness are not compared."""
+    if base == head:
         return []
-    return [Remark("the base ran on {}, the head on {}: their times do not compare", classes)]
+    text = "the base was measured by harness {}, the head by {}: a change of method moves numbers by itself"
+    return [Remark(text, (base, head))]
+
+
+def refuse_runner(base: str, head: str) -> list[Remark]:
+    """Why times on two runner classes are not compared."""
+    if base == head:
+        return []
+    return [Remark("the base ran on {}, the head on {}: their times do not compare", (base, head))]
 
 
 def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:

@@ -1,74 +1,171 @@
-"""What the autotuner tried for one function: every configuration with its time."""
+"""What the autotuner tried for one function: every configuration by its time, and times over two parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.record.measurement import Autotuning
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from roofwatch.collector.record.metrics import format_ns
-from roofwatch.dashboard.charts.style import BLUE, GREEN, GREY, VERMILLION, room_for
+from roofwatch.dashboard.charts.style import BLUE, GREEN, GREY, VERMILLION, lay_out, rows_of
 from roofwatch.dashboard.wording import shortened
 
 _ROW_PX = 24
 MAX_ROWS = 60
-"""The fastest are drawn."""
-CHOSEN, TRIED, NOT_RUN = "chosen", "tried", "could not run"
+"""Configurations that are drawn, the fastest first."""
+_MOST_VALUES = 16
+"""Of a parameter that has a row or a column for each."""
+_NOT_RUN = "could not run"
+
+Number = int | float
 
 
 def autotune_figure(tuned: Autotuning) -> go.Figure:
-    """Configurations by time, the fastest on top; what is equal in all of them is left out of their names.
+    """Configurations by time, the fastest on top, named by the settings in which they differ.
 
     Args:
         tuned: With timings.
     """
-    told = told_of(tuned)
-    timed = sorted((one for one in tuned.timings if one.time_ns is not None), key=lambda one: one.time_ns or 0.0)
-    failed = [one for one in tuned.timings if one.time_ns is None]
-    shown = timed[:MAX_ROWS]
-    rows = [_name(one.configuration, told) for one in (*shown, *failed)]
+    every = [one.configuration for one in tuned.timings]
+    settings = dict.fromkeys(name for one in every for name in one)
+    differing = [name for name in settings if len({repr(one.get(name)) for one in every}) > 1] or list(settings)
+    shown = sorted((one for one in tuned.timings if one.time_ns is not None), key=_time_ns)[:MAX_ROWS]
+    failed = [_name(one.configuration, differing) for one in tuned.timings if one.time_ns is None]
+    rows = [*(_name(one.configuration, differing) for one in shown), *failed]
     figure = go.Figure()
-    for name, symbol, colour in ((TRIED, "circle", BLUE), (CHOSEN, "star", GREEN)):
-        own = [one for one in shown if (one.configuration == tuned.chosen) == (name == CHOSEN)]
+    for name, is_chosen, symbol, colour in (("tried", False, "circle", BLUE), ("chosen", True, "star", GREEN)):
+        own = [one for one in shown if (one.configuration == tuned.chosen) is is_chosen]
+        names = [_name(one.configuration, differing) for one in own]
         figure.add_scatter(
-            x=[(one.time_ns or 0.0) / 1e9 for one in own],
-            y=[_name(one.configuration, told) for one in own],
+            x=[_time_ns(one) / 1e9 for one in own],
+            y=names,
             mode="markers",
             name=name,
             marker={"color": colour, "symbol": symbol, "size": 12, "line": {"color": GREY, "width": 1}},
-            hovertext=[f"{_name(one.configuration, told)}<br>{format_ns(one.time_ns or 0.0)}" for one in own],
+            hovertext=[f"{name}<br>{format_ns(_time_ns(one))}" for name, one in zip(names, own, strict=True)],
             hoverinfo="text",
         )
     if failed:
         figure.add_scatter(
-            x=[max((one.time_ns or 0.0 for one in shown), default=0.0) / 1e9] * len(failed),
-            y=[_name(one.configuration, told) for one in failed],
+            x=[max(map(_time_ns, shown), default=0.0) / 1e9] * len(failed),
+            y=failed,
             mode="text",
-            text=[f"✕ {NOT_RUN}"] * len(failed),
+            text=[f"✕ {_NOT_RUN}"] * len(failed),
             textposition="middle left",
             textfont={"color": VERMILLION},
-            name=NOT_RUN,
+            name=_NOT_RUN,
             hoverinfo="skip",
         )
-    figure.update_layout(
+    return lay_out(
+        figure,
         height=120 + _ROW_PX * len(rows),
-        margin=room_for(max(map(len, rows)), is_titled=False),
-        showlegend=True,
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         xaxis={"title": "time of a launch (s), lower is better", "tickformat": "~s", "ticksuffix": "s"},
-        yaxis={"categoryorder": "array", "categoryarray": rows[::-1], "type": "category"},
+        yaxis=rows_of(rows),
     )
-    return figure
 
 
-def told_of(tuned: Autotuning) -> list[str]:
-    """The settings that differ between the configurations."""
-    every = [one.configuration for one in tuned.timings]
-    names = dict.fromkeys(name for one in every for name in one)
-    return [name for name in names if len({repr(one.get(name)) for one in every}) > 1] or list(names)
+def landscape_figure(tuned: Autotuning) -> go.Figure | None:
+    """A cell for each pair of values of two parameters, with the best time that the others allow; None where fewer than
+    two numbers differ between the configurations that ran. The colour is the logarithm of the time.
+
+    The two parameters are those with the largest main effect, as in an analysis of variance.
+
+    Args:
+        tuned: With timings.
+    """
+    timed = [one for one in tuned.timings if one.time_ns is not None]
+    names = sorted(_numbers(timed), key=lambda name: (-_main_effect(name, timed), name))[:2]
+    if len(names) < 2:
+        return None
+    across, down = names
+    cells: dict[tuple[Number, Number], list[AutotuneTiming]] = {}
+    for one in tuned.timings:
+        row, column = one.configuration.get(down), one.configuration.get(across)
+        if isinstance(row, int | float) and isinstance(column, int | float):
+            cells.setdefault((row, column), []).append(one)
+    best = {at: min(map(_time_ns, tried)) for at, tried in cells.items()}
+    fastest_ns, slowest_ns = min(best.values()), max(time_ns for time_ns in best.values() if time_ns < math.inf)
+    rows, columns = (sorted({at[side] for at in cells}) for side in (0, 1))
+    places = [[(row, column) for column in columns] for row in rows]
+    figure = go.Figure(
+        go.Heatmap(
+            x=[str(column) for column in columns],
+            y=[str(row) for row in rows],
+            z=[
+                [math.log(min(best[at], slowest_ns) / fastest_ns) if at in best else None for at in line]
+                for line in places
+            ],
+            text=[[_cell_text(cells.get(at, []), tuned.chosen) for at in line] for line in places],
+            hovertext=[[_cell_hover(cells.get(at, []), fastest_ns) for at in line] for line in places],
+            texttemplate="%{text}",
+            hoverinfo="text",
+            colorscale=[[0, BLUE], [1, "#D9E9F3"]],
+            showscale=False,
+            xgap=2,
+            ygap=2,
+        )
+    )
+    return lay_out(
+        figure,
+        height=140 + 36 * len(rows),
+        xaxis={"title": escape(shortened(across, length=40)), "type": "category"},
+        yaxis={"title": escape(shortened(down, length=40)), "type": "category", "autorange": "reversed"},
+    )
 
 
-def _name(configuration: Mapping[str, object], told: list[str]) -> str:
-    return escape(shortened(", ".join(f"{name}={configuration[name]}" for name in told if name in configuration)))
+def _name(configuration: Mapping[str, object], settings: Sequence[str]) -> str:
+    return escape(shortened(", ".join(f"{name}={configuration[name]}" for name in settings if name in configuration)))
+
+
+def _time_ns(one: AutotuneTiming) -> float:
+    """Infinite where it could not run."""
+    return math.inf if one.time_ns is None else one.time_ns
+
+
+def _numbers(timed: Sequence[AutotuneTiming]) -> list[str]:
+    """Parameters that are a number in all of these, and not the same one."""
+    found = []
+    for name in dict.fromkeys(name for one in timed for name in one.configuration):
+        values = [one.configuration.get(name) for one in timed]
+        are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        if are_numbers and 1 < len(set(values)) <= _MOST_VALUES:
+            found.append(name)
+    return found
+
+
+def _main_effect(name: str, timed: Sequence[AutotuneTiming]) -> float:
+    """Sum of squares between the values of a parameter, of the logarithm of the time."""
+    by_value: dict[object, list[float]] = {}
+    for one in timed:
+        by_value.setdefault(one.configuration[name], []).append(math.log(_time_ns(one)))
+    mean = sum(map(sum, by_value.values())) / len(timed)
+    return sum(len(own) * (sum(own) / len(own) - mean) ** 2 for own in by_value.values())
+
+
+def _cell_text(tried: Sequence[AutotuneTiming], chosen: Mapping[str, object]) -> str:
+    if not tried:
+        return ""
+    best_ns = min(map(_time_ns, tried))
+    if best_ns == math.inf:
+        return "✕"
+    return f"{'★ ' if any(one.configuration == chosen for one in tried) else ''}{format_ns(best_ns)}"
+
+
+def _cell_hover(tried: Sequence[AutotuneTiming], fastest_ns: float) -> str:
+    """The fastest configuration in a cell with its time, or one that failed where all did."""
+    if not tried:
+        return ""
+    best = min(tried, key=_time_ns)
+    failed_count = sum(one.time_ns is None for one in tried)
+    told = [shortened(f"{name}={value}") for name, value in best.configuration.items()]
+    if best.time_ns is None:
+        return escape(_NOT_RUN) + "".join(f"<br>{escape(one)}" for one in told)
+    told.insert(0, f"{format_ns(best.time_ns)}, {best.time_ns / fastest_ns:.2f}× the fastest")
+    if len(tried) - failed_count > 1:
+        told.append(f"the best of {len(tried) - failed_count}")
+    if failed_count:
+        told.append(f"{failed_count} {_NOT_RUN}")
+    return "<br>".join(map(escape, told))

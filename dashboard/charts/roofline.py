@@ -1,4 +1,4 @@
-"""Cases under the ceilings of their device. Ceilings and rates come in; none is estimated here."""
+"""Cases under the ceilings of their device: rooflines, and the bandwidth of cases that compute nothing."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import plotly.graph_objects as go
 
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.metrics import metric
-from roofwatch.dashboard.charts.measured_hover import measured_hover
-from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, room_for, style_of
+from roofwatch.collector.record.metrics import Metric, metric
+from roofwatch.dashboard.charts.style import GREY, axis_title, commit_lines, lay_out, marker_of, rows_of
+from roofwatch.dashboard.wording import natural_order, rate_text, shortened
 from roofwatch.db.values import Series
 
 _MEASURED_DASHES = ("solid", "dash", "longdash")
-_PUBLISHED_DASHES = ("dot", "dashdot")
-"""Of the datasheet's ceilings, thinner than the measured ones."""
-_LABEL_LENGTH = 4
-"""Of a rate on the axis, such as `100G`."""
+_DATASHEET_DASHES = ("dot", "dashdot")
+_ROW_PX = 30
 _CROWDED = 3e3
-"""Highest over lowest, from which on an axis has ticks at powers of ten alone."""
+"""Highest over lowest value above which an axis has ticks at powers of ten alone."""
+MAX_ROWS = 40
+"""Cases that a figure of bandwidths draws."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A measurement that has a place on a roofline."""
+    """A measured case that computes and moves bytes, and so has a place on a roofline."""
 
     case: CaseRecord
     measurement: Measurement
@@ -44,14 +44,39 @@ class Placed:
         return self.case.flop_count / self.measurement.median_ns * 1e9
 
 
+@dataclass(frozen=True)
+class Moved:
+    """A measured case that moves bytes alone."""
+
+    case: CaseRecord
+    measurement: Measurement
+
+    @property
+    def is_over_links(self) -> bool:
+        """A collective, whose bytes go over the links between ranks."""
+        return bool(self.case.bus_bytes)
+
+    @property
+    def rate(self) -> Metric:
+        return metric("bus_bytes_per_s" if self.is_over_links else "memory_bytes_per_s")
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Over each link for a collective, else to and from the memory."""
+        assert self.measurement.median_ns is not None
+        return (self.case.bus_bytes or self.case.memory_bytes) / self.measurement.median_ns * 1e9
+
+
 def place(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Placed]:
-    """What can be drawn: what was measured, moves bytes and computes something."""
+    """The measured cases that have a place on a roofline."""
     known = {case.case_id: case for case in cases if case.flop_count and case.memory_bytes}
-    return [
-        Placed(known[measurement.case_id], measurement)
-        for measurement in measurements
-        if measurement.case_id in known and measurement.median_ns is not None
-    ]
+    return [Placed(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
+
+
+def moved(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Moved]:
+    """The measured cases that move bytes and compute nothing."""
+    known = {case.case_id: case for case in cases if not case.flop_count and (case.bus_bytes or case.memory_bytes)}
+    return [Moved(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
 
 
 def roofline_figure(
@@ -61,7 +86,7 @@ def roofline_figure(
 
     Args:
         placed: A case appears once per implementation that was measured.
-        ceilings: As measured in the same run, as lines; those of the datasheet, as thin dotted ones.
+        ceilings: As measured in the same run, and those of the datasheet, which are drawn thin and dotted.
         zone: Of the reader.
         path: Times of one of the cases over commits: how it came to where it is.
 
@@ -71,27 +96,20 @@ def roofline_figure(
     _add_roofs(figure, placed, ceilings)
     if path is not None:
         _add_path(figure, placed, path, zone)
-    names = sorted({one.measurement.implementation for one in placed})
-    for index, name in enumerate(names):
-        colour, symbol, _ = style_of(index)
+    for index, name in enumerate(sorted({one.measurement.implementation for one in placed})):
         own = [one for one in placed if one.measurement.implementation == name]
         figure.add_scatter(
             x=[one.intensity for one in own],
             y=[one.flop_per_s for one in own],
             mode="markers",
             name=escape(name),
-            marker={"color": colour, "symbol": symbol, "size": 12, "line": {"color": GREY, "width": 1}},
-            hovertext=[
-                measured_hover(one.case, one.measurement, metric("flop_per_s").format(one.flop_per_s)) for one in own
-            ],
+            marker=marker_of(index, 12),
+            hovertext=[_hover(one, metric("flop_per_s").format(one.flop_per_s)) for one in own],
             hoverinfo="text",
         )
-    figure.update_layout(
+    return lay_out(
+        figure,
         height=480,
-        margin=room_for(_LABEL_LENGTH),
-        hovermode="closest",
-        showlegend=True,
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         xaxis={
             "title": "arithmetic intensity (FLOP per byte)",
             "type": "log",
@@ -105,47 +123,89 @@ def roofline_figure(
             **_ticks(one.y for one in figure.data),
         },
     )
-    return figure
+
+
+def bandwidth_figure(moves: Sequence[Moved], ceilings: Sequence[Ceiling]) -> go.Figure:
+    """A row a case: the rate of each implementation, and the ceilings of the memory as lines across the rows. Links
+    have no measured ceiling.
+
+    Args:
+        moves: One at least, all over links or none.
+        ceilings: As for a roofline; those of arithmetic are left out.
+    """
+    ordered = sorted(moves, key=lambda one: natural_order(one.case.case_id))
+    rows = list(dict.fromkeys(_name(one) for one in ordered))[:MAX_ROWS]
+    drawn = [one for one in ordered if _name(one) in rows]
+    figure = go.Figure()
+    if not moves[0].is_over_links:
+        for index, ceiling in enumerate(_measured_first(ceilings, "memory")):
+            # a mark at each end too: over a single row a line has no length
+            marker = {"color": GREY, "symbol": "line-ns-open", "size": _ROW_PX}
+            _add_roof(figure, ceiling, [ceiling.per_s] * 2, [rows[0], rows[-1]], index, marker)
+    for index, name in enumerate(sorted({one.measurement.implementation for one in drawn})):
+        own = [one for one in drawn if one.measurement.implementation == name]
+        figure.add_scatter(
+            x=[one.bytes_per_s for one in own],
+            y=[_name(one) for one in own],
+            mode="markers",
+            name=escape(name),
+            marker=marker_of(index),
+            hovertext=[_hover(one, one.rate.format(one.bytes_per_s)) for one in own],
+            hoverinfo="text",
+        )
+    return lay_out(
+        figure,
+        height=150 + _ROW_PX * len(rows),
+        xaxis={"title": axis_title(moves[0].rate), "tickformat": "~s", "ticksuffix": "B/s", "rangemode": "tozero"},
+        yaxis=rows_of(rows),
+    )
+
+
+def _name(one: Moved) -> str:
+    return escape(shortened(one.case.case_id))
+
+
+def _hover(one: Placed | Moved, rate: str) -> str:
+    measurement = one.measurement
+    assert measurement.median_ns is not None
+    lines = [
+        f"<b>{escape(one.case.case_id)}</b> {escape(measurement.implementation)}",
+        f"{rate} in {metric('median_ns').format(measurement.median_ns)}",
+    ]
+    if measurement.utilisation is not None:
+        lines.append(f"{metric('utilisation').format(measurement.utilisation)} of the {measurement.bound} roof")
+    return "<br>".join(lines)
 
 
 def _ticks(values: Iterable[Sequence[float]]) -> dict[str, object]:
-    """1, 2 and 5 in every decade; of many decades the powers of ten alone, or they would crowd."""
+    """1, 2 and 5 in every decade; over many decades the powers of ten alone."""
     every = [value for one in values for value in one] or [1.0]
     decades = range(math.floor(math.log10(min(every))) - 1, math.ceil(math.log10(max(every))) + 2)
     digits = (1,) if max(every) / min(every) > _CROWDED else (1, 2, 5)
-    # written out: Plotly draws the ticks of a step twice
     return {"tickmode": "array", "tickvals": [digit * 10.0**decade for decade in decades for digit in digits]}
 
 
 def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: tzinfo) -> None:
-    """Joined in the order of commits: what a case computes and moves stays, so it goes up and down one line."""
+    """The rates of a case in the order of commits: its intensity stays, so it goes up and down one line."""
     case = next((one.case for one in placed if one.case.case_id == path.key.case_id), None)
     steps = [(point, point.value) for point in path.points if point.value]
     if case is None or len(steps) < 2:
         return
     rates = [case.flop_count / value * 1e9 for _, value in steps]
+    first, last = steps[0][0].commit.short_sha, steps[-1][0].commit.short_sha
     figure.add_scatter(
         x=[case.flop_count / case.memory_bytes] * len(steps),
         y=rates,
         mode="lines+markers+text",
-        text=[
-            f"first, {steps[0][0].commit.short_sha}",
-            *[""] * (len(steps) - 2),
-            f"last, {steps[-1][0].commit.short_sha}",
-        ],
+        text=[f"first, {first}", *[""] * (len(steps) - 2), f"last, {last}"],
         textposition=["middle left", *["middle right"] * (len(steps) - 1)],
         textfont={"color": GREY},
         name=escape(f"path of {path.key.implementation} over commits"),
         line={"color": GREY, "width": 1},
         marker={"color": GREY, "symbol": "line-ew-open", "size": 10},
         hovertext=[
-            "<br>".join(
-                [
-                    f"<b>{metric('flop_per_s').format(rate)}</b>",
-                    escape(path.key.label),
-                    *commit_lines(point.commit, zone),
-                ]
-            )
+            f"<b>{metric('flop_per_s').format(rate)}</b><br>{escape(path.key.label)}<br>"
+            + "<br>".join(commit_lines(point.commit, zone))
             for (point, _), rate in zip(steps, rates, strict=True)
         ],
         hoverinfo="text",
@@ -154,50 +214,47 @@ def _add_path(figure: go.Figure, placed: Sequence[Placed], path: Series, zone: t
 
 def _add_roofs(figure: go.Figure, placed: Sequence[Placed], ceilings: Sequence[Ceiling]) -> None:
     """Slopes of the memory ceilings up to the highest compute ceiling, and flats of the compute ceilings from the
-    fastest memory on; those that were measured first, since the others stand beside them.
+    fastest memory on.
     """
     dtypes = {one.case.dtype for one in placed}
-    by_source = sorted(ceilings, key=lambda ceiling: ceiling.source == "datasheet")
-    slopes = [ceiling for ceiling in by_source if ceiling.resource == "memory"]
-    every_flat = [ceiling for ceiling in by_source if ceiling.resource == "compute"]
-    # the roofs of other dtypes are no limit of these cases
+    slopes, every_flat = _measured_first(ceilings, "memory"), _measured_first(ceilings, "compute")
+    # the roofs of other dtypes do not limit these cases
     flats = [flat for flat in every_flat if flat.dtype is None or flat.dtype in dtypes] or every_flat
-    left, right = _span(placed, slopes, flats)
+    ridges = [flat.per_s / slope.per_s for slope in slopes for flat in flats]
+    intensities = [one.intensity for one in placed] + ridges or [1.0]
+    left, right = min(intensities) / 4, max(intensities) * 4
     top = max((flat.per_s for flat in flats), default=None)
     fastest = max((slope.per_s for slope in slopes), default=None)
     for index, slope in enumerate(slopes):
         end = right if top is None else top / slope.per_s
-        rate = metric("memory_bytes_per_s").format(slope.per_s)
-        _add_roof(
-            figure,
-            slope,
-            (left, end),
-            (left * slope.per_s, end * slope.per_s),
-            f"{slope.level or 'memory'} {rate}",
-            index,
-        )
+        _add_roof(figure, slope, [left, end], [left * slope.per_s, end * slope.per_s], index)
     for index, flat in enumerate(flats):
         start = left if fastest is None else flat.per_s / fastest
-        rate = metric("flop_per_s").format(flat.per_s)
-        _add_roof(figure, flat, (start, right), (flat.per_s, flat.per_s), f"{flat.dtype or 'compute'} {rate}", index)
+        _add_roof(figure, flat, [start, right], [flat.per_s, flat.per_s], index)
 
 
-def _span(placed: Sequence[Placed], slopes: Iterable[Ceiling], flats: Sequence[Ceiling]) -> tuple[float, float]:
-    ridges = [flat.per_s / slope.per_s for slope in slopes for flat in flats]
-    intensities = [one.intensity for one in placed] + ridges or [1.0]
-    return min(intensities) / 4, max(intensities) * 4
+def _measured_first(ceilings: Sequence[Ceiling], resource: str) -> list[Ceiling]:
+    return sorted((one for one in ceilings if one.resource == resource), key=lambda one: one.source == "datasheet")
 
 
 def _add_roof(
-    figure: go.Figure, ceiling: Ceiling, x: tuple[float, float], y: tuple[float, float], label: str, index: int
+    figure: go.Figure,
+    ceiling: Ceiling,
+    x: Sequence[float],
+    y: Sequence[float | str],
+    index: int,
+    marker: dict[str, object] | None = None,
 ) -> None:
     is_published = ceiling.source == "datasheet"
-    dashes = _PUBLISHED_DASHES if is_published else _MEASURED_DASHES
+    dashes = _DATASHEET_DASHES if is_published else _MEASURED_DASHES
+    what = ceiling.level if ceiling.resource == "memory" else ceiling.dtype
+    label = f"{what or ceiling.resource} {rate_text(ceiling.resource, ceiling.per_s)}"
     figure.add_scatter(
-        x=list(x),
-        y=list(y),
-        mode="lines",
+        x=x,
+        y=y,
+        mode="lines" if marker is None else "lines+markers",
         line={"color": GREY, "width": 1 if is_published else 2, "dash": dashes[index % len(dashes)]},
+        marker=marker,
         name=escape(f"roof: {label}, datasheet" if is_published else f"roof: {label}"),
         hoverinfo="name",
         hoverlabel={"namelength": -1},

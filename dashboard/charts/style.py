@@ -1,7 +1,7 @@
-"""What all figures have in common: colours with a symbol and a dash each, axes in units, commits as ticks.
+"""What all figures share: colours with a symbol, a dash and a hatching each, axes in units, commits as ticks.
 
-Colours are Okabe and Ito's, which colour-blind people can tell apart; every colour has a symbol, a dash or a word
-beside it. Neutral parts are mid-grey, so that one figure is readable on a light and on a dark page.
+Colours are Okabe and Ito's, which colour-blind people can tell apart. Neutral parts are mid-grey, which is readable on
+a light and on a dark page; Streamlit's theme does the rest.
 """
 
 from __future__ import annotations
@@ -10,36 +10,33 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
 
 from roofwatch.collector.record.metrics import Metric, format_ns
-from roofwatch.dashboard.wording import shortened
-from roofwatch.dashboard.zone import written
+from roofwatch.dashboard.wording import shortened, written
 from roofwatch.db.values import CommitRef
 
 # Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on one of the two pages
-BLUE, ORANGE, GREEN, PURPLE, SKY_BLUE, VERMILLION = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
+BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
+SKY_BLUE, VERMILLION, GREY = "#56B4E9", "#D55E00", "#888888"
+_STYLES = (
+    (BLUE, "circle", "solid"),
+    (ORANGE, "square", "dash"),
+    (GREEN, "triangle-up", "dot"),
+    (PURPLE, "diamond", "dashdot"),
+    (SKY_BLUE, "cross", "longdash"),
 )
-GREY = "#888888"
-_STYLES = tuple(
-    zip(
-        (BLUE, ORANGE, GREEN, PURPLE, SKY_BLUE),
-        ("circle", "square", "triangle-up", "diamond", "cross"),
-        ("solid", "dash", "dot", "dashdot", "longdash"),
-        strict=True,
-    )
-)
-MARGIN = {"l": 10, "r": 10, "t": 10, "b": 10}
-_TITLE_PX, _UNTITLED_PX, _CHARACTER_PX, _BELOW_PX = 59.0, 20.0, 6.2, 68.0
-_BESIDE_PX, _LINE_PX = 34.0, 16.0
-_LONGEST_LABEL = 16
+NAMED_PARTS = len(_STYLES)
+"""As many parts of a whole as have a colour of their own; the rest are drawn together."""
+_PATTERNS = ("", "/", ".", "\\", "-", "|")
+LEFT_OVER = len(_PATTERNS) - 1
+"""The hatching of the parts that are drawn together."""
+DOUBTFUL = "x"
+"""The hatching of a bar whose value is to be doubted."""
 _MAX_COMMIT_TICKS = 16
 _CALM = 0.05
 """Relative span of readings below which they hardly move."""
@@ -70,27 +67,41 @@ AXES: Mapping[str, Axis] = {
 }
 
 
-def room_for(label_length: int, *, line_count: int = 1, is_titled: bool = True) -> dict[str, float]:
-    """Margins with room for titled axes. Where the labels of ticks need more, Plotly widens a margin and draws the
-    whole figure a second time: with enough of it from the start that is spared.
-
-    Args:
-        label_length: Of the longest label on the left, in characters. A very long one is left to Plotly, which knows
-            how much a narrow screen has to give.
-        line_count: Of labels below; times of day have two.
-        is_titled: The axis on the left has a title; names of rows need none.
-    """
-    return {
-        **MARGIN,
-        "l": (_TITLE_PX if is_titled else _UNTITLED_PX) + _CHARACTER_PX * min(label_length, _LONGEST_LABEL),
-        "r": _BESIDE_PX,
-        "b": _BELOW_PX + _LINE_PX * (line_count - 1),
+def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
+    """Give a figure the common layout, with a legend above it, and its own parts on top."""
+    common = {
+        "margin": {"l": 10, "r": 20, "t": 40, "b": 10},
+        "hovermode": "closest",
+        "showlegend": True,
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
     }
+    return figure.update_layout({**common, "height": height, **layout})
+
+
+def rows_of(names: Sequence[str]) -> dict[str, object]:
+    """An axis with a row for each name, the first on top."""
+    return {"type": "category", "categoryorder": "array", "categoryarray": list(reversed(names))}
 
 
 def style_of(index: int) -> tuple[str, str, str]:
     """Colour, symbol and dash of the n-th thing on a chart."""
     return _STYLES[index % len(_STYLES)]
+
+
+def marker_of(index: int, size: int = 10) -> dict[str, object]:
+    """The marker of the n-th thing on a chart."""
+    colour, symbol, _ = style_of(index)
+    return {"color": colour, "symbol": symbol, "size": size, "line": {"color": GREY, "width": 1}}
+
+
+def pattern_of(index: int) -> str:
+    """Plotly's name of the hatching of the n-th thing on a chart."""
+    return _PATTERNS[index % len(_PATTERNS)]
+
+
+def hatched(shape: str | Sequence[str]) -> dict[str, object]:
+    """The hatching of bars, over their colour; one for all, or one for each."""
+    return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.7)", "solidity": 0.3, "size": 6}
 
 
 def axis_title(unit: Metric, *, line_break: str = " ") -> str:
@@ -100,23 +111,20 @@ def axis_title(unit: Metric, *, line_break: str = " ") -> str:
 
 
 def calm_range(values: Iterable[float | None]) -> list[float] | None:
-    """Limits of an axis of readings that hardly move, so that one unit more does not look like a cliff; None where
-    Plotly may choose them.
-    """
+    """Limits of an axis for readings that hardly move, where one unit must not look like a cliff; None for Plotly's."""
     known = [value for value in values if value is not None]
     if not known or max(known) - min(known) > _CALM * abs(max(known)):
         return None
     return [min(known) - _CALM * abs(max(known)), max(known) + _CALM * abs(max(known))]
 
 
-def logarithmic_ticks(values_ns: Iterable[float]) -> dict[str, object]:
-    """Ticks at 1, 2 and 5 of each decade, for an axis in seconds. Plotly's own have their unit at powers of ten alone.
+def logarithmic_ticks(values_ns: Sequence[float]) -> dict[str, object]:
+    """Ticks at 1, 2 and 5 of each decade, for an axis in seconds. Plotly writes the unit at powers of ten alone.
 
     Args:
         values_ns: Above zero, one at least.
     """
-    known = list(values_ns)
-    decades = range(math.floor(math.log10(min(known))), math.ceil(math.log10(max(known))) + 1)
+    decades = range(math.floor(math.log10(min(values_ns))), math.ceil(math.log10(max(values_ns))) + 1)
     ticks_ns = [digit * 10.0**decade for decade in decades for digit in (1, 2, 5)]
     return {
         "tickmode": "array",
@@ -126,7 +134,7 @@ def logarithmic_ticks(values_ns: Iterable[float]) -> dict[str, object]:
 
 
 def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = None) -> dict[str, object]:
-    """Few enough to be read, and always the newest.
+    """Few enough ticks to be read, the newest commit among them.
 
     Args:
         commits: Along the axis, oldest to newest.
@@ -135,7 +143,7 @@ def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = No
     places = range(len(commits)) if places is None else places
     count = places[-1] + 1 if places else 0
     step = -(-count // _MAX_COMMIT_TICKS) or 1
-    # the last commit at each place or before it, of those that are known
+    # the last known commit at each place or before it
     shown = sorted({max(bisect_right(places, place) - 1, 0) for place in range(count - 1, -1, -step)})
     return {
         "tickmode": "array",
@@ -145,8 +153,13 @@ def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = No
 
 
 def commit_lines(commit: CommitRef, zone: tzinfo) -> list[str]:
-    """For a hover; the time is that of the reader's zone."""
+    """A commit for a hover, in the reader's time."""
     return [
         f"<b>{escape(commit.short_sha)}</b> {escape(shortened(commit.subject))}",
         f"{escape(shortened(commit.author))}, {written(commit.committed_at, zone)}",
     ]
+
+
+def clock_times(moments: Iterable[datetime], zone: tzinfo) -> list[datetime]:
+    """Moments as the clock of the zone shows them: Plotly ignores zones."""
+    return [moment.astimezone(zone).replace(tzinfo=None) for moment in moments]

@@ -10,6 +10,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from roofwatch.collector.record.metrics import metric
+from roofwatch.dashboard.charts.setting_changes import SettingChange, setting_changes
 from roofwatch.dashboard.charts.style import (
     AXES,
     GREEN,
@@ -19,21 +20,20 @@ from roofwatch.dashboard.charts.style import (
     axis_title,
     commit_lines,
     commit_ticks,
-    room_for,
+    lay_out,
     style_of,
 )
-from roofwatch.dashboard.charts.trend_rows import Rows
-from roofwatch.dashboard.setting_changes import SettingChange
 from roofwatch.dashboard.wording import VERDICT_MARKS, change_text, outcome_text, shortened, transition_text
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, Series, SeriesPoint, Verdict
 
-_VERDICT_COLOURS = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: GREEN}
-_VERDICT_SYMBOLS = {Verdict.REGRESSED: "diamond", Verdict.IMPROVED: "circle"}
+_VERDICT_STYLES = {Verdict.REGRESSED: (VERMILLION, "diamond", "dash"), Verdict.IMPROVED: (GREEN, "circle", "dot")}
 _MAX_CHANGE_LABELS = 6
-_LABEL_LENGTH = 7
-"""Of a value on the axis, such as `20.35µs`."""
 _MAX_WHISKERS = 500
 """Points of a series that have room for their quartiles."""
+_VALUES, _FAILURES, _MARKS = "y", "y2", "y3"
+"""Axes; those of further metrics follow."""
+_ROW_PX = {_MARKS: 34, _VALUES: 400, _FAILURES: 60}
+_FURTHER_PX, _GAP_PX = 170, 28
 
 
 class Scale(StrEnum):
@@ -49,93 +49,82 @@ def trend_figure(
     zone: tzinfo,
     *,
     scale: Scale = Scale.ABSOLUTE,
-    setting_changes: Sequence[SettingChange] = (),
     places: Mapping[str, int] | None = None,
 ) -> go.Figure:
     """Series over commits, oldest to newest, in a row for each metric; they share the axis of commits.
 
-    Values are points with whiskers at the quartiles. Zero has no place on a logarithmic scale. Runs that failed have no
-    value: they stand in a strip of their own, by outcome. Change points of these series are vertical lines with a mark
-    on top; a shaded band begins where what was measured with changed.
+    Values are points with whiskers at the quartiles. Runs that failed have no value: they stand in a strip of their
+    own, by outcome. Change points of these series are vertical lines with a mark on top; a shaded band begins where
+    what was measured with changed.
 
     Args:
         series: Those of the first one's metric are in the tallest row.
         regressions: Stored ones; change points of other series are left out.
         zone: Of the reader.
         scale: Of all values.
-        setting_changes: Where bands begin.
         places: Of the commits on their axis, by sha; without them those of the series lie side by side.
     """
     commits = commits_of(series)
     position = places or {commit.sha: index for index, commit in enumerate(commits)}
     commit_count = max((position[commit.sha] + 1 for commit in commits), default=0)
-    changes = _changes_of(series, regressions)
     metrics = list(dict.fromkeys(one.key.metric for one in series))
+    axis_of = {name: _VALUES if at == 0 else f"y{at + 3}" for at, name in enumerate(metrics)}
     failed = [(one, point) for one in series for point in one.points if point.value is None]
-    rows = Rows(metrics, has_failures=bool(failed))
-    figure = go.Figure()
+    rows = [_MARKS, _VALUES, *[_FAILURES] * bool(failed), *list(axis_of.values())[1:]]
+    domains, height_px = _domains(rows)
     names = series_names(series)
     styles = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    figure = go.Figure()
     for one, name in zip(series, names, strict=True):
-        _add_values(figure, one, name, position, styles[name], rows.axis_of(one.key.metric), scale, zone)
+        _add_values(figure, one, name, position, styles[name], axis_of[one.key.metric], scale, zone)
     _add_failures(figure, failed, position, zone)
-    _add_bands(figure, setting_changes, position, commit_count, zone)
-    _add_changes(figure, changes, position, commit_count, zone)
-    figure.update_layout(
-        height=rows.height_px,
-        margin=room_for(_LABEL_LENGTH),
-        hovermode="closest",
+    _add_bands(figure, setting_changes(series), position, commit_count, zone)
+    _add_changes(figure, changes_of(series, regressions), position, commit_count, zone)
+    return lay_out(
+        figure,
+        height=height_px,
         # a click is on a point, until the reader asks for a box: while one may be drawn, points hear no click
         dragmode="pan",
         selectdirection="h",
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
-        showlegend=True,
         xaxis={
             "title": "commits, oldest to newest",
             "range": [-0.6, commit_count - 0.4],
-            "anchor": rows.lowest_axis,
+            "anchor": rows[-1],
             "showgrid": False,
             "zeroline": False,
             "fixedrange": True,
             **commit_ticks(commits, [position[commit.sha] for commit in commits]),
         },
         yaxis2={
-            "domain": rows.failures,
+            "domain": domains.get(_FAILURES, [0.0, 0.01]),
             "type": "category",
             "title": "failed" if failed else None,
             "showgrid": False,
             "visible": bool(failed),
             "fixedrange": True,
         },
-        yaxis3={"domain": rows.marks, "range": [0, 1], "visible": False, "fixedrange": True},
+        yaxis3={"domain": domains[_MARKS], "range": [0, 1], "visible": False, "fixedrange": True},
         **{
-            rows.layout_key(name): {"domain": rows.domain(name), **_value_axis(name, scale, is_tall=name == metrics[0])}
-            for name in metrics
+            axis.replace("y", "yaxis"): {"domain": domains[axis], **_value_axis(name, scale, is_tall=axis == _VALUES)}
+            for name, axis in axis_of.items()
         },
     )
-    return figure
+
+
+def _domains(rows: Sequence[str]) -> tuple[dict[str, list[float]], float]:
+    """Where each row lies, as shares of the figure from its lower end, from the top down; and the figure's height."""
+    heights_px = [_ROW_PX.get(row, _FURTHER_PX) for row in rows]
+    inner_px = sum(heights_px) + _GAP_PX * (len(rows) - 1)
+    domains, top_px = {}, inner_px
+    for row, height_px in zip(rows, heights_px, strict=True):
+        domains[row] = [(top_px - height_px) / inner_px, top_px / inner_px]
+        top_px -= height_px + _GAP_PX
+    return domains, inner_px + 100
 
 
 def commits_of(series: Sequence[Series]) -> list[CommitRef]:
-    """Those that any of the series has a point of, oldest to newest."""
+    """Commits of which any of the series has a point, oldest to newest."""
     return sorted({point.commit.sha: point.commit for one in series for point in one.points}.values())
-
-
-def _value_axis(name: str, scale: Scale, *, is_tall: bool) -> dict[str, object]:
-    unit, line_break = metric(name), " " if is_tall else "<br>"
-    axis = AXES[unit.unit] if scale is not Scale.RELATIVE else Axis(tick_format=".3~f", tick_suffix="×")
-    has_least = axis.at_least is not None and scale is Scale.ABSOLUTE
-    return {
-        "title": axis_title(unit, line_break=line_break)
-        if scale is not Scale.RELATIVE
-        else f"{unit.title}{line_break}over the first, {unit.better} is better",
-        "type": "log" if scale is Scale.LOGARITHMIC else "linear",
-        "tickformat": axis.tick_format,
-        "ticksuffix": axis.tick_suffix,
-        "autorangeoptions": {"include": axis.at_least} if has_least else {},
-        "zeroline": False,
-        "fixedrange": True,
-    }
 
 
 def series_names(series: Sequence[Series]) -> list[str]:
@@ -150,6 +139,24 @@ def series_names(series: Sequence[Series]) -> list[str]:
     return [" · ".join(part for part in own if part) for own in zip(*varying, strict=True)]
 
 
+def _value_axis(name: str, scale: Scale, *, is_tall: bool) -> dict[str, object]:
+    unit, line_break = metric(name), " " if is_tall else "<br>"
+    axis, title = AXES[unit.unit], axis_title(unit, line_break=line_break)
+    if scale is Scale.RELATIVE:
+        axis = Axis(tick_format=".3~f", tick_suffix="×")
+        title = f"{unit.title}{line_break}over the first, {unit.better} is better"
+    has_least = axis.at_least is not None and scale is Scale.ABSOLUTE
+    return {
+        "title": title,
+        "type": "log" if scale is Scale.LOGARITHMIC else "linear",
+        "tickformat": axis.tick_format,
+        "ticksuffix": axis.tick_suffix,
+        "autorangeoptions": {"include": axis.at_least} if has_least else {},
+        "zeroline": False,
+        "fixedrange": True,
+    }
+
+
 def _add_values(
     figure: go.Figure,
     series: Series,
@@ -160,13 +167,16 @@ def _add_values(
     scale: Scale,
     zone: tzinfo,
 ) -> None:
-    factor = _factor(series, scale)
+    factor = AXES[series.key.definition.unit].scale
+    if scale is Scale.RELATIVE:
+        factor = 1 / next((point.value for point in series.points if point.value), 1.0)
     colour, symbol, dash = style_of(index)
+    is_short = len(series.points) <= _MAX_WHISKERS
     whiskers = {
         "type": "data",
         "symmetric": False,
-        "array": [_whisker(point.high, point.value, factor) for point in series.points],
-        "arrayminus": [_whisker(point.value, point.low, factor) for point in series.points],
+        "array": [_length(point.value, point.high) * factor for point in series.points],
+        "arrayminus": [_length(point.low, point.value) * factor for point in series.points],
         "thickness": 1,
         "width": 3,
     }
@@ -175,34 +185,21 @@ def _add_values(
         # a failed run stays as a point without a value, so that the line breaks there
         y=[None if point.value is None else point.value * factor for point in series.points],
         yaxis=axis,
-        error_y=whiskers if len(series.points) <= _MAX_WHISKERS else None,
+        error_y=whiskers if is_short else None,
         mode="lines+markers",
         connectgaps=False,
         name=escape(name),
         legendgroup=str(index),
-        showlegend=axis == "y",
+        showlegend=axis == _VALUES,
         line={"color": colour, "width": 1.5, "dash": dash},
-        marker={
-            "color": colour,
-            "symbol": symbol,
-            "size": 8 if len(series.points) <= _MAX_WHISKERS else 4,
-            "line": {"color": GREY, "width": 0.5},
-        },
+        marker={"color": colour, "symbol": symbol, "size": 8 if is_short else 4, "line": {"color": GREY, "width": 0.5}},
         hovertext=[_point_hover(series, point, zone) for point in series.points],
         hoverinfo="text",
     )
 
 
-def _factor(series: Series, scale: Scale) -> float:
-    """From a stored value to the axis."""
-    if scale is not Scale.RELATIVE:
-        return AXES[series.key.definition.unit].scale
-    first = next((point.value for point in series.points if point.value), None)
-    return 1.0 if first is None else 1 / first
-
-
-def _whisker(upper: float | None, lower: float | None, factor: float) -> float:
-    return 0.0 if upper is None or lower is None else (upper - lower) * factor
+def _length(lower: float | None, upper: float | None) -> float:
+    return 0.0 if upper is None or lower is None else upper - lower
 
 
 def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
@@ -212,13 +209,8 @@ def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
     spread = (
         "" if point.low is None or point.high is None else f" (quartiles {write(point.low)} to {write(point.high)})"
     )
-    return "<br>".join(
-        [
-            f"<b>{escape(write(point.value))}</b>{escape(spread)}",
-            escape(series.key.label),
-            *commit_lines(point.commit, zone),
-        ]
-    )
+    value = f"<b>{escape(write(point.value))}</b>{escape(spread)}"
+    return "<br>".join([value, escape(series.key.label), *commit_lines(point.commit, zone)])
 
 
 def _add_failures(
@@ -229,18 +221,13 @@ def _add_failures(
     figure.add_scatter(
         x=[position[point.commit.sha] for _, point in failed],
         y=[outcome_text(point.outcome) for _, point in failed],
-        yaxis="y2",
+        yaxis=_FAILURES,
         mode="markers",
         name="failed run",
-        marker={"color": VERMILLION, "symbol": "x-thin", "size": 9, "line": {"color": VERMILLION, "width": 2}},
+        marker={"symbol": "x-thin", "size": 9, "line": {"color": VERMILLION, "width": 2}},
         hovertext=[
-            "<br>".join(
-                [
-                    f"<b>{outcome_text(point.outcome)}</b> {escape(shortened(point.message or ''))}",
-                    escape(series.key.label),
-                    *commit_lines(point.commit, zone),
-                ]
-            )
+            f"<b>{outcome_text(point.outcome)}</b> {escape(shortened(point.message or ''))}<br>"
+            + "<br>".join([escape(series.key.label), *commit_lines(point.commit, zone)])
             for series, point in failed
         ],
         hoverinfo="text",
@@ -248,43 +235,42 @@ def _add_failures(
 
 
 def _add_bands(
-    figure: go.Figure,
-    changes: Sequence[SettingChange],
-    position: Mapping[str, int],
-    commit_count: int,
-    zone: tzinfo,
+    figure: go.Figure, changes: Sequence[SettingChange], position: Mapping[str, int], commit_count: int, zone: tzinfo
 ) -> None:
     """Every other stretch of runs that were measured alike is shaded; a mark where it begins says what changed."""
-    starts = sorted({position[change.commit.sha] for change in changes if change.commit.sha in position})
-    for left, right in zip(starts[::2], [*starts[1::2], commit_count][: len(starts[::2])], strict=True):
+    shown = [change for change in changes if change.commit.sha in position]
+    if not shown:
+        return
+    starts = sorted({position[change.commit.sha] for change in shown})
+    ends = [*starts[1::2], commit_count]
+    for left, right in zip(starts[::2], ends, strict=False):
         figure.add_vrect(x0=left - 0.5, x1=right - 0.5, fillcolor=GREY, opacity=0.12, line_width=0, layer="below")
-    if starts:
-        shown = [change for change in changes if change.commit.sha in position]
-        figure.add_scatter(
-            x=[position[change.commit.sha] for change in shown],
-            y=[0.85] * len(shown),
-            yaxis="y3",
-            mode="markers",
-            name="measured otherwise from here",
-            marker={"color": GREY, "symbol": "triangle-down", "size": 9},
-            hovertext=[_setting_hover(change, zone) for change in shown],
-            hoverinfo="text",
-        )
+    title = "measured otherwise from here"
+    figure.add_scatter(
+        x=[position[change.commit.sha] for change in shown],
+        y=[0.85] * len(shown),
+        yaxis=_MARKS,
+        mode="markers",
+        name=title,
+        marker={"color": GREY, "symbol": "triangle-down", "size": 9},
+        hovertext=[
+            "<br>".join(
+                [
+                    f"<b>{title}</b>",
+                    *(escape(shortened(word)) for word in change.words),
+                    *commit_lines(change.commit, zone),
+                ]
+            )
+            for change in shown
+        ],
+        hoverinfo="text",
+    )
 
 
-def _setting_hover(change: SettingChange, zone: tzinfo) -> str:
-    words = [escape(shortened(word)) for word in change.words]
-    return "<br>".join(["<b>measured otherwise from here</b>", *words, *commit_lines(change.commit, zone)])
-
-
-def _changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[tuple[Regression, ChangePoint]]:
+def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[tuple[Regression, ChangePoint]]:
+    """The stored change points of some series."""
     keys = {one.key for one in series}
-    return [
-        (regression, change_point)
-        for regression in regressions
-        for change_point in regression.change_points
-        if change_point.series in keys
-    ]
+    return [(one, change) for one in regressions for change in one.change_points if change.series in keys]
 
 
 def _add_changes(
@@ -294,40 +280,37 @@ def _add_changes(
     commit_count: int,
     zone: tzinfo,
 ) -> None:
-    for verdict, colour in _VERDICT_COLOURS.items():
+    for verdict, (colour, symbol, dash) in _VERDICT_STYLES.items():
         own = [
-            (regression, change)
+            (position[change.commit.sha], regression, change)
             for regression, change in changes
             if change.verdict is verdict and change.commit.sha in position
         ]
         if not own:
             continue
-        for at in sorted({position[change.commit.sha] for _, change in own}):
+        for at in sorted({at for at, _, _ in own}):
             figure.add_shape(
                 type="line",
-                xref="x",
                 yref="paper",
                 x0=at,
                 x1=at,
                 y0=0,
                 y1=0.95,
-                line={"color": colour, "width": 1.5, "dash": "dash" if verdict is Verdict.REGRESSED else "dot"},
+                line={"color": colour, "width": 1.5, "dash": dash},
                 layer="below",
             )
         figure.add_scatter(
-            x=[position[change.commit.sha] for _, change in own],
+            x=[at for at, _, _ in own],
             y=[0.35] * len(own),
-            yaxis="y3",
+            yaxis=_MARKS,
             mode="markers+text" if len(changes) <= _MAX_CHANGE_LABELS else "markers",
-            text=[change_text(change) for _, change in own],
+            text=[change_text(change) for _, _, change in own],
             # towards the middle, so that the edge cuts nothing off
-            textposition=[
-                "middle left" if position[change.commit.sha] > commit_count / 2 else "middle right" for _, change in own
-            ],
+            textposition=["middle left" if at > commit_count / 2 else "middle right" for at, _, _ in own],
             textfont={"color": colour},
             name=VERDICT_MARKS[verdict].word,
-            marker={"color": colour, "symbol": _VERDICT_SYMBOLS[verdict], "size": 11},
-            hovertext=[_change_hover(regression, change, zone) for regression, change in own],
+            marker={"color": colour, "symbol": symbol, "size": 11},
+            hovertext=[_change_hover(regression, change, zone) for _, regression, change in own],
             hoverinfo="text",
         )
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.fleet import spending_figure
-from roofwatch.dashboard.figure import show_figure
-from roofwatch.dashboard.filters import Filters
-from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from roofwatch.dashboard.quantities import duration_text, energy_text, money_text
+from roofwatch.dashboard.charts.spending import spending_figure
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
+from roofwatch.dashboard.components.table import show_figure, show_table
 from roofwatch.dashboard.spending import (
-    NS_PER_HOUR,
     Spending,
     by_family,
     by_runner,
@@ -27,94 +24,114 @@ from roofwatch.dashboard.spending import (
     money_of,
     runner_table,
 )
-from roofwatch.dashboard.tables.markup import Column
-from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.wording import duration_text, energy_text, money_text
+from roofwatch.db.queries import questions
 from roofwatch.db.queries.fleet_values import FleetRun, KernelCost
 from roofwatch.settings import load_settings
 
-# runs that are added up, the newest
 _WINDOWS = ("50", "100", "200")
+"""Runs that are added up, the newest."""
 _WINDOW_AT_FIRST = "100"
 _CASES_SHOWN = 25
-_HOURS = "h"
+_SHARES = ("timing", "checks", "compiling")
+_TITLES = {
+    "activity": "device time by activity",
+    "runner": "device time by runner class",
+    "family": "timed seconds by kernel family",
+    "runner-energy": "energy by runner class",
+    "family-energy": "energy of timed launches by kernel family",
+    "runner-money": "money by runner class",
+}
+"""What the bars may show, by the name that the address has."""
 
 
 @dataclass(frozen=True)
-class _Ways:
-    """What the bars may show: titles with how to add up and Plotly's unit."""
+class _Fleet:
+    """What was spent by some runs, and what a device-hour costs."""
 
-    title: str
-    axis: str
-    suffix: str
-    add_up: Callable[[], Spending]
-    is_of_whole_runs: bool = True
-    """What is not known of single cases, so that no choice of cases narrows it."""
+    runs: Sequence[FleetRun]
+    energies_j: Mapping[str, float]
+    """Of each whole run that knows it."""
+    costs: Sequence[KernelCost]
+    """Of each kernel in each run, within the filters."""
+    prices: Mapping[str, float]
+    currency: str
+
+    def offered(self) -> list[str]:
+        """What the bars may show, as far as it is known."""
+        known = {
+            "runner-energy": bool(self.energies_j),
+            "family-energy": any(cost.energy_j is not None for cost in self.costs),
+            "runner-money": any(money_of(run, self.prices) is not None for run in self.runs),
+        }
+        return [name for name in _TITLES if known.get(name, True)]
+
+    def spending(self, name: str) -> tuple[Spending, str, str]:
+        """What was spent, the title of its axis, and the unit behind a value."""
+        if name == "family":
+            return by_family(self.runs, self.costs, lambda cost: cost.timed_ns / 1e9), "time of timed launches (s)", "s"
+        if name == "family-energy":
+            spent = by_family(self.runs, self.costs, lambda cost: cost.energy_j)
+            return spent, "energy of timed launches (J)", "J"
+        if name == "runner-energy":
+            spent = by_runner(self.runs, lambda run: self.energies_j.get(run.run_id))
+            return spent, "energy of the devices (J)", "J"
+        if name == "runner-money":
+            spent = by_runner(self.runs, lambda run: money_of(run, self.prices))
+            return spent, f"money ({self.currency})", self.currency
+        return in_readable_time(hours_by_activity(self.runs) if name == "activity" else by_runner(self.runs, hours_of))
 
 
 def show() -> None:
     with open_view("fleet", "Fleet economics", "What measuring costs, and what it is spent on.") as view:
         place = st.container(width=200)
         window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place)
-        runs = _newest_runs(view.project, view.filters, window)
+        runs = data.ask(
+            questions.list_fleet_runs,
+            view.project,
+            limit=int(window),
+            runner_classes=view.filters.runner_classes,
+            branches=view.filters.branches,
+        )
         if not runs:
-            _say_nothing_is_there(view)
+            say_nothing_is_there(view)
             return
-        run_ids, energies_j, costs = _read_spent(runs, view.filters)
+        run_ids = tuple(run.run_id for run in runs)
+        energies_j = data.ask(questions.read_run_energies, run_ids)
+        costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)
         settings = load_settings()
-        prices, currency = settings.device_hour_prices, settings.currency
-        _show_sums(runs, energies_j, prices, currency)
+        fleet = _Fleet(runs, energies_j, costs, settings.device_hour_prices, settings.currency)
+        _show_sums(fleet)
         _say_of_whole_runs(view)
-        _show_trend(view, _ways(runs, costs, energies_j, prices, currency))
-        _show_runners(runs, energies_j, prices, currency)
+        _show_trend(view, fleet)
+        _show_runners(fleet)
         _say_of_whole_runs(view)
         _show_families(costs)
         _show_cases(view, run_ids)
 
 
-def _newest_runs(project: str, filters: Filters, window: str) -> Sequence[FleetRun]:
-    return data.list_fleet_runs(
-        project, limit=int(window), runner_classes=filters.runner_classes, branches=filters.branches
-    )
-
-
-def _read_spent(
-    runs: Sequence[FleetRun], filters: Filters
-) -> tuple[tuple[str, ...], Mapping[str, float], Sequence[KernelCost]]:
-    """Ids of the runs, the energy of each whole one in J, and what each kernel cost in all of them."""
-    run_ids = tuple(run.run_id for run in runs)
-    return run_ids, data.read_run_energies(run_ids), data.list_kernel_costs(run_ids, case_ids=filters.case_ids)
-
-
-def _say_nothing_is_there(view: View) -> None:
-    if view.filters.is_narrow:
-        st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
-    else:
-        say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
-
-
-def _show_sums(
-    runs: Sequence[FleetRun], energies_j: Mapping[str, float], prices: Mapping[str, float], currency: str
-) -> None:
-    hours = sum(hours_of(run) for run in runs)
+def _show_sums(fleet: _Fleet) -> None:
+    runs = fleet.runs
+    device_ns = sum(run.device_ns for run in runs)
     commits = len({run.commit.sha for run in runs})
-    amounts = [amount for run in runs if (amount := money_of(run, prices)) is not None]
-    watched = len({run.commit.sha for run in runs if run.run_id in energies_j})
-    energy_j = sum(energies_j.values())
+    amounts = [amount for run in runs if (amount := money_of(run, fleet.prices)) is not None]
+    watched = len({run.commit.sha for run in runs if run.run_id in fleet.energies_j})
+    energy_j = sum(fleet.energies_j.values())
     columns = st.columns(5)
     columns[0].metric(
-        "Device time", duration_text(hours * NS_PER_HOUR), border=True, help=f"{len(runs)} runs of {commits} commits."
+        "Device time", duration_text(device_ns), border=True, help=f"{len(runs)} runs of {commits} commits."
     )
-    columns[1].metric("Device time of a commit", duration_text(hours * NS_PER_HOUR / commits), border=True)
+    columns[1].metric("Device time of a commit", duration_text(device_ns / commits), border=True)
     columns[2].metric(
         "Energy of the devices",
-        energy_text(energy_j) if energies_j else "not read",
+        energy_text(energy_j) if fleet.energies_j else "not read",
         border=True,
-        help=f"By the devices' own counters, in {len(energies_j)} of {len(runs)} runs.",
+        help=f"By the devices' own counters, in {len(fleet.energies_j)} of {len(runs)} runs.",
     )
     columns[3].metric("Energy of a commit", energy_text(energy_j / watched) if watched else "not read", border=True)
     columns[4].metric(
         "Money",
-        money_text(sum(amounts), currency) if amounts else "no price set",
+        money_text(sum(amounts), fleet.currency) if amounts else "no price set",
         border=True,
         help="Device-hours × the price of their runner class. Prices are the setting device_hour_prices.",
     )
@@ -128,62 +145,15 @@ def _say_of_whole_runs(view: View) -> None:
         )
 
 
-def _ways(
-    runs: Sequence[FleetRun],
-    costs: Sequence[KernelCost],
-    energies_j: Mapping[str, float],
-    prices: Mapping[str, float],
-    currency: str,
-) -> dict[str, _Ways]:
-    """By the name that the address has."""
-    ways = {
-        "activity": _Ways("device time by activity", "device-hours", _HOURS, lambda: hours_by_activity(runs)),
-        "runner": _Ways("device time by runner class", "device-hours", _HOURS, lambda: by_runner(runs, hours_of)),
-        "family": _Ways(
-            "timed seconds by kernel family",
-            "time of timed launches (s)",
-            "s",
-            lambda: by_family(runs, costs, lambda cost: cost.timed_ns / 1e9),
-            is_of_whole_runs=False,
-        ),
-    }
-    if energies_j:
-        ways["runner-energy"] = _Ways(
-            "energy by runner class",
-            "energy of the devices (J)",
-            "J",
-            lambda: by_runner(runs, lambda run: energies_j.get(run.run_id)),
-        )
-    if any(cost.energy_j is not None for cost in costs):
-        ways["family-energy"] = _Ways(
-            "energy of timed launches by kernel family",
-            "energy of timed launches (J)",
-            "J",
-            lambda: by_family(runs, costs, lambda cost: cost.energy_j),
-            is_of_whole_runs=False,
-        )
-    if any(money_of(run, prices) is not None for run in runs):
-        ways["runner-money"] = _Ways(
-            "money by runner class",
-            f"money ({currency})",
-            currency,
-            lambda: by_runner(runs, lambda run: money_of(run, prices)),
-        )
-    return ways
-
-
-def _show_trend(view: View, ways: Mapping[str, _Ways]) -> None:
+def _show_trend(view: View, fleet: _Fleet) -> None:
     st.subheader("Over commits", anchor=False)
-    way = ways[view.link.choose("Show", list(ways), parameter="show", title=lambda name: ways[name].title)]
-    spent = way.add_up()
-    if way.is_of_whole_runs:
+    name = view.link.choose("Show", fleet.offered(), parameter="show", title=lambda name: _TITLES[name])
+    spent, axis, unit = fleet.spending(name)
+    if not name.startswith("family"):
         _say_of_whole_runs(view)
     if not any(spent.values()):
         st.info("Nothing of it is known of these runs.", icon=":material/bar_chart:")
         return
-    axis, unit = way.axis, way.suffix
-    if unit == _HOURS:
-        spent, axis, unit = in_readable_time(spent)
     show_figure(spending_figure(spent, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
     st.caption(
         "A commit's bar holds all of its runs: one that was measured again, or on more runners, costs more. *Timed* is "
@@ -191,21 +161,18 @@ def _show_trend(view: View, ways: Mapping[str, _Ways]) -> None:
     )
 
 
-def _show_runners(
-    runs: Sequence[FleetRun], energies_j: Mapping[str, float], prices: Mapping[str, float], currency: str
-) -> None:
+def _show_runners(fleet: _Fleet) -> None:
     st.subheader("By runner class", anchor=False)
-    table = runner_table(runs, energies_j, prices)
-    shares = ("timing", "checks", "compiling")
+    table = runner_table(fleet.runs, fleet.energies_j, fleet.prices)
     show_table(
-        table if prices else table.drop(columns="money"),
+        table if fleet.prices else table.drop(columns="money"),
         formats={
             **dict.fromkeys(("device time", "of a commit"), duration_text),
-            **dict.fromkeys(shares, "{:.0%}".format),
+            **dict.fromkeys(_SHARES, "{:.0%}".format),
             **dict.fromkeys(("energy", "energy of a run"), energy_text),
-            **({"money": lambda amount: money_text(amount, currency)} if prices else {}),
+            "money": lambda amount: money_text(amount, fleet.currency),
         },
-        columns={name: Column(help="Share of the wall time of the runs.") for name in shares},
+        help_texts=dict.fromkeys(_SHARES, "Share of the wall time of the runs."),
     )
 
 
@@ -219,7 +186,7 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
 
 def _show_cases(view: View, run_ids: tuple[str, ...]) -> None:
     st.subheader("The dearest cases", anchor=False)
-    cases = data.list_case_costs(run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
+    cases = data.ask(questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
     if not cases:
         st.text("No case that was timed is among them.")
         return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,53 +12,54 @@ import streamlit as st
 
 from roofwatch.ci.history.movement import Movement, movements
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.heat_map import heat_map_html
-from roofwatch.dashboard.filters import Filters
-from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from roofwatch.dashboard.panels.health import show_false_alarms, show_gaps, show_quarantine, show_runners
-from roofwatch.dashboard.reader import is_page_dark
-from roofwatch.dashboard.tables.markup import Column
-from roofwatch.dashboard.tables.regression import show_others, show_row
-from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_quarantine, show_runners
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_how_to_begin, say_widen
+from roofwatch.dashboard.components.regressions import show_others, show_row
+from roofwatch.dashboard.components.table import show_table
 from roofwatch.dashboard.triaged import Order, Triaged, in_order
 from roofwatch.dashboard.wording import movement_text
+from roofwatch.db.queries import questions
 from roofwatch.db.queries.coverage_values import RunnerStanding
-from roofwatch.db.values import Regression
 
 _ROWS_AT_FIRST = 10
 _KERNELS_SHOWN = 40
 _WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}
 _WINDOW_AT_FIRST = "30 days"
+_UNCHANGED, _NOT_MEASURED = "=", ""
+_SLOWER, _FASTER = "213, 94, 0", "0, 114, 178"
+"""Red, green, blue."""
+_FULL_COLOUR_AT = math.log(1.5)
+"""Half as slow again, or two thirds of the time."""
 
 
 def show() -> None:
     now = datetime.now(UTC)
     with open_view("overview", "Overview", "What became slower, at which commit, by how much, and why.") as view:
-        runners = _list_runners(view.project, view.filters)
-        if not runners and not view.filters.is_narrow:
+        admits = view.filters
+        standings = data.ask(
+            questions.list_runner_standings,
+            view.project,
+            runner_classes=admits.runner_classes,
+            branches=admits.branches,
+        )
+        if not standings and not admits.is_narrow:
             say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
-        runners = [_narrowed(runner, view) for runner in runners]
-        found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
+        runners = [
+            replace(runner, cases=tuple(case for case in runner.cases if admits.admits_case(case.case_id)))
+            for runner in standings
+        ]
+        found = [one for one in data.list_triaged(view.project) if admits.admits_regression(one.regression)]
         _show_open(view, [one for one in found if one.is_open], now)
         show_others(view, found, now)
         since = _choose_window(view, runners)
-        _show_movements(view, [one.regression for one in found if not one.is_called_none], runners, since)
+        _show_movements(view, found, runners, since)
         if runners:
             show_runners(view, runners, now)
             show_gaps(runners)
             show_quarantine(view)
         else:
-            st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
+            say_widen("No run is within the filters")
         show_false_alarms(found, since)
-
-
-def _list_runners(project: str, filters: Filters) -> Sequence[RunnerStanding]:
-    return data.list_runner_standings(project, runner_classes=filters.runner_classes, branches=filters.branches)
-
-
-def _narrowed(runner: RunnerStanding, view: View) -> RunnerStanding:
-    """What the filters admit of its cases."""
-    return replace(runner, cases=tuple(case for case in runner.cases if view.filters.admits_case(case.case_id)))
 
 
 def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
@@ -67,8 +69,7 @@ def _show_open(view: View, waiting: Sequence[Triaged], now: datetime) -> None:
     limit, order = _ROWS_AT_FIRST, Order.URGENCY
     if len(waiting) > 1:
         line = st.container(horizontal=True, vertical_alignment="bottom")
-        chosen = view.link.choose("Order by", [*Order], parameter="order", place=line.container(width=200))
-        order = Order(chosen)
+        order = Order(view.link.choose("Order by", [*Order], parameter="order", place=line.container(width=200)))
         if len(waiting) > limit and view.link.switch(f"Show more than the first {limit}", parameter="all", place=line):
             limit = len(waiting)
     for one in in_order(waiting, order)[:limit]:
@@ -91,15 +92,19 @@ def _choose_window(view: View, runners: Sequence[RunnerStanding]) -> datetime | 
 
 
 def _show_movements(
-    view: View, regressions: Sequence[Regression], runners: Sequence[RunnerStanding], since: datetime | None
+    view: View, found: Sequence[Triaged], runners: Sequence[RunnerStanding], since: datetime | None
 ) -> None:
+    regressions = [one.regression for one in found if not one.is_called_none]
     moved = {
         (one.kernel, one.runner_class): one
         for one in movements(regressions, since=since)
         if view.filters.admits_kernel(one.kernel) and view.filters.admits_runner(one.runner_class)
     }
     measured = {
-        (_kernel_of(case.case_id), runner.runner_class) for runner in runners for case in runner.cases if case.outcomes
+        (case.case_id.split("/", 1)[0], runner.runner_class)
+        for runner in runners
+        for case in runner.cases
+        if case.outcomes
     }
     kernels = _most_moved_first({kernel for kernel, _ in measured | moved.keys()}, list(moved.values()))
     if not kernels:
@@ -107,58 +112,89 @@ def _show_movements(
         st.text(f"No run of a clean work tree {where}, so there is nothing to show.")
         return
     shown = kernels[:_KERNELS_SHOWN]
-    runner_classes = [runner.runner_class for runner in runners]
-    trends = {
-        (one.kernel, one.runner_class): view.link.address_of(
-            "trends", project=view.project, kernel=one.kernel, runner=one.runner_class
-        )
-        for one in moved.values()
-    }
-    place = st.container(key=MAIN_FIGURE)
-    place.html(heat_map_html(shown, runner_classes, moved, measured, trends=trends, is_dark=is_page_dark()))
+    _show_heat_map(view, shown, [runner.runner_class for runner in runners], moved, measured)
     rest = "" if len(kernels) == len(shown) else f" The {len(shown)} of {len(kernels)} kernels that moved most."
     st.caption(
         "Judged change of the time from before the window to its end, of the series that became slowest, or else "
         "fastest: + is slower, − is faster, = is measured without a judged change, and an empty cell is not "
-        f"measured.{rest}"
+        f"measured. A click on a change opens its trend.{rest}"
     )
-    if moved:
-        table = view.link.unfold("As a table", parameter="table")
-        if table is not None:
-            with table:
-                show_table(
-                    _movement_frame(view, list(moved.values())),
-                    columns={"open": Column(link_text="trend")},
-                )
+    table = view.link.unfold("As a table", parameter="table") if moved else None
+    if table is not None:
+        with table:
+            show_table(
+                pd.DataFrame(
+                    [
+                        {
+                            "open": view.address_of("trends", kernel=one.kernel, runner=one.runner_class),
+                            "kernel": one.kernel,
+                            "runner class": one.runner_class,
+                            "change of the time": movement_text(one),
+                            "series slower or failing": one.slower_count,
+                            "series faster": one.faster_count,
+                        }
+                        for one in moved.values()
+                    ]
+                ),
+                links={"open": "trend"},
+            )
 
 
 def _most_moved_first(kernels: set[str], moved: Sequence[Movement]) -> list[str]:
     def rank(kernel: str) -> tuple[float, str]:
         own = [one for one in moved if one.kernel == kernel]
-        changes = [float("inf") if one.relative_change is None else abs(one.relative_change) for one in own]
+        changes = [math.inf if one.relative_change is None else abs(one.relative_change) for one in own]
         return -max(changes, default=0.0), kernel
 
     return sorted(kernels, key=rank)
 
 
-def _movement_frame(view: View, moved: Sequence[Movement]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "open": [
-                view.link.address_of("trends", project=view.project, kernel=one.kernel, runner=one.runner_class)
-                for one in moved
-            ],
-            "kernel": [one.kernel for one in moved],
-            "runner class": [one.runner_class for one in moved],
-            "change of the time": [movement_text(one) for one in moved],
-            "series slower or failing": [one.slower_count for one in moved],
-            "series faster": [one.faster_count for one in moved],
-        }
+def _show_heat_map(
+    view: View,
+    kernels: Sequence[str],
+    runner_classes: Sequence[str],
+    moved: Mapping[tuple[str, str], Movement],
+    measured: set[tuple[str, str]],
+) -> None:
+    """Kernels by runner classes, with how far the times of each moved, in words and by colour."""
+
+    def text(kernel: str, runner_class: str) -> str:
+        movement = moved.get((kernel, runner_class))
+        if movement is not None:
+            return movement_text(movement)
+        return _UNCHANGED if (kernel, runner_class) in measured else _NOT_MEASURED
+
+    cells = pd.DataFrame(
+        {runner_class: [text(kernel, runner_class) for kernel in kernels] for runner_class in runner_classes},
+        index=pd.Index(kernels, name="kernel"),
     )
+    colours = pd.DataFrame(
+        {
+            runner_class: [cell_colour(moved.get((kernel, runner_class))) for kernel in kernels]
+            for runner_class in runner_classes
+        },
+        index=cells.index,
+    )
+    key = MAIN_FIGURE
+    selected = st.dataframe(
+        cells.style.apply(lambda _: colours, axis=None),
+        key=key,
+        height="content",
+        on_select="rerun",
+        selection_mode="single-cell",
+    )
+    for row, runner_class in selected["selection"]["cells"]:
+        if (kernels[row], runner_class) in moved:
+            view.switch_to("trends", kernel=kernels[row], runner=runner_class)
 
 
-def _kernel_of(case_id: str) -> str:
-    return case_id.split("/", 1)[0]
+def cell_colour(movement: Movement | None) -> str:
+    """The style of a cell, the stronger the further its time moved; readable on a light and on a dark page."""
+    if movement is None:
+        return ""
+    depth = _FULL_COLOUR_AT if movement.relative_change is None else math.log1p(movement.relative_change)
+    strength = 0.1 + 0.4 * min(abs(depth) / _FULL_COLOUR_AT, 1.0)
+    return f"background-color: rgba({_SLOWER if depth > 0 else _FASTER}, {strength:.2f})"
 
 
 if __name__ == "__main__":

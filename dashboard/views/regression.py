@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 import pandas as pd
 import streamlit as st
 
 from roofwatch.dashboard import data
-from roofwatch.dashboard.frame import View, open_view
-from roofwatch.dashboard.panels.bisection import show_bisection
-from roofwatch.dashboard.panels.evidence import show_evidence
-from roofwatch.dashboard.panels.triage import show_trail, show_triage
-from roofwatch.dashboard.source_links import linked
-from roofwatch.dashboard.tables.markup import Column
-from roofwatch.dashboard.tables.regression import (
+from roofwatch.dashboard.components.evidence import show_evidence
+from roofwatch.dashboard.components.page import View, open_view, say_widen
+from roofwatch.dashboard.components.regressions import (
     kernel_markdown,
-    marks_of,
     owners_of,
-    suspects_html,
+    standing_marks,
     trend_of,
     worst_caption,
 )
-from roofwatch.dashboard.tables.table import show_table
+from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.components.triage import show_trail, show_triage
 from roofwatch.dashboard.triaged import Triaged, most_urgent_first
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
@@ -31,20 +28,31 @@ from roofwatch.dashboard.wording import (
     change_text,
     code_span,
     headline_text,
+    percent,
     shortened,
     worst_change_point,
+    written,
 )
-from roofwatch.dashboard.zone import written
-from roofwatch.db.values import ChangePoint, Regression
+from roofwatch.db.bisections import Answer, BisectionDetail
+from roofwatch.db.queries import questions
+from roofwatch.db.values import BisectionState, ChangePoint, Regression
+
+_BISECTION_MARKS = {
+    BisectionState.REQUESTED: "○ waits for a runner",
+    BisectionState.RUNNING: "◐ running",
+    BisectionState.FOUND: "✓ found",
+    BisectionState.NARROWED: "✓ narrowed to several commits",
+    BisectionState.UNDECIDED: "? undecided: its time was spent",
+    BisectionState.NO_CHANGE: "= the two ends do not differ",
+    BisectionState.FAILED: "✕ failed",
+}
 
 
 def show() -> None:
     with open_view("regression", "Regression", "What moved, which commit moved it, and why.") as view:
         found = [one for one in data.list_triaged(view.project) if view.filters.admits_regression(one.regression)]
         if not found and view.filters.is_narrow:
-            st.info(
-                "Nothing within the filters was judged to have moved: widen them.", icon=":material/filter_alt_off:"
-            )
+            say_widen("Nothing within the filters was judged to have moved")
             return
         if not found:
             st.info("Nothing was judged to have moved here.", icon=":material/check:")
@@ -57,9 +65,11 @@ def show() -> None:
         show_evidence(view, change)
         _show_changes(view, one.regression)
         st.subheader("Bisection", anchor=False)
-        show_bisection(data.read_newest_bisection(one.triage.regression_id), one.triage.regression_id)
+        regression_id = one.triage.regression_id
+        _show_bisection(data.ask(questions.read_newest_bisection, regression_id), regression_id)
         st.subheader("Decisions", anchor=False)
-        show_trail(data.list_audit(view.project, str(one.triage.regression_id)), view.zone)
+        decided = data.ask(questions.list_decisions, view.project, regression_id)
+        show_trail(decided, view.zone)
 
 
 def _choose(view: View, found: Sequence[Triaged]) -> Triaged:
@@ -84,7 +94,9 @@ def _title(one: Triaged) -> str:
 def _show_head(view: View, one: Triaged) -> None:
     """What moved, who moved it, and what people decided, beside each other."""
     regression, worst = one.regression, worst_change_point(one.regression)
-    st.markdown(f"**{kernel_markdown(regression.kernel)}** {marks_of(one)}")
+    verdict = VERDICT_MARKS[regression.verdict]
+    marks = [f":{verdict.badge_colour}-badge[{verdict.text}]", *standing_marks(one)]
+    st.markdown(f"**{kernel_markdown(regression.kernel)}** {' '.join(marks)}")
     what, who, decided = st.columns([6, 4, 3.5], gap="medium")
     with what.container(gap="xsmall"):
         st.subheader(headline_text(worst), anchor=False)
@@ -94,8 +106,7 @@ def _show_head(view: View, one: Triaged) -> None:
     with who.container(gap="xsmall"):
         _show_commit(view, regression)
         with st.popover("Share", icon=":material/link:"):
-            address = view.link.address_of("regression", project=view.project, regression=str(one.triage.regression_id))
-            st.code(address, language=None)
+            st.code(view.address_of("regression", regression=str(one.triage.regression_id)), language=None)
     with decided:
         show_triage(view.project, one, view.zone)
 
@@ -103,8 +114,7 @@ def _show_head(view: View, one: Triaged) -> None:
 def _show_commit(view: View, regression: Regression) -> None:
     commit = regression.commit
     age = age_text(commit.committed_at, now=datetime.now(UTC))
-    named = linked(code_span(commit.short_sha), view.sources.commit(commit.sha))
-    st.markdown(f"{named} {written(commit.committed_at, view.zone)}, {age}")
+    st.markdown(f"{view.sources.commit(commit.sha)} {written(commit.committed_at, view.zone)}, {age}")
     st.text(f"{shortened(commit.subject)}\n{shortened(commit.author)}")
     owners = owners_of(view, regression)
     if owners:
@@ -129,9 +139,13 @@ def _show_suspects(regression: Regression) -> None:
     st.subheader("Why", anchor=False)
     if not regression.suspects:
         st.text(f"Cause: {regression.cause}. No suspects were weighed.")
-    else:
-        st.html(suspects_html(regression.suspects))
-        st.caption("Weights are shares of all that may have done it; together they are 100 %.")
+        return
+    for one in regression.suspects:
+        cause, weight, sentence = st.columns([1.2, 2, 8], vertical_alignment="center")
+        cause.markdown(f"**{one.cause}** {one.weight:.0%}")
+        weight.progress(one.weight)
+        sentence.text(one.sentence)
+    st.caption("Weights are shares of all that may have done it; together they are 100 %.")
 
 
 def _choose_change(view: View, regression: Regression) -> ChangePoint:
@@ -147,21 +161,23 @@ def _choose_change(view: View, regression: Regression) -> ChangePoint:
     on = f" on {code_span(series.runner_class)}" if series.runner_class else ""
     st.markdown(f"Base {code_span(change.previous_commit.short_sha)}, head {code_span(change.commit.short_sha)}{on}")
     links = st.container(horizontal=True)
-    links.page_link(
-        "views/trends.py", label="Trend", icon=":material/show_chart:", query_params=trend_of(view.project, change)
-    )
-    sides = {"base": change.previous_commit.sha, "head": change.commit.sha}
-    links.page_link(
-        "views/compare.py",
-        label="All cases of both commits",
+    view.page_link("trends", "Trend", icon=":material/show_chart:", place=links, **trend_of(change))
+    view.page_link(
+        "compare",
+        "All cases of both commits",
         icon=":material/compare_arrows:",
-        query_params={"project": view.project, "by": "commits", **sides},
+        place=links,
+        by="commits",
+        base=change.previous_commit.sha,
+        head=change.commit.sha,
     )
-    links.page_link(
-        "views/kernel.py",
-        label="Roofline at this commit",
+    view.page_link(
+        "kernel",
+        "Roofline at this commit",
         icon=":material/memory:",
-        query_params={"project": view.project, "commit": change.commit.sha, "kernel": series.kernel},
+        place=links,
+        commit=change.commit.sha,
+        kernel=series.kernel,
     )
     return change
 
@@ -181,7 +197,7 @@ def _show_changes(view: View, regression: Regression) -> None:
     st.subheader(f"All change points: {len(changes)}", anchor=False)
     frame = pd.DataFrame(
         {
-            "open": [view.link.address_of("trends", **trend_of(view.project, change)) for change in changes],
+            "open": [view.address_of("trends", **trend_of(change)) for change in changes],
             "change": [change_text(change) for change in changes],
             "metric": [change.series.definition.title for change in changes],
             "case": [change.series.case_id for change in changes],
@@ -196,7 +212,51 @@ def _show_changes(view: View, regression: Regression) -> None:
         }
     )
     columns = [name for name in frame if (frame[name] != "").any()]
-    show_table(frame[columns], columns={"open": Column(link_text="trend")})
+    show_table(frame[columns], links={"open": "trend"})
+
+
+def _show_bisection(detail: BisectionDetail | None, regression_id: UUID) -> None:
+    """How the newest one stands, or how to ask for one."""
+    if detail is None:
+        st.text("None was asked for. On a machine of that runner class:")
+        st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language="bash")
+        return
+    bisection = detail.bisection
+    st.text(f"{_BISECTION_MARKS[bisection.state]}, {bisection.measurement_count} blocks measured")
+    if bisection.note:
+        st.text(bisection.note)
+    if bisection.answer is not None:
+        _show_answer(bisection.answer)
+    if not detail.commits:
+        return
+    show_table(
+        pd.DataFrame(
+            {
+                "commit": [one.commit.short_sha for one in detail.commits],
+                "probability": [one.probability for one in detail.commits],
+                "standing": [f"{one.standing}: {one.reason}" if one.reason else one.standing for one in detail.commits],
+                "pairs of blocks": [one.pair_count for one in detail.commits],
+                "against the good end": [
+                    "" if one.relative_change is None else percent(one.relative_change) for one in detail.commits
+                ],
+                "subject": [one.commit.subject for one in detail.commits],
+                "author": [one.commit.author for one in detail.commits],
+            }
+        ),
+        formats={"probability": "{:.1%}".format},
+    )
+
+
+def _show_answer(answer: Answer) -> None:
+    first, last = answer.first, answer.last
+    named = code_span(first.short_sha)
+    if last != first:
+        named += f" to {code_span(last.short_sha)}"
+    low, high = answer.relative_interval
+    st.markdown(
+        f"**{named}** with a probability of {answer.confidence:.1%}: {percent(answer.relative_change)} "
+        f"(95 % interval {percent(low)} to {percent(high)}), {code_span(shortened(first.subject))}"
+    )
 
 
 if __name__ == "__main__":

@@ -3,62 +3,81 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import tzinfo
+from io import BytesIO
 
 import streamlit as st
 
+from roofwatch.collector.outbox.files import read_document
+from roofwatch.collector.profiling.chrome_events import scan_trace
+from roofwatch.collector.profiling.kineto import Activity, TraceSummary
 from roofwatch.collector.profiling.source import ProfileError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
+from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.device_timeline import MAX_SHOWN, device_timeline_figure
-from roofwatch.dashboard.charts.run_timeline import run_timeline_figure
-from roofwatch.dashboard.charts.spent_time import spent_time_figure
-from roofwatch.dashboard.figure import show_figure
-from roofwatch.dashboard.filters import Filters
-from roofwatch.dashboard.frame import MAIN_FIGURE, View, open_view, say_how_to_begin
-from roofwatch.dashboard.panels.profile import show_profile
-from roofwatch.dashboard.profile_trace import activities_of
-from roofwatch.dashboard.quantities import duration_text, energy_text
-from roofwatch.dashboard.source_links import linked
-from roofwatch.dashboard.tables.markup import Column
-from roofwatch.dashboard.tables.run import (
+from roofwatch.dashboard.charts.timelines import (
+    MAX_SHOWN,
+    device_timeline_figure,
+    run_timeline_figure,
+    spent_time_figure,
+)
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, say_nothing_is_there
+from roofwatch.dashboard.components.run_tables import (
     artefacts_table,
     ceilings_table,
     environment_table,
     failures_of,
     launches_table,
+    profile_table,
 )
-from roofwatch.dashboard.tables.table import show_table
-from roofwatch.dashboard.wording import choice_text, code_span, outcome_text, shortened
-from roofwatch.dashboard.zone import written
+from roofwatch.dashboard.components.table import show_figure, show_table
+from roofwatch.dashboard.wording import (
+    choice_text,
+    code_span,
+    duration_text,
+    energy_text,
+    outcome_text,
+    shortened,
+    written,
+)
 from roofwatch.db.artefacts import StoredArtefact
+from roofwatch.db.queries import questions
 from roofwatch.db.queries.fleet_values import FleetRun
 
 _RUNS_OFFERED = 100
-# of a file that is offered to take away: it is held in the server's memory
 _MAX_READ_BYTES = 64 * 2**20
-# of a trace, as stored: a larger one opens faster in Perfetto
+"""Of a file that is offered to download: it is held in the server's memory."""
 _MAX_DRAWN_BYTES = 16 * 2**20
+"""Of a trace, as stored: a larger one opens faster in Perfetto."""
+_MAX_UNPACKED_BYTES = 256 * 2**20
 
 
 def show() -> None:
     with open_view("run", "Run", "What one run measured, on what, and where its time went.") as view:
-        zone = view.zone
-        runs = _runs_by_id(view.project, view.filters, st.query_params.get("run"))
+        found = data.ask(
+            questions.list_fleet_runs,
+            view.project,
+            limit=_RUNS_OFFERED,
+            or_run=st.query_params.get("run"),
+            runner_classes=view.filters.runner_classes,
+            branches=view.filters.branches,
+            with_quarantine=True,
+        )
+        runs = {run.run_id: run for run in found}
         if not runs:
-            _say_nothing_is_there(view)
+            say_nothing_is_there(view)
             return
         run_id = view.link.choose(
             "Run",
             list(runs),
             parameter="run",
-            title=lambda run_id: _title(runs[run_id], zone),
-            default=_first_to_look_at(runs),
+            title=lambda run_id: _title(runs[run_id], view.zone),
+            default=next((run.run_id for run in found if not run.is_quarantined), None),
         )
-        record = _narrowed(data.read_record(run_id), view)
+        record = _narrowed(data.ask(questions.load_record, run_id), view)
         _show_head(view, record)
         if runs[run_id].is_quarantined:
             st.warning(
@@ -67,40 +86,18 @@ def show() -> None:
                 icon=":material/gpp_maybe:",
             )
         else:
-            _show_comparison(view, record, runs[run_id], runs.values())
+            _show_comparison(view, runs[run_id], found)
         _show_outcomes(record)
-        _show_timeline(record, zone)
+        _show_timeline(record, view.zone)
         _show_spent_time(record)
         _show_launches(record)
-        show_profile(view, record)
+        _show_profile(view, record)
         _show_ceilings(record)
-        _show_environment(view, record)
+        table = view.link.unfold("Environment", parameter="environment")
+        if table is not None:
+            with table:
+                show_table(environment_table(record))
         _show_artefacts(view, record)
-
-
-def _runs_by_id(project: str, filters: Filters, run_id: str | None) -> dict[str, FleetRun]:
-    """The newest first, and one that is asked for however old it is."""
-    runs = data.list_fleet_runs(
-        project,
-        limit=_RUNS_OFFERED,
-        or_run=run_id,
-        runner_classes=filters.runner_classes,
-        branches=filters.branches,
-        with_quarantine=True,
-    )
-    return {run.run_id: run for run in runs}
-
-
-def _first_to_look_at(runs: Mapping[str, FleetRun]) -> str | None:
-    """The newest that somebody vouches for, or else the newest."""
-    return next((run_id for run_id, run in runs.items() if not run.is_quarantined), next(iter(runs), None))
-
-
-def _say_nothing_is_there(view: View) -> None:
-    if view.filters.is_narrow:
-        st.info("No run is within the filters: widen them.", icon=":material/filter_alt_off:")
-    else:
-        say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
 
 
 def _title(run: FleetRun, zone: tzinfo) -> str:
@@ -110,15 +107,10 @@ def _title(run: FleetRun, zone: tzinfo) -> str:
 
 def _narrowed(record: RunRecord, view: View) -> RunRecord:
     """What the filters admit of its results."""
-    if not view.filters.is_narrow:
-        return record
+    parts = ("measurements", "accuracies", "static_facts", "profiles")
+    admits = view.filters.admits_case
     return record.model_copy(
-        update={
-            "measurements": tuple(one for one in record.measurements if view.filters.admits_case(one.case_id)),
-            "accuracies": tuple(one for one in record.accuracies if view.filters.admits_case(one.case_id)),
-            "static_facts": tuple(one for one in record.static_facts if view.filters.admits_case(one.case_id)),
-            "profiles": tuple(one for one in record.profiles if view.filters.admits_case(one.case_id)),
-        }
+        update={name: tuple(one for one in getattr(record, name) if admits(one.case_id)) for name in parts}
     )
 
 
@@ -126,18 +118,16 @@ def _show_head(view: View, record: RunRecord) -> None:
     commit = record.commit
     dirty = ", with uncommitted changes" if commit.is_dirty else ""
     st.markdown(
-        f"{linked(code_span(commit.sha[:8]), view.sources.commit(commit.sha))} "
-        f"{code_span(shortened(commit.subject) or 'without a subject')} by "
+        f"{view.sources.commit(commit.sha)} {code_span(shortened(commit.subject) or 'without a subject')} by "
         f"{code_span(shortened(commit.author) or 'nobody named')}{dirty}, on "
         f"{code_span(record.environment.runner_class)}"
     )
     counts = _outcome_counts(record)
     failed = sum(count for outcome, count in counts.items() if outcome not in {Outcome.OK, Outcome.UNSUPPORTED})
-    wall_ns = (record.finished_at - record.started_at).total_seconds() * 1e9
     energies = [joules for joules in (record.telemetry.energy_j if record.telemetry else ()) if joules is not None]
     columns = st.columns(4)
     columns[0].metric(
-        "Took", duration_text(wall_ns), border=True, help=f"From {written(record.started_at, view.zone)} on."
+        "Took", duration_text(_wall_ns(record)), border=True, help=f"From {written(record.started_at, view.zone)} on."
     )
     columns[1].metric("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", border=True)
     columns[2].metric("Failed", failed, border=True)
@@ -149,12 +139,16 @@ def _show_head(view: View, record: RunRecord) -> None:
     )
 
 
+def _wall_ns(record: RunRecord) -> float:
+    return (record.finished_at - record.started_at).total_seconds() * 1e9
+
+
 def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
     return Counter(measurement.outcome for measurement in record.measurements)
 
 
-def _show_comparison(view: View, record: RunRecord, own: FleetRun, runs: Iterable[FleetRun]) -> None:
-    """A link to the run before it on a runner of the same class: on its branch, unless it is no longer itself."""
+def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> None:
+    """A link to the run before it on a runner of the same class: on its branch, unless it has left it itself."""
     earlier = [
         run
         for run in runs
@@ -168,11 +162,12 @@ def _show_comparison(view: View, record: RunRecord, own: FleetRun, runs: Iterabl
         st.caption("No earlier run of another commit on this runner class is among the latest, to compare it with.")
         return
     previous = max(earlier, key=lambda run: run.started_at)
-    st.page_link(
-        "views/compare.py",
-        label=f"Compare with the run before it, of {previous.commit.short_sha}",
+    view.page_link(
+        "compare",
+        f"Compare with the run before it, of {previous.commit.short_sha}",
         icon=":material/compare_arrows:",
-        query_params={"project": view.project, "base": previous.commit.sha, "head": record.commit.sha},
+        base=previous.commit.sha,
+        head=own.commit.sha,
     )
 
 
@@ -214,8 +209,7 @@ def _show_spent_time(record: RunRecord) -> None:
     if not record.spent_ns:
         st.text("The record does not say: its harness is older than this.")
         return
-    wall_ns = (record.finished_at - record.started_at).total_seconds() * 1e9
-    show_figure(spent_time_figure(record.spent_ns, wall_ns), key="spent")
+    show_figure(spent_time_figure(record.spent_ns, _wall_ns(record)), key="spent")
 
 
 def _show_launches(record: RunRecord) -> None:
@@ -223,26 +217,66 @@ def _show_launches(record: RunRecord) -> None:
     if launches.empty:
         return
     st.subheader("Host and memory of a launch", anchor=False)
-    formats: dict[str, Callable[[float], str]] = {
-        "host time": format_ns,
-        "delay": format_ns,
-        "allocated": format_bytes,
-        "reserved": format_bytes,
-        "allocations": "{:,.0f}".format,
-        "fragmentation": "{:.1%}".format,
-    }
     show_table(
         launches,
-        formats={name: write for name, write in formats.items() if name in launches},
-        columns={
-            "host time": Column(help="Median time that the host takes to issue a launch, without waiting for it."),
-            "delay": Column(help="From the call to the start of its first kernel."),
-            "allocated": Column(help="The most that tensors held at once, inputs among them."),
-            "reserved": Column(help="The most that torch's allocator held of the device."),
-            "allocations": Column(help="Blocks of memory that one launch asks for."),
-            "fragmentation": Column(help="Share of what is reserved that lies free beside memory in use."),
+        formats={
+            "host time": format_ns,
+            "delay": format_ns,
+            "allocated": format_bytes,
+            "reserved": format_bytes,
+            "allocations": "{:,.0f}".format,
+            "fragmentation": "{:.1%}".format,
+        },
+        help_texts={
+            "host time": "Median time that the host takes to issue a launch, without waiting for it.",
+            "delay": "From the call to the start of its first kernel.",
+            "allocated": "The most that tensors held at once, inputs among them.",
+            "reserved": "The most that torch's allocator held of the device.",
+            "allocations": "Blocks of memory that one launch asks for.",
+            "fragmentation": "Share of what is reserved that lies free beside memory in use.",
         },
     )
+
+
+def _show_profile(view: View, record: RunRecord) -> None:
+    """Which kernels the calls of one case launched, and what share of the device's time each took."""
+    st.subheader("What a case launches", anchor=False)
+    if not record.profiles:
+        st.text("No case was profiled in this run. To have it in the next: roofwatch run --profile")
+        return
+    profiles = {f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles}
+    profile = profiles[view.link.choose("Profiled", list(profiles), parameter="profiled")]
+    st.text(_profile_text(profile))
+    show_table(
+        profile_table(profile),
+        formats={
+            **dict.fromkeys(("time of a call", "mean", "longest"), format_ns),
+            **dict.fromkeys(("share", "occupancy"), "{:.1%}".format),
+            **dict.fromkeys(("bytes", "shared memory"), format_bytes),
+            **dict.fromkeys(("of a call", "registers"), "{:.3g}".format),
+        },
+        help_texts={
+            "share": "Of the time in which anything was under way.",
+            "of a call": "How many of them a call launches.",
+            "bytes": "Copied or filled, over all calls.",
+            "grid": "Of the first launch, as the columns after it.",
+            "occupancy": "By torch's own estimate; short kernels honestly have 0.",
+        },
+    )
+    st.caption(
+        "Under a profiler and on a hot cache: it says what was launched, and what share of the time each took. Its "
+        "times compare with no measurement's."
+    )
+
+
+def _profile_text(profile: CaseProfile) -> str:
+    calls = f"{profile.call_count} call{'' if profile.call_count == 1 else 's'}"
+    text = f"{calls} in {format_ns(profile.span_ns)}"
+    if profile.span_ns:
+        text += f", idle {profile.idle_ns / profile.span_ns:.1%} of it"
+    if profile.launch_delay_ns is not None:
+        text += f"; from the call of a launch to the start of its kernel, {format_ns(profile.launch_delay_ns)}"
+    return text
 
 
 def _show_ceilings(record: RunRecord) -> None:
@@ -254,27 +288,19 @@ def _show_ceilings(record: RunRecord) -> None:
     show_table(ceilings, formats={"share of it": "{:.1%}".format})
 
 
-def _show_environment(view: View, record: RunRecord) -> None:
-    table = view.link.unfold("Environment", parameter="environment")
-    if table is not None:
-        with table:
-            show_table(environment_table(record))
-
-
 def _show_artefacts(view: View, record: RunRecord) -> None:
-    """Kernels on the device by the run's traces, and every file to take away."""
-    stored = data.list_artefacts(str(record.run_id)) if record.artefacts else []
+    """Kernels on the device by the run's traces, and every file to download."""
+    stored = data.ask(questions.list_artefacts, str(record.run_id)) if record.artefacts else []
     st.subheader("Profiles and other files", anchor=False)
     if not stored:
         st.text("No file belongs to this run. Profile one of its cases: roofwatch profile -- python program.py")
         return
     show_table(artefacts_table(stored), formats={"size": format_bytes})
-    here = [one for one in stored if one.is_stored]
+    here = {one.name: one for one in stored if one.is_stored}
     if not here:
         st.text("Their content was not sent: roofwatch push sends it with the record.")
         return
-    name = view.link.choose("File", [one.name for one in here], parameter="file")
-    chosen = next(one for one in here if one.name == name)
+    chosen = here[view.link.choose("File", list(here), parameter="file")]
     if chosen.size_bytes > _MAX_READ_BYTES:
         st.text(
             f"It is larger than {_MAX_READ_BYTES // 2**20} MiB, which is more than a page carries. The API gives it: "
@@ -287,20 +313,19 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
 
 
 def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
-    content = data.read_artefact(str(record.run_id), chosen.sha256)
-    is_trace = chosen.kind == ArtefactKind.TRACE
+    (content,) = data.read_contents((str(record.run_id), chosen.sha256))
     st.download_button(
         "Download", content, file_name=chosen.name, mime="application/octet-stream", icon=":material/download:"
     )
-    if not is_trace:
+    if chosen.kind != ArtefactKind.TRACE:
         return
     st.caption("A trace opens in Perfetto: at ui.perfetto.dev, *Open trace file*; nothing of it leaves your machine.")
     if chosen.size_bytes > _MAX_DRAWN_BYTES:
         st.text(f"It is larger than {_MAX_DRAWN_BYTES // 2**20} MiB, so it is not drawn here.")
         return
     try:
-        activities = activities_of(content, chosen.name)
-    except ProfileError as error:
+        activities = _activities_of(content, chosen.name)
+    except (ProfileError, ValueError) as error:
         st.warning(f"It cannot be drawn: {code_span(str(error))}", icon=":material/broken_image:")
         return
     if not activities:
@@ -309,6 +334,14 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
     show_figure(device_timeline_figure(activities), key="trace")
     if len(activities) > MAX_SHOWN:
         st.caption(f"The {MAX_SHOWN:,} longest of {len(activities):,} activities; Perfetto shows all.")
+
+
+def _activities_of(content: bytes, name: str) -> list[Activity]:
+    """Kernels, copies and fills of a trace of torch.profiler, packed with gzip or not, in the order of the file."""
+    summary = TraceSummary()
+    if scan_trace(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name, summary.add) is None:
+        raise ProfileError(f"{name}: is no trace of torch.profiler")
+    return summary.activities
 
 
 if __name__ == "__main__":

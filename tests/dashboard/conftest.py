@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import streamlit as st
-from sqlalchemy import URL
+from sqlalchemy import URL, create_engine
 from streamlit.components.v2 import manifest_scanner
 from streamlit.navigation.page import StreamlitPage
 from streamlit.testing.v1 import AppTest
 
 import roofwatch.dashboard.app
-from roofwatch.dashboard import data
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.values import Regression
+from tests.dashboard.gpu_history import store_gpu_history
+from tests.dashboard.history import store_history
+from tests.databases import TEMPLATE, Databases
 
 OpenView = Callable[..., AppTest]
 _TIMEOUT_S = 60
@@ -25,17 +28,6 @@ def forget_everything() -> None:
     """Drop what the dashboard remembers, as a new process would."""
     st.cache_data.clear()
     st.cache_resource.clear()
-
-
-def forget_answers() -> None:
-    """Drop what the dashboard read, but not its connections."""
-    for one in vars(data).values():
-        if one is not data._store and hasattr(one, "clear") and hasattr(one, "__wrapped__"):
-            one.clear()
-
-
-def _write_values(frame: pd.DataFrame, formats: Collection[str], _columns: object) -> None:
-    st.dataframe(frame.astype(dict.fromkeys(formats, float)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -52,8 +44,6 @@ def known_components() -> Iterator[None]:
 def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenView]:
     """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
-    # as values; `test_tables.py` has what they are written as
-    monkeypatch.setattr("roofwatch.dashboard.tables.table._write", _write_values)
     forget_everything()
 
     def open_it(view: str, **address: str | list[str]) -> AppTest:
@@ -71,3 +61,45 @@ def open_view(database_url: URL, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
 
     yield open_it
     forget_everything()
+
+
+@pytest.fixture(scope="session")
+def stored_history(databases: Databases) -> Iterator[tuple[URL, list[Regression]]]:
+    """A database with the history of one project, for tests that add no runs to it; and what was judged."""
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    judged = store_history(engine)
+    engine.dispose()
+    yield url, judged
+    databases.finish(url)
+
+
+@pytest.fixture
+def judged(
+    open_view: OpenView, stored_history: tuple[URL, list[Regression]], monkeypatch: pytest.MonkeyPatch
+) -> list[Regression]:
+    """What was judged of the history that the views show."""
+    url, found = stored_history
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
+    return found
+
+
+@pytest.fixture(scope="session")
+def stored_gpu_history(databases: Databases) -> Iterator[tuple[URL, list[RunRecord]]]:
+    """A database with the runs of a watched GPU, for tests that add nothing to it; and its six records."""
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    records = store_gpu_history(engine)
+    engine.dispose()
+    yield url, records
+    databases.finish(url)
+
+
+@pytest.fixture
+def records(
+    open_view: OpenView, stored_gpu_history: tuple[URL, list[RunRecord]], monkeypatch: pytest.MonkeyPatch
+) -> list[RunRecord]:
+    """The records of the watched GPU, which the views show."""
+    url, found = stored_gpu_history
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
+    return found

@@ -1,19 +1,35 @@
+"""Two runs side by side, as values, as a table and as files."""
+
+from __future__ import annotations
+
+import io
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from roofwatch.ci.static.comparison import StaticJudgement, compare_static
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.comparison import (
-    Order,
+    Shown,
     change_points_between,
     changed_facts,
     compare_runs,
-    in_order,
     why_not_comparable,
 )
+from roofwatch.dashboard.components.compare_tables import comparison_file, to_csv, to_markdown, to_parquet
+from roofwatch.dashboard.components.evidence import code_table
 from roofwatch.db.values import RegressionState
-from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
+from tests.builders import (
+    CASE_ID,
+    make_change_point,
+    make_commit_ref,
+    make_regression,
+    make_series_key,
+    make_static_facts,
+)
 from tests.dashboard.values import make_failed_case, make_measured_case, make_run_detail, make_static_row
 
 
@@ -50,13 +66,6 @@ def test_judged_comes_before_broken_before_one_sided_before_moved() -> None:
     change = make_change_point(1, series=make_series_key(implementation="judged"))
     rows = compare_runs(base, head, [make_regression(1, change_points=(change,))])
     assert [row.implementation for row in rows] == ["judged", "broken", "new", "faster", "slower", "same"]
-    assert [row.implementation for row in in_order(rows, Order.SLOWER)][:2] == ["slower", "judged"]
-    # what has no change comes last, whichever is asked for first
-    assert [row.implementation for row in in_order(rows, Order.FASTER)] == [
-        *("faster", "same", "judged", "slower"),
-        *("broken", "new"),
-    ]
-    assert in_order(rows, Order.RELEVANCE) == rows
 
 
 def test_what_exists_on_one_side_only_has_no_change() -> None:
@@ -91,7 +100,7 @@ def test_verdicts_of_another_runner_class_are_not_shown() -> None:
 
 @pytest.mark.parametrize(
     ("differing", "reason"),
-    [({"runner_class": "another"}, "measured on"), ({"harness_version": "another"}, "by harness")],
+    [({"runner_class": "another"}, "ran on"), ({"harness_version": "another"}, "by harness")],
 )
 def test_runs_that_differ_in_runner_class_or_harness_are_refused_with_the_reason(
     differing: dict[str, Any], reason: str
@@ -134,3 +143,119 @@ def test_changed_facts_are_named_with_both_numbers() -> None:
 def test_a_compilation_that_fails_now_is_a_change_of_outcome() -> None:
     failed = make_static_row(outcome=Outcome.COMPILE_ERROR, code_hash=None)
     assert changed_facts(make_static_row(), failed) == "ok → compile error"
+
+
+def compared(differing: dict[str, Any]) -> Any:
+    alike = make_measured_case(implementation="alike", median_ns=10_000.0)
+    other = make_measured_case(implementation="other", median_ns=10_000.0)
+    head = [replace(alike, median_ns=11_000.0), replace(other, median_ns=4_000.0, **differing)]
+    return compare_runs(make_run_detail(0, cases=[alike, other]), make_run_detail(1, cases=head), [])
+
+
+@pytest.mark.parametrize(
+    ("differing", "why"),
+    [
+        ({"timer": "graph"}, "timer cupti and graph"),
+        ({"timer": "graph", "cache": "cold"}, "timer cupti and graph; cache hot and cold"),
+        ({"cache": "cold"}, "cache hot and cold"),
+    ],
+)
+def test_a_case_that_was_timed_in_another_way_has_no_change_and_says_why(differing: dict[str, Any], why: str) -> None:
+    rows = {row.implementation: row for row in compared(differing)}
+    assert (rows["other"].refusal, rows["other"].relative_change) == (why, None)
+    assert (rows["alike"].refusal, rows["alike"].relative_change) == ("", pytest.approx(0.1))
+
+
+def test_of_a_side_without_a_time_nothing_is_refused() -> None:
+    base = make_run_detail(0, cases=[make_measured_case()])
+    head = make_run_detail(1, cases=[make_failed_case()])
+    (row,) = compare_runs(base, head, [])
+    assert (row.refusal, row.relative_change) == ("", None)
+
+
+def test_runs_on_two_runner_classes_have_no_change_in_any_case() -> None:
+    base = make_run_detail(0, cases=[make_measured_case()])
+    head = make_run_detail(1, cases=[make_measured_case(median_ns=1.0)], runner_class="another")
+    (row,) = compare_runs(base, head, [])
+    assert row.relative_change is None
+    assert "another" in row.refusal
+
+
+def test_what_is_exported_has_no_change_where_the_page_has_none() -> None:
+    rows = compared({"cache": "cold"})
+    assert [row.implementation for row in rows if Shown.REFUSED.admits(row)] == ["other"]
+    exported = pd.read_csv(io.BytesIO(comparison_file(rows, to_csv)))
+    assert exported["relative change"].isna().tolist() == [False, True]
+    assert exported["not compared"].fillna("").tolist() == ["", "cache hot and cold"]
+
+
+def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgement, ...]:
+    """Of targets, facts before and after."""
+    sides = [
+        [
+            make_static_facts(
+                CASE_ID, target=target, code=f"{side}", **{name: both[side] for name, both in facts.items()}
+            )
+            for target, facts in moves.items()
+        ]
+        for side in (0, 1)
+    ]
+    return compare_static(*sides, base_toolchain={}, head_toolchain={}).judged
+
+
+def test_a_target_has_one_row_with_what_moved_and_what_got_worse_comes_first() -> None:
+    frame = code_table(
+        judged(
+            {
+                "sm_80": {"registers": (64, 72), "local_bytes": (0, 0)},
+                "sm_120": {"registers": (64, 255), "local_bytes": (0, 96)},
+                "sm_100": {"registers": (64, 64), "local_bytes": (0, 32)},
+            }
+        )
+    )
+    assert frame["target"].tolist() == ["sm_100", "sm_120", "sm_80"]
+    assert frame["judged"].tolist() == ["◆ regressed", "◆ regressed", "changed"]
+    assert frame["registers"].tolist() == ["64", "64 → 255", "64 → 72"]
+    assert frame["local memory"].tolist() == ["0 B → 32 B", "0 B → 96 B", "0 B"]
+
+
+def test_facts_that_moved_nowhere_and_a_function_that_is_the_only_one_have_no_column() -> None:
+    frame = code_table(judged({"sm_80": {"registers": (64, 72)}}))
+    assert frame.columns.tolist() == ["target", "judged", "registers"]
+
+
+FRAME = pd.DataFrame(
+    {
+        "case": ["softmax/n=8", "=HYPERLINK(1)", "a|b`c <b>"],
+        "median (ns)": [1234.5678, None, 1e9],
+        "code": ["", "same", "changed"],
+    }
+)
+
+
+@pytest.mark.parametrize("beginning", ["=", "+", "-", "@", "\t"])
+def test_a_spreadsheet_takes_no_text_for_a_formula(beginning: str) -> None:
+    csv = to_csv(pd.DataFrame({"kernel": [f"{beginning}1+1"]})).decode()
+
+    assert f"'{beginning}1+1" in csv
+
+
+def test_numbers_of_a_csv_are_as_exact_as_they_are_stored() -> None:
+    read = pd.read_csv(BytesIO(to_csv(FRAME)))
+
+    assert read["median (ns)"][0] == 1234.5678
+    assert read["median (ns)"].isna().tolist() == [False, True, False]
+
+
+def test_a_parquet_file_reads_back_as_it_was() -> None:
+    pd.testing.assert_frame_equal(pd.read_parquet(BytesIO(to_parquet(FRAME))), FRAME)
+
+
+def test_markdown_is_one_table_whatever_the_text_says() -> None:
+    assert to_markdown(FRAME).decode().splitlines() == [
+        "| case | median (ns) | code |",
+        "| --- | --- | --- |",
+        "| `softmax/n=8` | 1234.57 |  |",
+        "| `=HYPERLINK(1)` |  | `same` |",
+        "| `a¦b'c <b>` | 1e+09 | `changed` |",
+    ]

@@ -1,6 +1,5 @@
 import pytest
 
-from roofwatch.dashboard.quantities import counter_text, duration_text, energy_text, money_text, rate_text
 from roofwatch.dashboard.spending import (
     by_family,
     by_runner,
@@ -11,10 +10,11 @@ from roofwatch.dashboard.spending import (
     price_of,
     runner_table,
 )
+from roofwatch.dashboard.wording import counter_text, duration_text, energy_text, money_text, rate_text
 from roofwatch.db.queries.fleet_values import KernelCost
 from tests.builders import make_commit_ref, make_environment
 from tests.dashboard.gpu_history import gpu
-from tests.dashboard.test_runner_figures import make_fleet_run
+from tests.dashboard.values import make_fleet_run
 
 HALF_HOUR_NS = 1_800_000_000_000
 

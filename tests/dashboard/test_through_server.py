@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,17 @@ from roofwatch.cli import service
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
-from roofwatch.dashboard.access.rights import NotAllowedError, Person
-from roofwatch.dashboard.navigation import VIEWS
-from roofwatch.dashboard.serve import _what_is_read
-from roofwatch.dashboard.variables import NO_SERVER, SERVER_VARIABLE
+from roofwatch.dashboard.access import NotAllowedError, Person
+from roofwatch.dashboard.app import VIEWS
+from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
+from roofwatch.dashboard.serve import _set_what_is_read
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.regressions.triage import regression_id
 from tests.api.serving import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import store_history
-from tests.dashboard.test_views import texts
+from tests.dashboard.seen import texts
 
 
 def _refuse() -> None:
@@ -83,19 +84,17 @@ def test_what_is_named_when_it_is_served_is_read_whatever_the_settings_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://one")
-    monkeypatch.delenv(SERVER_VARIABLE, raising=False)
+    # put back afterwards, whatever is set meanwhile
+    monkeypatch.setenv("ROOFWATCH_DATA_DIR", "elsewhere")
+    monkeypatch.setenv(SERVER_VARIABLE, "somewhere")
 
-    through_server = _what_is_read(None, None, "https://a.server")
-    embedded = _what_is_read(tmp_path, None, None)
-    database = _what_is_read(tmp_path, "postgresql://another", None)
-    by_settings = _what_is_read(None, None, None)
-
-    assert through_server[SERVER_VARIABLE] == "https://a.server"
-    assert (embedded[SERVER_VARIABLE], embedded["ROOFWATCH_DATA_DIR"]) == (NO_SERVER, str(tmp_path))
-    assert "ROOFWATCH_DATABASE_URL" not in embedded
-    assert (database[SERVER_VARIABLE], database["ROOFWATCH_DATABASE_URL"]) == (NO_SERVER, "postgresql://another")
-    assert SERVER_VARIABLE not in by_settings
-    assert by_settings["ROOFWATCH_DATABASE_URL"] == "postgresql://one"
+    _set_what_is_read(None, None, "https://a.server")
+    assert os.environ[SERVER_VARIABLE] == "https://a.server"
+    _set_what_is_read(tmp_path, None, None)
+    assert (os.environ[SERVER_VARIABLE], os.environ["ROOFWATCH_DATA_DIR"]) == (DATABASE, str(tmp_path))
+    assert "ROOFWATCH_DATABASE_URL" not in os.environ
+    _set_what_is_read(tmp_path, "postgresql://another", None)
+    assert os.environ["ROOFWATCH_DATABASE_URL"] == "postgresql://another"
 
 
 def test_the_command_asks_the_server_before_it_serves(

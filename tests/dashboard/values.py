@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from roofwatch.collector.record.machine import Outcome
+from roofwatch.db.queries.fleet_values import FleetRun
 from roofwatch.db.queries.run_values import CeilingValue, MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
 from tests.builders import (
@@ -18,6 +19,7 @@ from tests.builders import (
     make_environment,
     make_series_key,
 )
+from tests.dashboard.gpu_history import gpu, gpu_ceilings
 
 
 def make_point(number: int, value: float | None = 10_000.0, **fields: Any) -> SeriesPoint:
@@ -115,3 +117,21 @@ def make_run_detail(
         "outcome_counts": {"ok": len(cases)},
     }
     return RunDetail(RunSummary(**defaults | summary), tuple(ceilings), tuple(cases), tuple(static_rows))
+
+
+def make_fleet_run(number: int = 0, **fields: Any) -> FleetRun:
+    """Half an hour of the numbered commit."""
+    started_at = NOON + timedelta(hours=number)
+    defaults: dict[str, Any] = {
+        "run_id": f"run {number}",
+        "commit": make_commit_ref(number),
+        "environment": gpu(),
+        "started_at": started_at,
+        "finished_at": started_at + timedelta(minutes=30),
+        "harness_version": "1",
+        "is_dirty": False,
+        "is_paired": False,
+        "spent_ns": {},
+        "ceilings": gpu_ceilings(),
+    }
+    return FleetRun(**defaults | fields)

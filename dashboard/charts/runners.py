@@ -1,0 +1,173 @@
+"""How one runner behaves: a case over time, its ceilings over time, and the noise of its cases."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from html import escape
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
+from roofwatch.collector.device.datasheets import beside_datasheet
+from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.metrics import format_ns
+from roofwatch.dashboard.charts.style import (
+    BLUE,
+    GREY,
+    ORANGE,
+    VERMILLION,
+    calm_range,
+    clock_times,
+    commit_lines,
+    lay_out,
+    marker_of,
+    rows_of,
+    style_of,
+)
+from roofwatch.dashboard.wording import rate_text, shortened
+from roofwatch.db.queries.fleet_values import FleetRun
+from roofwatch.db.values import Series, SeriesPoint
+
+_PANEL_PX, _ROW_PX = 150, 26
+MAX_ROWS = 40
+"""Cases whose noise is drawn, the noisiest."""
+
+
+def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
+    """Times by when they were measured, above the clock and the temperature of their blocks.
+
+    A time in which the device was held back, or shared, has a cross around it; a run that failed has no value.
+
+    Args:
+        series: Of times, with what was seen of the device, one value at least.
+        zone: Of the reader.
+    """
+    points = sorted((point for point in series.points if point.value is not None), key=lambda point: point.measured_at)
+    offered: list[tuple[str, str, list[float | None], str, str]] = [
+        ("time (s)", "time", [(point.value or 0.0) / 1e9 for point in points], BLUE, "circle"),
+        ("SM clock (MHz)", "SM clock", [point.sm_clock_mhz for point in points], ORANGE, "square"),
+        ("temperature (°C)", "highest temperature", [one.temperature_c for one in points], VERMILLION, "triangle-up"),
+    ]
+    panels = [one for one in offered if any(value is not None for value in one[2])]
+    figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    for row, (title, name, values, colour, symbol) in enumerate(panels, start=1):
+        figure.add_scatter(
+            x=clock_times((point.measured_at for point in points), zone),
+            y=values,
+            mode="lines+markers",
+            name=name,
+            line={"color": colour, "width": 1},
+            marker={"color": colour, "symbol": symbol, "size": 7},
+            hovertext=[_hover(point, zone) for point in points],
+            hoverinfo="text",
+            row=row,
+            col=1,
+        )
+        # every time counts; readings only beyond a step of their sensor
+        figure.update_yaxes(title=title, range=None if row == 1 else calm_range(values), row=row, col=1)
+    doubtful = [point for point in points if point.degraded_by]
+    if doubtful:
+        figure.add_scatter(
+            x=clock_times((point.measured_at for point in doubtful), zone),
+            y=[(point.value or 0.0) / 1e9 for point in doubtful],
+            mode="markers",
+            name="held back or shared",
+            marker={"symbol": "x-thin", "size": 14, "line": {"color": VERMILLION, "width": 2}},
+            hovertext=[_hover(point, zone) for point in doubtful],
+            hoverinfo="text",
+            row=1,
+            col=1,
+        )
+    figure.update_yaxes(tickformat="~s", ticksuffix="s", row=1, col=1)
+    figure.update_xaxes(title="measured at", row=len(panels), col=1, type="date")
+    return lay_out(figure, height=100 + _PANEL_PX * len(panels))
+
+
+def _hover(point: SeriesPoint, zone: tzinfo) -> str:
+    lines = [f"<b>{format_ns(point.value or 0.0)}</b>"]
+    if point.sm_clock_mhz is not None:
+        lines.append(f"SM clock {point.sm_clock_mhz:.0f} MHz")
+    if point.temperature_c is not None:
+        lines.append(f"{point.temperature_c:.0f} °C")
+    if point.degraded_by:
+        lines.append(f"held back or shared: {escape(', '.join(point.degraded_by))}")
+    return "<br>".join([*lines, *commit_lines(point.commit, zone)])
+
+
+def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
+    """Each ceiling as a share of the datasheet's where there is one, else of the highest that was ever measured.
+
+    Args:
+        runs: Of one runner class, in any order, with a measured ceiling at least.
+        zone: Of the reader.
+    """
+    by_name: defaultdict[str, list[tuple[datetime, Ceiling]]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.started_at):
+        for ceiling in run.ceilings:
+            if ceiling.source == "measured":
+                by_name[ceiling_name(ceiling)].append((run.started_at, ceiling))
+    figure = go.Figure()
+    for index, (name, found) in enumerate(sorted(by_name.items())):
+        colour, symbol, dash = style_of(index)
+        published = beside_datasheet([found[-1][1]], runs[0].environment.device_name)
+        whole = published[0].published_per_s if published else max(ceiling.per_s for _, ceiling in found)
+        against = "datasheet" if published else "highest seen"
+        figure.add_scatter(
+            x=clock_times((moment for moment, _ in found), zone),
+            y=[ceiling.per_s / whole for _, ceiling in found],
+            mode="lines+markers",
+            name=f"{escape(name)}, 100 % = {against}, {rate_text(found[-1][1].resource, whole)}",
+            line={"color": colour, "dash": dash, "width": 1.5},
+            marker={"color": colour, "symbol": symbol, "size": 8},
+            hovertext=[
+                f"<b>{escape(name)}</b> {rate_text(ceiling.resource, ceiling.per_s)}<br>"
+                f"{ceiling.per_s / whole:.1%} of the {against}, {escape(ceiling.method)}"
+                for _, ceiling in found
+            ],
+            hoverinfo="text",
+        )
+    figure.add_hline(y=1.0, line={"color": GREY, "dash": "dot", "width": 1})
+    return lay_out(
+        figure,
+        height=380,
+        xaxis={"title": "measured at", "type": "date"},
+        yaxis={"title": "share of the reference, higher is better", "tickformat": ".0%", "rangemode": "tozero"},
+    )
+
+
+def ceiling_name(ceiling: Ceiling) -> str:
+    """`dram`, or `bfloat16 compute`."""
+    return ceiling.level or "memory" if ceiling.resource == "memory" else f"{ceiling.dtype or 'any'} compute"
+
+
+def noise_figure(cases: Sequence[CaseNoise]) -> go.Figure:
+    """A row a case: its noise floor, and the smallest change that is found by number of blocks.
+
+    Args:
+        cases: The noisiest first, one at least.
+    """
+    shown = cases[:MAX_ROWS]
+    rows = [escape(shortened(f"{case.case_id} · {case.implementation}")) for case in shown]
+    values: dict[str, list[float | None]] = {"noise floor of a block": [case.noise_floor for case in shown]}
+    for blocks in DETECTABLE_AT:
+        found = [case.detectable_change.get(blocks) for case in shown]
+        values[f"smallest change found with {blocks} blocks"] = found
+    figure = go.Figure()
+    for index, (name, shares) in enumerate(values.items()):
+        figure.add_scatter(
+            x=shares,
+            y=rows,
+            mode="markers",
+            name=name,
+            marker=marker_of(index),
+            hovertemplate="%{y}<br>%{x:.2%}<extra>%{fullData.name}</extra>",
+        )
+    return lay_out(
+        figure,
+        height=140 + _ROW_PX * len(rows),
+        xaxis={"title": "share of the time, lower is better", "tickformat": ".1%", "rangemode": "tozero"},
+        yaxis=rows_of(rows),
+    )

@@ -1,0 +1,339 @@
+"""Over the time of a run: what the device was seen at, which case ran then, what a profile saw on each stream, and
+where the wall time went.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from html import escape
+from itertools import groupby, islice
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from roofwatch.collector.profiling.kineto import Activity
+from roofwatch.collector.record.machine import Telemetry
+from roofwatch.collector.record.measurement import Block, Measurement
+from roofwatch.collector.record.metrics import format_ns
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.dashboard.charts.style import (
+    BLUE,
+    DOUBTFUL,
+    GREEN,
+    GREY,
+    LEFT_OVER,
+    NAMED_PARTS,
+    ORANGE,
+    VERMILLION,
+    calm_range,
+    clock_times,
+    hatched,
+    lay_out,
+    pattern_of,
+    rows_of,
+    style_of,
+)
+from roofwatch.dashboard.wording import shortened
+
+_MAX_POINTS = 2_000
+"""Of a line: as many as a wide screen has columns."""
+_ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX, _ACTIVITY_PX = 22, 110, 24, 60, 34
+_LEAST_BLOCK = timedelta(milliseconds=1)
+"""A bar that is drawn at all."""
+MAX_SHOWN = 3_000
+"""Activities of a trace that are drawn, the longest."""
+UNCOUNTED = "not counted"
+
+
+@dataclass(frozen=True)
+class _TimedBlock:
+    measurement: Measurement
+    number: int
+    """Within its measurement, from 1."""
+    block: Block
+    kernel: str
+
+    @property
+    def length(self) -> timedelta:
+        """Of its samples together."""
+        sampled_ns = sum(self.block.span_ns or self.block.samples_ns) * self.measurement.launches_per_sample
+        return timedelta(microseconds=sampled_ns / 1e3)
+
+    @property
+    def is_degraded(self) -> bool:
+        return self.block.device_state is not None and bool(self.block.device_state.degraded_by)
+
+    @property
+    def hover(self) -> str:
+        state = self.block.device_state
+        lines = [
+            f"<b>{escape(self.measurement.case_id)}</b> {escape(self.measurement.implementation)}",
+            f"block {self.number}: {len(self.block.samples_ns)} samples, median {format_ns(self.block.median_ns)}",
+        ]
+        if state is not None and state.sm_clock_mhz is not None:
+            lines.append(f"SM clock {state.sm_clock_mhz:.0f} MHz")
+        if state is not None and state.degraded_by:
+            lines.append(f"held back by {escape(', '.join(state.degraded_by))}")
+        return "<br>".join(lines)
+
+
+def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
+    """Clocks, power, temperature and what held the device back, over the blocks of samples that were taken meanwhile.
+
+    A bar is as long as its samples together. Where nobody watched the device, the blocks stand alone.
+
+    Args:
+        record: Of the run, with a block at least or a reading.
+        zone: Of the reader.
+    """
+    telemetry = record.telemetry
+    panels = {} if telemetry is None else _panels(telemetry)
+    reasons = {} if telemetry is None else _reasons(telemetry)
+    kernel_of = {case.case_id: case.kernel for case in record.cases}
+    blocks = [
+        _TimedBlock(one, number, block, kernel_of[one.case_id])
+        for one in record.measurements
+        for number, block in enumerate(one.blocks, start=1)
+    ]
+    kernels = list(dict.fromkeys(one.kernel for one in blocks))
+    strips = [("held back by", len(reasons)), ("kernel", len(kernels))]
+    rows = [
+        *((title, _PANEL_PX) for title in panels),
+        *((title, max(count, 2) * _ROW_PX) for title, count in strips if count),
+    ]
+    figure = make_subplots(rows=max(len(rows), 1), cols=1, shared_xaxes=True)
+    if telemetry is not None:
+        times = clock_times((telemetry.started_at + timedelta(milliseconds=ms) for ms in telemetry.offset_ms), zone)
+        for row, lines in enumerate(panels.values(), start=1):
+            _add_panel(figure, lines, times, row)
+        _add_reasons(figure, reasons, times, len(panels) + 1)
+    if kernels:
+        _add_blocks(figure, blocks, zone, len(rows))
+        figure.update_yaxes(rows_of([escape(shortened(kernel)) for kernel in kernels]), row=len(rows), col=1)
+    total_px = sum(height for _, height in rows) + _GAP_PX * max(len(rows) - 1, 0)
+    top = 1.0
+    for row, (title, height) in enumerate(rows, start=1):
+        bottom = top - height / total_px
+        figure.update_yaxes(domain=[max(bottom, 0.0), top], title=title, row=row, col=1)
+        top = bottom - _GAP_PX / total_px
+    figure.update_xaxes(title="time of day", row=max(len(rows), 1), col=1)
+    figure.update_xaxes(type="date")
+    return lay_out(figure, height=total_px + 130 if rows else 200, barmode="overlay")
+
+
+_Line = tuple[str, Sequence[float | None], str, str]
+"""Name, values, colour, dash."""
+
+
+def _panels(telemetry: Telemetry) -> dict[str, list[_Line]]:
+    """By title, the lines of each quantity that was read."""
+    offered: dict[str, list[_Line]] = {
+        "clock (MHz)": [
+            ("SM clock", telemetry.sm_clock_mhz, BLUE, "solid"),
+            ("memory clock", telemetry.memory_clock_mhz, ORANGE, "dash"),
+        ],
+        "power (W)": [("power", telemetry.power_w, GREEN, "solid")],
+        "temperature (°C)": [("temperature", telemetry.temperature_c, VERMILLION, "solid")],
+    }
+    return {title: lines for title, lines in offered.items() if any(values for _, values, _, _ in lines)}
+
+
+def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
+    """For each reason, in which readings it was given."""
+    names = dict.fromkeys(name for reasons in telemetry.clock_event_reasons for name in reasons)
+    return {name: [name in reasons for reasons in telemetry.clock_event_reasons] for name in names}
+
+
+def thinned(values: Sequence[float | None], max_points: int = _MAX_POINTS) -> list[int]:
+    """Positions of the values to draw, in order: the lowest, the highest and a gap of each stretch; all if few."""
+    if len(values) <= max_points:
+        return list(range(len(values)))
+    length = -(-len(values) * (3 if None in values else 2) // max_points)
+    kept: list[int] = []
+    for start in range(0, len(values), length):
+        known = [(value, start + at) for at, value in enumerate(values[start : start + length]) if value is not None]
+        drawn = {min(known)[1], max(known)[1]} if known else {start}
+        unknown = (at for at in range(start, min(start + length, len(values))) if values[at] is None)
+        kept += sorted(drawn | set(islice(unknown, 1)))
+    return kept
+
+
+def _add_panel(figure: go.Figure, lines: Sequence[_Line], times: Sequence[datetime], row: int) -> None:
+    for name, values, colour, dash in lines:
+        kept = thinned(values)
+        if kept:
+            figure.add_scatter(
+                x=[times[at] for at in kept],
+                y=[values[at] for at in kept],
+                mode="lines",
+                name=name,
+                line={"color": colour, "dash": dash, "width": 1.5},
+                connectgaps=False,
+                row=row,
+                col=1,
+            )
+    figure.update_yaxes(range=calm_range([value for _, values, _, _ in lines for value in values]), row=row, col=1)
+
+
+def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Sequence[datetime], row: int) -> None:
+    for name, is_given in reasons.items():
+        spells = _spells(is_given)
+        lengths = [times[last] - times[first] for first, last in spells]
+        title = escape(shortened(name.replace("_", " ")))
+        figure.add_bar(
+            orientation="h",
+            y=[title] * len(spells),
+            base=[times[first] for first, _ in spells],
+            x=[_milliseconds(length) for length in lengths],
+            marker={"color": VERMILLION, "pattern": hatched(DOUBTFUL)},
+            name=f"held back: {title}",
+            showlegend=False,
+            hovertext=[f"{escape(name)} for {length.total_seconds():.1f} s" for length in lengths],
+            hoverinfo="text",
+            row=row,
+            col=1,
+        )
+
+
+def _spells(flags: Sequence[bool]) -> list[tuple[int, int]]:
+    """First and last position of each unbroken run of true ones; the last is where the next reading says otherwise."""
+    spells = []
+    for is_set, group in groupby(range(len(flags)), key=lambda at: flags[at]):
+        positions = list(group)
+        if is_set:
+            spells.append((positions[0], min(positions[-1] + 1, len(flags) - 1)))
+    return spells
+
+
+def _add_blocks(figure: go.Figure, blocks: Sequence[_TimedBlock], zone: tzinfo, row: int) -> None:
+    for index, implementation in enumerate(sorted({one.measurement.implementation for one in blocks})):
+        own = _most_telling([one for one in blocks if one.measurement.implementation == implementation])
+        colour = style_of(index)[0]
+        figure.add_bar(
+            orientation="h",
+            y=[escape(shortened(one.kernel)) for one in own],
+            base=clock_times((one.block.started_at for one in own), zone),
+            x=[_milliseconds(max(one.length, _LEAST_BLOCK)) for one in own],
+            marker={
+                "color": colour,
+                # a short block is seen by its edge alone
+                "line": {"color": colour, "width": 1},
+                "pattern": hatched([DOUBTFUL if one.is_degraded else pattern_of(index) for one in own]),
+            },
+            name=escape(implementation),
+            hovertext=[one.hover for one in own],
+            hoverinfo="text",
+            row=row,
+            col=1,
+        )
+
+
+def _most_telling(blocks: Sequence[_TimedBlock]) -> Sequence[_TimedBlock]:
+    """All of them if they are few; else for each kernel and moment the longest, or the longest of the degraded ones."""
+    if len(blocks) <= _MAX_POINTS:
+        return blocks
+    by_kernel: defaultdict[str, list[_TimedBlock]] = defaultdict(list)
+    for one in blocks:
+        by_kernel[one.kernel].append(one)
+    kept: list[_TimedBlock] = []
+    for own in by_kernel.values():
+        starts = [one.block.started_at for one in own]
+        span = max(starts) - min(starts)
+        moment = max(span / (_MAX_POINTS // len(by_kernel) or 1), timedelta(microseconds=1))
+        telling: dict[int, _TimedBlock] = {}
+        for one, start in zip(own, starts, strict=True):
+            at = (start - min(starts)) // moment
+            telling[at] = max(telling.get(at, one), one, key=lambda one: (one.is_degraded, one.length))
+        kept += telling.values()
+    return kept
+
+
+def _milliseconds(length: timedelta) -> float:
+    """The unit of lengths on Plotly's axis of time."""
+    return length.total_seconds() * 1e3
+
+
+def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
+    """Kernels, copies and fills as bars, a row for each stream of each device.
+
+    Args:
+        activities: Of one trace, one at least.
+    """
+    began_ns = min(activity.start_ns for activity in activities)
+    shown = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)[:MAX_SHOWN]
+    totals: Counter[str] = Counter()
+    for activity in activities:
+        totals[activity.name] += activity.duration_ns
+    named = [name for name, _ in totals.most_common(NAMED_PARTS)]
+    figure = go.Figure()
+    for index, name in enumerate([*named, None]):
+        own = [one for one in shown if (one.name == name if name is not None else one.name not in named)]
+        if not own:
+            continue
+        figure.add_bar(
+            orientation="h",
+            y=[_stream(one) for one in own],
+            base=[(one.start_ns - began_ns) / 1e9 for one in own],
+            x=[one.duration_ns / 1e9 for one in own],
+            marker={
+                "color": GREY if name is None else style_of(index)[0],
+                "line": {"width": 0},
+                "pattern": hatched("" if name is None else pattern_of(index)),
+            },
+            name="all others" if name is None else escape(shortened(name)),
+            hovertext=[
+                f"<b>{escape(shortened(one.name, length=120))}</b><br>{one.kind}, {format_ns(one.duration_ns)}, "
+                f"from {format_ns(one.start_ns - began_ns)} on"
+                for one in own
+            ],
+            hoverinfo="text",
+        )
+    rows = sorted({_stream(activity) for activity in shown})
+    return lay_out(
+        figure,
+        height=140 + _STREAM_PX * len(rows),
+        barmode="overlay",
+        xaxis={"title": "time since the first activity (s)", "tickformat": "~s", "ticksuffix": "s", "zeroline": False},
+        yaxis=rows_of(rows),
+    )
+
+
+def _stream(activity: Activity) -> str:
+    return escape(f"GPU {activity.device}, stream {activity.stream}")
+
+
+def spent_time_figure(spent_ns: Mapping[str, float], wall_ns: float) -> go.Figure:
+    """A bar for each activity in the order of a run, and one for what no activity claims.
+
+    Args:
+        spent_ns: By activity.
+        wall_ns: From the run's start to its end.
+    """
+    rest_ns = wall_ns - sum(spent_ns.values())
+    parts = dict(spent_ns) | ({UNCOUNTED: rest_ns} if rest_ns > 0 else {})
+    whole_ns = max(wall_ns, sum(parts.values())) or 1.0
+    figure = go.Figure(
+        go.Bar(
+            orientation="h",
+            y=[escape(name.replace("_", " ")) for name in parts],
+            x=[value / 1e9 for value in parts.values()],
+            text=[f"{format_ns(value)}, {value / whole_ns:.0%}" for value in parts.values()],
+            textposition="outside",
+            cliponaxis=False,
+            hoverinfo="text",
+            marker={
+                "color": [GREY if name == UNCOUNTED else BLUE for name in parts],
+                "pattern": hatched([pattern_of(LEFT_OVER) if name == UNCOUNTED else "" for name in parts]),
+            },
+        )
+    )
+    return lay_out(
+        figure,
+        height=90 + _ACTIVITY_PX * len(parts),
+        showlegend=False,
+        xaxis={"title": "wall time (s)", "range": [0, 1.2 * max(parts.values(), default=1.0) / 1e9]},
+        yaxis={"autorange": "reversed"},
+    )

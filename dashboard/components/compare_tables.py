@@ -1,0 +1,198 @@
+"""A comparison of two runs as a table on the page, and as files that people take along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from io import BytesIO
+
+import pandas as pd
+import streamlit as st
+
+from roofwatch.ci.report import markdown
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.metrics import metric
+from roofwatch.dashboard.comparison import ComparedCase
+from roofwatch.dashboard.components.table import NO_VALUE, show_table
+from roofwatch.dashboard.wording import VERDICT_MARKS, outcome_text, percent
+from roofwatch.db.queries.run_values import MeasuredCase
+
+_BESIDE = {
+    "host_ns": "What the host takes to issue a launch: base → head; lower is better.",
+    "peak_allocated_bytes": "The most that tensors held during a launch: base → head; lower is better.",
+}
+"""Metrics that stand beside the time where they were measured, each with what is said of it."""
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def show_comparison(rows: Sequence[ComparedCase], *, is_comparable: bool, key: str) -> None:
+    """The rows in their order.
+
+    Args:
+        rows: One at least.
+        is_comparable: The two runs are; else the reason is said once, for all rows.
+        key: Of the table.
+    """
+    refusals = [row.refusal for row in rows]
+    beside = {metric(name).title: [_metric_text(name, row) for row in rows] for name in _BESIDE}
+    write_ns = metric("median_ns").format
+    show_table(
+        pd.DataFrame(
+            {
+                "stored verdict": [_verdict_text(row) for row in rows],
+                "case": [row.case_id for row in rows],
+                "implementation": [row.implementation for row in rows],
+                "base time": _values(rows, "base", "median_ns"),
+                "head time": _values(rows, "head", "median_ns"),
+                "change": pd.array([row.relative_change for row in rows], dtype="Float64"),
+                **({"not compared": refusals} if is_comparable and any(refusals) else {}),
+                "utilisation": [_metric_text("utilisation", row) for row in rows],
+                **{title: texts for title, texts in beside.items() if any(texts)},
+                "outcome": [_outcomes_text(row) for row in rows],
+                "accuracy": [_both(row, _error_text) for row in rows],
+                "machine code": [row.code_change for row in rows],
+            }
+        ),
+        formats={"base time": write_ns, "head time": write_ns, "change": percent},
+        help_texts={
+            "stored verdict": "Change points of this case that were judged and stored between the two commits.",
+            "base time": "Median of the samples; lower is better.",
+            "head time": "Median of the samples; lower is better.",
+            "change": "(head − base) / base of the two medians. A difference alone is no verdict: it may be noise.",
+            "not compared": "What differs between the ways in which the two sides were timed: base and head.",
+            "utilisation": "Share of the roof that was reached: base → head. It compares across devices too.",
+            **{metric(name).title: words for name, words in _BESIDE.items()},
+            "outcome": "How the measurement ended: base → head.",
+            "accuracy": f"Check against the float64 reference, with its {metric('rmse_ratio').title}.",
+            "machine code": "Equal machine code means that a move is not kernel code.",
+        },
+        key=key,
+    )
+    st.caption(
+        "Times are medians; lower is better. *change* is their plain difference and may be noise. *stored verdict* "
+        "comes from the judged change points between the two commits, never from this table."
+    )
+
+
+def offer_files(rows: Sequence[ComparedCase], name: str) -> None:
+    """Buttons to download the rows."""
+    place = st.container(horizontal=True)
+    writers: Mapping[str, tuple[str, Callable[[pd.DataFrame], bytes]]] = {
+        "CSV": ("csv", to_csv),
+        "Parquet": ("parquet", to_parquet),
+        "Markdown": ("md", to_markdown),
+    }
+    for kind, (ending, write) in writers.items():
+        place.download_button(
+            kind,
+            # written when it is asked for
+            partial(comparison_file, rows, write),
+            file_name=f"roofwatch-{name}.{ending}",
+            icon=":material/download:",
+            on_click="ignore",
+            key=f"export {ending}",
+        )
+
+
+def comparison_file(rows: Sequence[ComparedCase], write: Callable[[pd.DataFrame], bytes]) -> bytes:
+    beside = {
+        f"{side} {metric(name).title} ({metric(name).unit})": _values(rows, side, name)
+        for name in _BESIDE
+        for side in ("base", "head")
+    }
+    return write(
+        pd.DataFrame(
+            {
+                "case": [row.case_id for row in rows],
+                "implementation": [row.implementation for row in rows],
+                "base median (ns)": _values(rows, "base", "median_ns"),
+                "head median (ns)": _values(rows, "head", "median_ns"),
+                "relative change": [row.relative_change for row in rows],
+                "not compared": [row.refusal for row in rows],
+                "base utilisation": _values(rows, "base", "utilisation"),
+                "head utilisation": _values(rows, "head", "utilisation"),
+                **{title: values for title, values in beside.items() if any(value is not None for value in values)},
+                "stored verdict": [_verdict_text(row) for row in rows],
+                "outcome": [_outcomes_text(row) for row in rows],
+                "accuracy": [_both(row, _error_text) for row in rows],
+                "machine code": [row.code_change for row in rows],
+            }
+        )
+    )
+
+
+def to_csv(frame: pd.DataFrame) -> bytes:
+    """With a quote before what a spreadsheet would take for a formula.
+
+    Source: OWASP, CSV Injection (https://owasp.org/www-community/attacks/CSV_Injection).
+    """
+
+    def inert(value: object) -> object:
+        return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINS_A_FORMULA) else value
+
+    return frame.map(inert).to_csv(index=False).encode()
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    """Numbers as they are, in the units of the columns' names."""
+    written = BytesIO()
+    frame.to_parquet(written, index=False)
+    return written.getvalue()
+
+
+def to_markdown(frame: pd.DataFrame) -> bytes:
+    """A table for a comment or a document."""
+
+    def cell(value: object) -> str:
+        if isinstance(value, str):
+            return markdown.code(value) if value else ""
+        return "" if value is None or value != value else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    rows = [[cell(value) for value in row] for row in frame.itertuples(index=False)]
+    return "\n".join([*markdown.table([str(column) for column in frame.columns], rows), ""]).encode()
+
+
+def _values(rows: Sequence[ComparedCase], side: str, name: str) -> list[float | None]:
+    return [None if (case := getattr(row, side)) is None else getattr(case, name) for row in rows]
+
+
+def _both(row: ComparedCase, write: Callable[[MeasuredCase], str | None]) -> str:
+    """`base → head`, once where both are written alike."""
+    base, head = (None if case is None else write(case) for case in (row.base, row.head))
+    return head or base or "" if base is None or head is None or base == head else f"{base} → {head}"
+
+
+def _metric_text(name: str, row: ComparedCase) -> str:
+    def write(case: MeasuredCase) -> str | None:
+        value = getattr(case, name)
+        return None if value is None else metric(name).format(value)
+
+    return _both(row, write)
+
+
+def _verdict_text(row: ComparedCase) -> str:
+    """`◆ regressed 1a2b3c4d`, once for each commit and metric; a metric other than the time is named."""
+    texts = [
+        f"{VERDICT_MARKS[change.verdict].text} {change.commit.short_sha}"
+        + ("" if change.series.metric == "median_ns" else f" ({change.series.definition.title})")
+        for change in row.change_points
+    ]
+    return ", ".join(dict.fromkeys(texts)) or NO_VALUE
+
+
+def _outcomes_text(row: ComparedCase) -> str:
+    text = _both(row, lambda case: outcome_text(case.outcome))
+    if row.is_one_sided:
+        return f"only on the {'head' if row.base is None else 'base'}: {text}"
+    return text
+
+
+def _error_text(case: MeasuredCase) -> str | None:
+    """How the check against the reference ended; None where it was not made."""
+    if case.accuracy_outcome is None:
+        return None
+    if case.rmse_ratio is None:
+        return outcome_text(case.accuracy_outcome)
+    mark, _, word = outcome_text(case.accuracy_outcome).partition(" ")
+    error = metric("rmse_ratio").format(case.rmse_ratio)
+    return f"{mark} {error}" if case.accuracy_outcome is Outcome.OK else f"{mark} {error} {word}"

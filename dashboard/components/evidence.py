@@ -1,0 +1,255 @@
+"""The evidence of one change point, base and head side by side; `roofwatch.ci.ab.side_by_side` says what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.launches import LaunchMove
+from roofwatch.ci.ab.side_by_side import Conditions, SideBySide, code_diff, side_by_side
+from roofwatch.ci.message import Remark
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.facts import fact_values
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.metrics import Layer, format_ns, metric
+from roofwatch.collector.record.record import ArtefactKind, RunRecord
+from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.distribution import distribution_figure
+from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View
+from roofwatch.dashboard.components.table import NO_VALUE, show_figure, show_table
+from roofwatch.dashboard.wording import VERDICT_MARKS, code_span, counter_text, natural_order, outcome_text, percent
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries import questions
+from roofwatch.db.values import ChangePoint, Verdict
+
+_COUNTERS_SHOWN = 20
+_DIFF_LINES = 400
+_DIFF_LINES_UNFOLDED, _DIFF_PX = 24, 480
+_LARGEST_DISASSEMBLY_BYTES = 4 * 2**20
+
+
+def show_evidence(view: View, change: ChangePoint) -> None:
+    """Everything that the runs before and at a change point know of its case and implementation; what is about the
+    layer that changed comes first.
+    """
+    series = change.series
+    sides = data.ask(
+        questions.read_case_of_both,
+        series.project,
+        change.previous_commit.sha,
+        change.commit.sha,
+        series.case_id,
+        runner_class=series.runner_class or None,
+    )
+    if sides is None:
+        st.info(
+            "The run of one side is not stored any more, so there is nothing to lay side by side.",
+            icon=":material/compare:",
+        )
+        return
+    base, head = sides
+    found = side_by_side(base, head, series.case_id, series.implementation)
+    for refusal in found.refusals:
+        st.warning(f"Not comparable: {_inert(refusal)}", icon=":material/block:")
+    if series.definition.layer is Layer.STATIC:
+        _show_code(view, found, base, head)
+        _show_samples(found)
+    else:
+        _show_samples(found)
+        _show_code(view, found, base, head)
+    _show_launches(found.launches)
+    _show_counters(found.counters)
+    left, right = st.columns(2)
+    with left:
+        _show_conditions(found.base_conditions, found.head_conditions)
+    with right:
+        _show_environment(found)
+
+
+def _inert(remark: Remark) -> str:
+    return remark.quoted(code_span)
+
+
+def _show_samples(found: SideBySide) -> None:
+    st.subheader("Times, base and head", anchor=False)
+    said = f"Base: {_side_text(found.base)}. Head: {_side_text(found.head)}."
+    if not any(side is not None and side.samples_ns for side in (found.base, found.head)):
+        st.markdown(f"Neither side has a time. {said}")
+        return
+    show_figure(distribution_figure(found.base, found.head), key=MAIN_FIGURE)
+    st.caption(f"{said} Raw samples; a curve further left is faster.")
+
+
+def _side_text(measurement: Measurement | None) -> str:
+    if measurement is None:
+        return "no sample of it is stored"
+    if measurement.median_ns is None:
+        message = f" {code_span(measurement.message)}" if measurement.message else ""
+        return f"{outcome_text(measurement.outcome)}{message}"
+    return f"median {format_ns(measurement.median_ns)} of {len(measurement.samples_ns)} samples"
+
+
+def _show_conditions(*sides: Conditions) -> None:
+    st.subheader("Clocks and throttling", anchor=False)
+    readings = {
+        "clock of the multiprocessors": [(one.sm_clock_mhz, "MHz") for one in sides],
+        "clock of the memory": [(one.memory_clock_mhz, "MHz") for one in sides],
+        "power": [(one.power_w, "W") for one in sides],
+        "highest temperature": [(one.temperature_c, "°C") for one in sides],
+    }
+    rows = {
+        name: ["not read" if value is None else f"{value:,.0f} {unit}" for value, unit in both]
+        for name, both in readings.items()
+        if any(value is not None for value, _ in both)
+    }
+    if not rows:
+        st.text("Nobody watched the device on either side: on a CPU nothing is read.")
+        return
+    rows["held back by"] = [", ".join(one.held_back_by).replace("_", " ") or NO_VALUE for one in sides]
+    rows["blocks throttled or shared"] = [f"{one.degraded_block_count} of {one.block_count}" for one in sides]
+    show_table(_base_and_head(rows))
+
+
+def _base_and_head(rows: dict[str, list[str]]) -> pd.DataFrame:
+    return pd.DataFrame([{"": name, "base": base, "head": head} for name, (base, head) in rows.items()])
+
+
+def _show_environment(found: SideBySide) -> None:
+    st.subheader("Environment", anchor=False)
+    if found.environment:
+        show_table(_base_and_head({one.name: list(one.values) for one in found.environment}))
+    else:
+        st.text("The same machine, driver and toolchain on both sides.")
+    for choice in found.choices:
+        st.markdown(f"◆ {_inert(choice)}")
+
+
+def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) -> None:
+    st.subheader("Machine code", anchor=False)
+    if not found.code:
+        same = found.unchanged_code_count
+        st.text(f"The same on all {same} compiled functions." if same else "No compiled code is stored for it.")
+        return
+    show_table(
+        code_table(found.code),
+        help_texts={
+            "judged": "By the facts that cost time wherever they appear, such as spills. Others may move without harm."
+        },
+    )
+    targets_of: dict[str, list[str]] = {}
+    for judged in _worst_first(found.code):
+        if judged.detail is not None:
+            targets_of.setdefault(_inert(judged.detail), []).append(judged.target)
+    for remark, targets in targets_of.items():
+        st.markdown(f"{code_span(', '.join(targets))}: {remark}")
+    if found.unchanged_code_count:
+        st.caption(f"The machine code of {found.unchanged_code_count} more compiled functions is the same.")
+    _show_disassembly(view, base, head)
+
+
+def code_table(judged: Sequence[StaticJudgement]) -> pd.DataFrame:
+    """How compiled code changed: a row for each function and target, what got worse first; a column for each fact that
+    differs, as `68 → 232`, or the value where it does not.
+
+    Args:
+        judged: Of one case and implementation, one at least.
+    """
+    ordered = _worst_first(judged)
+    moved = {name for one in judged for name in one.moved_facts}
+    frame = pd.DataFrame(
+        {
+            "target": [one.target for one in ordered],
+            "function": [one.function for one in ordered],
+            # what changed without being better or worse is no verdict
+            "judged": [
+                one.word if one.verdict is Verdict.UNCHANGED else VERDICT_MARKS[one.verdict].text for one in ordered
+            ],
+            **{
+                title: [_fact_text(one, name) for one in ordered]
+                for name, title in FACT_TITLES.items()
+                if name in moved
+            },
+        }
+    )
+    return frame.drop(columns="function") if frame["function"].nunique() == 1 else frame
+
+
+def _worst_first(judged: Iterable[StaticJudgement]) -> list[StaticJudgement]:
+    return sorted(judged, key=lambda one: (one.verdict is not Verdict.REGRESSED, natural_order(one.target)))
+
+
+def _fact_text(judged: StaticJudgement, name: str) -> str:
+    if judged.base is None or judged.head is None:
+        return ""
+    before, after = (fact_values(facts).get(name) for facts in (judged.base, judged.head))
+    if before is None or after is None:
+        return ""
+    write = metric(name).format
+    return write(after) if before == after else f"{write(before)} → {write(after)}"
+
+
+def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
+    before, after = _disassemblies(base), _disassemblies(head)
+    differing = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
+    if not differing:
+        return
+    count = "1 file differs" if len(differing) == 1 else f"{len(differing)} files differ"
+    # some megabytes, which few readers ask for
+    if not view.link.switch(f"Disassembly: {count}", parameter="disassembly"):
+        return
+    name = view.link.choose("File", differing, parameter="file")
+    try:
+        contents = data.read_contents((str(base.run_id), before[name]), (str(head.run_id), after[name]))
+    except StoreError as error:
+        st.info(f"Not both sides are stored: {code_span(str(error))}", icon=":material/code_off:")
+        return
+    texts = [content.decode(errors="replace") for content in contents]
+    diff, more = code_diff(texts[0], texts[1], line_limit=_DIFF_LINES)
+    st.code(diff, language="diff", height=_DIFF_PX if diff.count("\n") > _DIFF_LINES_UNFOLDED else "content")
+    if more:
+        st.caption(f"{more} more lines differ; the whole files are in the Run view.")
+
+
+def _disassemblies(record: RunRecord) -> dict[str, str]:
+    """Digests by name."""
+    return {
+        one.name: one.sha256
+        for one in record.artefacts
+        if one.kind == ArtefactKind.DISASSEMBLY and one.size_bytes <= _LARGEST_DISASSEMBLY_BYTES
+    }
+
+
+def _show_launches(moves: Sequence[LaunchMove]) -> None:
+    if not moves:
+        return
+    st.subheader("What it launches otherwise", anchor=False)
+    show_table(
+        pd.DataFrame({"launched": [str(move.remark) for move in moves], "share": [move.share for move in moves]}),
+        formats={"share": "{:.1%}".format},
+        help_texts={"share": "Of the time of a call under a profiler."},
+    )
+
+
+def _show_counters(moves: Sequence[Change]) -> None:
+    st.subheader("Hardware counters", anchor=False)
+    if not moves:
+        st.markdown("None moved, or none were read on both sides.")
+        return
+    shown = moves[:_COUNTERS_SHOWN]
+    show_table(
+        pd.DataFrame(
+            {
+                "counter": [move.metric.replace("_", " ") for move in shown],
+                "kernel of the device": [move.part for move in shown],
+                "base": [counter_text(move.metric, move.base) for move in shown],
+                "head": [counter_text(move.metric, move.head) for move in shown],
+                "change": [percent(move.relative_change) if move.base else "from nothing" for move in shown],
+            }
+        )
+    )
+    if len(moves) > len(shown):
+        st.caption(f"The {len(shown)} of {len(moves)} that moved most.")

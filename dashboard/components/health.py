@@ -1,0 +1,138 @@
+"""What watches over the kernels: the runners, what they do not cover, and how often roofwatch itself was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import pandas as pd
+import streamlit as st
+
+from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.history.false_alarms import count_false_alarms
+from roofwatch.ci.report.coverage import coverage_gaps
+from roofwatch.dashboard import data
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.runner_tables import interval_text, narrowed_noise
+from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.triaged import Triaged
+from roofwatch.dashboard.wording import age_text, outcome_text
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.projects import quarantine_name
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.coverage_values import RunnerStanding
+
+_MOST_COUNTED = 100
+"""Of the runs in quarantine."""
+
+
+def show_quarantine(view: View) -> None:
+    """How many runs wait for somebody to vouch for them, and where they are; nothing where none does."""
+    waiting = data.ask(
+        questions.list_fleet_runs,
+        quarantine_name(view.project),
+        limit=_MOST_COUNTED,
+        runner_classes=view.filters.runner_classes,
+        branches=view.filters.branches,
+    )
+    if not waiting:
+        return
+    count = f"{len(waiting)} or more" if len(waiting) == _MOST_COUNTED else str(len(waiting))
+    view.page_link(
+        "run",
+        f"In quarantine, where nobody vouches for them: {count} {'run' if len(waiting) == 1 else 'runs'}",
+        icon=":material/gpp_maybe:",
+        run=waiting[0].run_id,
+    )
+
+
+def show_runners(view: View, runners: Sequence[RunnerStanding], now: datetime) -> None:
+    st.subheader("Health of the runners", anchor=False)
+    floors = {
+        noise.runner_class: narrowed_noise(noise, view.filters).median_floor
+        for noise in data.read_runner_noise(view.project)
+    }
+    show_table(
+        pd.DataFrame(
+            {
+                "runner class": [runner.runner_class for runner in runners],
+                "state": [interval_text(report_interval(runner.result_times), now) for runner in runners],
+                "last result": [age_text(runner.result_times[0], now=now) for runner in runners],
+                "noise floor": [floors.get(runner.runner_class) for runner in runners],
+                "throttled or shared": [_degraded_share(runner) for runner in runners],
+                "cases in its newest run": [len(runner.cases) for runner in runners],
+            }
+        ),
+        formats={"noise floor": "±{:.2%}".format, "throttled or shared": "{:.1%}".format},
+        help_texts={
+            "noise floor": (
+                "Median over its calibrated cases: how far blocks of the same code lie apart. "
+                "`roofwatch calibrate` measures it."
+            ),
+            "throttled or shared": (
+                "Share of the measurements of its newest run with a block in which the device was held back, or "
+                "shared with another process."
+            ),
+        },
+    )
+
+
+def _degraded_share(runner: RunnerStanding) -> float | None:
+    count = sum(case.measurement_count for case in runner.cases)
+    return sum(case.degraded_count for case in runner.cases) / count if count else None
+
+
+def show_gaps(runners: Sequence[RunnerStanding]) -> None:
+    st.subheader("Not covered", anchor=False)
+    gaps = coverage_gaps(
+        {
+            runner.runner_class: {case.case_id: case.outcomes for case in runner.cases}
+            for runner in runners
+            if runner.run_id is not None
+        }
+    )
+    if not gaps:
+        st.text("Nothing: every case works in the newest run of every runner.")
+        return
+    show_table(
+        pd.DataFrame(
+            {
+                "gap": [str(gap.gap) for gap in gaps],
+                "kernel": [gap.kernel for gap in gaps],
+                "runner class": [gap.runner_class for gap in gaps],
+                "cases": [f"{len(gap.case_ids)} of {gap.case_count}" for gap in gaps],
+                "how they end": [", ".join(map(outcome_text, gap.outcomes)) for gap in gaps],
+                "for example": [gap.case_ids[0] for gap in gaps],
+            }
+        )
+    )
+    st.caption("Of the newest run of a clean work tree on each runner, against all cases that any of these runs knows.")
+
+
+def show_false_alarms(found: Sequence[Triaged], since: datetime | None) -> None:
+    st.subheader("How often roofwatch itself was wrong", anchor=False)
+    counted = count_false_alarms(
+        [one.regression for one in found],
+        called_none={one.regression.key for one in found if one.is_called_none},
+        called_real={
+            one.regression.key for one in found if one.triage.state not in {TriageState.NEW, TriageState.INVALID}
+        },
+        since=since,
+    )
+    columns = st.columns(4)
+    interval = counted.interval
+    columns[0].metric(
+        "False-alarm rate",
+        "not known yet" if counted.rate is None else f"{counted.rate:.0%}",
+        border=True,
+        help=None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson).",
+    )
+    columns[1].metric("Told", counted.reported_count, border=True)
+    columns[2].metric("False", counted.false_count, border=True)
+    columns[3].metric("Not decided yet", counted.reported_count - counted.decided_count, border=True)
+    st.caption(
+        f"Of the regressions told at commits in the window above, {counted.refuted_count} were measured again base "
+        f"against head and not there, and {counted.invalid_count} were called invalid by a person: these are false. "
+        f"{counted.true_count} were confirmed by a measurement or taken as real by a person. The rate is false ÷ "
+        "(false + true); what nobody decided counts for neither."
+    )

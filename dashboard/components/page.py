@@ -1,0 +1,164 @@
+"""What every view shares: the header with the project and the filters, links to other views, what is said where there
+is nothing yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from pathlib import PurePosixPath
+from typing import NoReturn
+from urllib.parse import quote, urlencode, urljoin
+from zoneinfo import ZoneInfo
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from roofwatch.dashboard import data
+from roofwatch.dashboard.access import show_sign_in
+from roofwatch.dashboard.components.permalink import Permalink
+from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
+from roofwatch.dashboard.wording import code_span
+from roofwatch.db.queries import questions
+from roofwatch.db.queries.filter_option_values import Facets
+from roofwatch.settings import load_settings
+
+MAIN_FIGURE = "main-figure"
+"""The key of what a reader of a view came for, a figure or a table. How long it takes is measured."""
+
+
+@dataclass(frozen=True)
+class SourceLinks:
+    """Where people read the code of one project: GitHub's addresses, which GitLab and Gitea understand too."""
+
+    repository_url: str | None
+    """None where nobody said; then nothing has an address."""
+
+    @classmethod
+    def of_project(cls, pattern: str | None, project: str) -> SourceLinks:
+        """From a setting such as `https://github.com/{project}`."""
+        return cls(None if pattern is None else pattern.rstrip("/").replace("{project}", quote(project)))
+
+    def commit(self, sha: str, *, length: int = 8) -> str:
+        """A commit as Markdown, a link where there is an address."""
+        named = code_span(sha[:length])
+        return named if self.repository_url is None else f"[{named}]({self.repository_url}/commit/{quote(sha)})"
+
+    def line(self, sha: str, file: str, line: int) -> str:
+        """A line of a file likewise; no link for a path that leads out of the repository: a record may say anything."""
+        named, parts = code_span(f"{file}:{line}"), PurePosixPath(file).parts
+        if self.repository_url is None or ".." in parts or file.startswith("/") or "\\" in file:
+            return named
+        return f"[{named}]({self.repository_url}/blob/{quote(sha)}/{quote('/'.join(parts))}#L{line})"
+
+
+@dataclass(frozen=True)
+class View:
+    project: str
+    link: Permalink
+    filters: Filters
+    """What the reader narrowed all views to: show only what these admit."""
+    zone: tzinfo
+    """Of the reader, which the header names."""
+    sources: SourceLinks
+
+    def address_of(self, view: str, **choices: str) -> str:
+        """Where another view shows certain choices within the same filters, for a link in a table."""
+        return f"{urljoin(st.context.url or '/', view)}?{urlencode(self._asking(choices), doseq=True)}"
+
+    def page_link(
+        self, view: str, label: str, *, icon: str | None = None, place: DeltaGenerator | None = None, **choices: str
+    ) -> None:
+        """A link to another view that shows certain choices within the same filters."""
+        (place or st).page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
+
+    def switch_to(self, view: str, **choices: str) -> NoReturn:
+        """Leave for another view that shows certain choices within the same filters."""
+        self.link.leave()
+        st.switch_page(f"views/{view}.py", query_params=self._asking(choices))
+
+    def _asking(self, choices: dict[str, str]) -> dict[str, str | list[str]]:
+        filters = {name: list(values) for name, values in self.filters.chosen.items() if values}
+        return {"project": self.project, **filters, **choices}
+
+
+@contextmanager
+def open_view(name: str, title: str, question: str) -> Iterator[View]:
+    """Draw the header of a view and let the reader choose the project and what to narrow it to; these choices are in
+    the address afterwards, and follow the reader to other views.
+
+    Where no project has runs yet, this says how to get some and the view ends.
+
+    Args:
+        name: Keeps the view's choices apart from those of others.
+        title: Heading.
+        question: What the view answers, in one line under the heading.
+    """
+    link = Permalink(name)
+    zone = _reader_zone()
+    heading, choices = st.columns([3, 2], vertical_alignment="bottom")
+    with heading.container(gap=None):
+        st.title(title, anchor=False)
+        st.caption(f"{question} Times: {zone}.")
+    asked = st.query_params.get("project", st.session_state.get("project"))
+    facets = data.ask(questions.read_facets, asked)
+    if not facets.projects:
+        say_how_to_begin("No runs are stored yet. Measure a benchmark file, then store its record:")
+    line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
+    try:
+        panel = line.popover("Filters", icon=":material/filter_alt:")
+        project = link.choose("Project", facets.projects, parameter="project", place=line)
+        if project != (asked or facets.projects[0]):
+            facets = data.ask(questions.read_facets, project)
+        filters = _choose_filters(link, facets, panel)
+        show_sign_in(line)
+        yield View(project, link, filters, zone, SourceLinks.of_project(load_settings().repository_url, project))
+    finally:
+        link.write()
+
+
+def _reader_zone() -> tzinfo:
+    """The zone of the reader's browser; UTC where it does not say, or names one that is not known here."""
+    try:
+        return ZoneInfo(st.context.timezone) if st.context.timezone else UTC
+    except (KeyError, ValueError):
+        return UTC
+
+
+def _choose_filters(link: Permalink, facets: Facets, panel: DeltaGenerator) -> Filters:
+    owners = data.owners_of(facets)
+    options = options_of(facets, owners)
+    chosen = {
+        parameter: link.choose_some(label, options[parameter], parameter=parameter, place=panel)
+        for parameter, label in PARAMETERS.items()
+    }
+    narrowed = [
+        f"{label.lower()} {code_span(', '.join(chosen[parameter]))}"
+        for parameter, label in PARAMETERS.items()
+        if chosen[parameter]
+    ]
+    if narrowed:
+        st.markdown(f":material/filter_alt: Only {', '.join(narrowed)}.")
+    return Filters(facets, chosen, owners)
+
+
+def say_nothing_is_there(view: View) -> None:
+    """Say why a view shows no run: because of the filters, or because there is none."""
+    if view.filters.is_narrow:
+        say_widen("No run is within the filters")
+    else:
+        say_how_to_begin("This project has no runs yet. Measure a benchmark file, then store its record:")
+
+
+def say_widen(what_is_missing: str) -> None:
+    st.info(f"{what_is_missing}: widen them.", icon=":material/filter_alt_off:")
+
+
+def say_how_to_begin(what_is_missing: str) -> NoReturn:
+    """Say what is missing and which commands bring it, and end the view."""
+    st.info(what_is_missing, icon=":material/play_circle:")
+    st.code("roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language="bash")
+    st.caption("To see everything filled with real measurements first: `roofwatch demo`")
+    st.stop()

@@ -1,0 +1,167 @@
+"""The state of a view lives in its address: read when the page opens, written back when a choice is made.
+
+A choice that the address asks for and that does not exist falls back to the default, with a notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from roofwatch.dashboard.filters import PARAMETERS
+from roofwatch.dashboard.wording import code_span, shortened
+
+_SHARED = {"project", *PARAMETERS}
+"""Parameters whose choice follows the reader from view to view."""
+_OPEN, _FOLDED = "open", "folded"
+_YES, _NO = "yes", "no"
+
+
+class Permalink:
+    """The choices of one view. Everything chosen through it is part of the address after `write`."""
+
+    def __init__(self, view: str) -> None:
+        self._view = view
+        self._chosen: dict[str, list[str]] = {}
+        self._is_left = False
+
+    def choose(
+        self,
+        label: str,
+        options: Sequence[str],
+        *,
+        parameter: str,
+        title: Callable[[str], str] = str,
+        default: str | None = None,
+        place: DeltaGenerator | None = None,
+    ) -> str:
+        """One of `options`, which must not be empty; the first if there is no default."""
+        key = self._key(parameter)
+        asked = self._asked(parameter, label, options)
+        wanted = asked[0] if asked else st.session_state.get(key)
+        st.session_state[key] = next(value for value in (wanted, default, options[0]) if value in options)
+        chosen = (place or st).selectbox(
+            label, options, key=key, format_func=title, persist_state=_persistence(parameter)
+        )
+        self._chosen[parameter] = [chosen]
+        return chosen
+
+    def choose_some(
+        self,
+        label: str,
+        options: Sequence[str],
+        *,
+        parameter: str,
+        title: Callable[[str], str] = str,
+        default: Sequence[str] = (),
+        placeholder: str = "all",
+        place: DeltaGenerator | None = None,
+    ) -> list[str]:
+        """Any of `options`, in their order; the default where a reader leaves none. Without a default none means what
+        the placeholder says.
+        """
+        key = self._key(parameter)
+        asked = self._asked(parameter, label, options)
+        wanted = st.session_state.get(key, ()) if asked is None else asked
+        st.session_state[key] = [value for value in wanted if value in options] or list(default)
+        chosen = (place or st).multiselect(
+            label,
+            options,
+            key=key,
+            format_func=title,
+            placeholder=placeholder,
+            persist_state=_persistence(parameter),
+        )
+        in_order = [value for value in options if value in chosen]
+        if in_order:
+            self._chosen[parameter] = in_order
+        return in_order
+
+    def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
+        """Yes or no, no at first."""
+        key = self._key(parameter)
+        asked = self._asked(parameter, label, [_YES, _NO])
+        if asked is not None:
+            st.session_state[key] = asked == [_YES]
+        is_on = (place or st).toggle(label, key=key)
+        self._chosen[parameter] = [_YES if is_on else _NO]
+        return is_on
+
+    def unfold(self, label: str, *, parameter: str) -> DeltaGenerator | None:
+        """A part of the view that is folded at first; None as long as it is, so that nothing is read for it."""
+        key = self._key(parameter)
+        asked = self._asked(parameter, label, [_OPEN, _FOLDED])
+        if asked is not None:
+            st.session_state[key] = asked == [_OPEN]
+        part = st.expander(label, key=key, on_change="rerun")
+        if part.open:
+            self._chosen[parameter] = [_OPEN]
+        return part if part.open else None
+
+    def pin(self, *, parameter: str, picked: str | None) -> str | None:
+        """What the reader picked on a figure last, or what the address asks for; None where there is neither.
+
+        Args:
+            parameter: Its name in the address.
+            picked: On the figure, now; None where nothing is.
+        """
+        key = self._key(parameter)
+        if picked is not None:
+            st.session_state[key] = picked
+        elif (asked := self._asked(parameter)) is not None:
+            st.session_state[key] = asked[0]
+        pinned: str | None = st.session_state.get(key)
+        if pinned is not None:
+            self._chosen[parameter] = [pinned]
+        return pinned
+
+    def choose_next(self, parameter: str, value: str) -> None:
+        """Choose for the reader, by what they did on a figure: in a callback, before the view is drawn again."""
+        st.session_state[self._key(parameter)] = value
+
+    def asked_or_chosen(self, parameter: str) -> str | None:
+        """What the address asks for, or else what was chosen before; known or not."""
+        asked = self._asked(parameter)
+        chosen: str | None = st.session_state.get(self._key(parameter))
+        return chosen if asked is None else asked[0]
+
+    def leave(self) -> None:
+        """Write nothing any more: another view is opened instead."""
+        self._is_left = True
+
+    def write(self) -> None:
+        """Put the choices into the address. What the view did not ask about leaves it."""
+        if self._is_left:
+            return
+        st.session_state[self._key("written")] = self._chosen
+        if {name: st.query_params.get_all(name) for name in st.query_params} != self._chosen:
+            st.query_params.from_dict(self._chosen)
+
+    def _asked(self, parameter: str, label: str = "", options: Sequence[str] | None = None) -> list[str] | None:
+        """What the address asks for, as far as it is among the options; None where it asks for nothing, or only repeats
+        what this view wrote there.
+        """
+        values = st.query_params.get_all(parameter)
+        written = st.session_state.get(self._key("written"), {})
+        is_ours = self._key(parameter) in st.session_state and written.get(parameter) == values
+        if not values or is_ours:
+            return None
+        if options is None:
+            return values
+        for value in values:
+            if value not in options:
+                st.warning(
+                    f"The address asks for the {label.lower()} {code_span(shortened(value))}, which is not here.",
+                    icon=":material/link_off:",
+                )
+        return [value for value in values if value in options]
+
+    def _key(self, parameter: str) -> str:
+        return parameter if parameter in _SHARED else f"{self._view}:{parameter}"
+
+
+def _persistence(parameter: str) -> Literal["session"] | None:
+    return "session" if parameter in _SHARED else None

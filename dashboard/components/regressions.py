@@ -1,0 +1,133 @@
+"""Regressions in a list: a row for each that waits for somebody, and tables of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import pandas as pd
+import streamlit as st
+
+from roofwatch.ci.history.finding import ALL_KERNELS
+from roofwatch.dashboard.components.page import View
+from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.triaged import Triaged
+from roofwatch.dashboard.wording import (
+    TRIAGE_MARKS,
+    age_text,
+    change_text,
+    code_span,
+    headline_text,
+    shortened,
+    transition_text,
+    worst_change_point,
+)
+from roofwatch.db.values import ChangePoint, Regression
+
+_SUMMARY_LENGTH = 110
+"""Of a row: the whole of it stands in the Regression view."""
+
+
+def show_row(view: View, one: Triaged, now: datetime) -> None:
+    regression, worst, commit = one.regression, worst_change_point(one.regression), one.regression.commit
+    with st.container(border=True):
+        what, how_much, where, links = st.columns([5, 2.2, 2.8, 1], vertical_alignment="center")
+        with what.container(gap="xsmall"):
+            families = view.filters.families_of(point.series.kernel for point in regression.change_points)
+            family = f" {code_span(', '.join(families))}" if families else ""
+            st.markdown(f"**{kernel_markdown(regression.kernel)}**{family} {' '.join(standing_marks(one))}")
+            summary = regression.summary.removeprefix(f"{regression.kernel}: ")
+            st.text(f"{shortened(summary, length=_SUMMARY_LENGTH)}\n{_suspect_text(regression)}")
+        with how_much.container(gap="xsmall"):
+            st.subheader(headline_text(worst), anchor=False)
+            st.caption(worst_caption(worst))
+        with where.container(gap="xsmall"):
+            st.markdown(f"{view.sources.commit(commit.sha)} {age_text(commit.committed_at, now=now)}")
+            lines = [shortened(commit.subject, length=70), shortened(commit.author)]
+            if view.filters.owners:
+                lines.append(f"Owner: {', '.join(owners_of(view, regression)) or 'nobody named'}")
+            st.text("\n".join(lines))
+        view.page_link("regression", "Why", place=links, regression=str(one.triage.regression_id))
+        view.page_link("trends", "Trend", place=links, **trend_of(worst))
+
+
+def owners_of(view: View, regression: Regression) -> list[str]:
+    """Of all kernels that moved."""
+    return view.filters.owners_of(point.series.kernel for point in regression.change_points)
+
+
+def standing_marks(one: Triaged) -> list[str]:
+    """Whether it calls somebody, how sure it is, and what people decided; as Markdown."""
+    regression, state = one.regression, TRIAGE_MARKS[one.triage.state]
+    marks = [":orange-badge[▲ alert]"] if regression.is_alert else []
+    marks.append(f":gray-badge[{'confirmed' if regression.is_confirmed else 'not confirmed yet'}]")
+    marks.append(f":{state.badge_colour}-badge[{state.text}]")
+    if one.triage.person:
+        # a name is somebody else's text, which a badge would interpret
+        marks.append(f"by {code_span(shortened(one.triage.person, length=40))}")
+    return marks
+
+
+def _suspect_text(regression: Regression) -> str:
+    if not regression.suspects:
+        return f"Suspect: {regression.cause}"
+    likeliest = regression.suspects[0]
+    return f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: {shortened(likeliest.sentence, length=110)}"
+
+
+def kernel_markdown(kernel: str) -> str:
+    return "every kernel" if kernel == ALL_KERNELS else code_span(kernel)
+
+
+def worst_caption(worst: ChangePoint) -> str:
+    """Which metric the number beside it is of, and its levels where that number does not say them."""
+    levels = "" if headline_text(worst) == transition_text(worst) else f", {transition_text(worst)}"
+    return f"{worst.series.definition.title}{levels}"
+
+
+def trend_of(change_point: ChangePoint) -> dict[str, str]:
+    """What to choose in Trends to see where a change point lies."""
+    series = change_point.series
+    asked = {
+        "kernel": series.kernel,
+        "metric": series.metric,
+        "case": series.case_id,
+        "implementation": series.implementation,
+        "runner": series.runner_class,
+        "target": series.target,
+        "function": series.function,
+        "tensor": series.tensor,
+    }
+    return {name: value for name, value in asked.items() if value}
+
+
+def show_others(view: View, found: Sequence[Triaged], now: datetime) -> None:
+    """What waits for nobody: improvements, what is inconclusive, and what is settled."""
+    kinds = (
+        ("improvements", "Improvements", [one for one in found if one.is_improvement]),
+        ("inconclusive", "Inconclusive", [one for one in found if one.is_inconclusive]),
+        ("settled", "Settled", [one for one in found if one.is_settled]),
+    )
+    for parameter, title, rows in kinds:
+        part = view.link.unfold(f"{title}: {len(rows)}", parameter=parameter) if rows else None
+        if part is None:
+            continue
+        with part:
+            show_table(
+                pd.DataFrame(
+                    {
+                        "open": [
+                            view.address_of("regression", regression=str(one.triage.regression_id)) for one in rows
+                        ],
+                        "kernel": [one.regression.kernel for one in rows],
+                        "what": [one.regression.summary for one in rows],
+                        "change": [change_text(worst_change_point(one.regression)) for one in rows],
+                        "commit": [one.regression.commit.short_sha for one in rows],
+                        "subject": [one.regression.commit.subject for one in rows],
+                        "age": [age_text(one.regression.commit.committed_at, now=now) for one in rows],
+                        "state": [one.settled_by for one in rows],
+                        "reason": [one.triage.reason or "" for one in rows],
+                    }
+                ),
+                links={"open": "why"},
+            )

@@ -1,0 +1,54 @@
+"""One way to show a table and one to show a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+NO_VALUE = "–"
+_ROWS_SHOWN = 25
+_SCROLLED_PX = 900
+"""Of a table with more rows than that."""
+
+
+def show_table(
+    frame: pd.DataFrame,
+    *,
+    formats: Mapping[str, Callable[[Any], str]] | None = None,
+    help_texts: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
+    key: str | None = None,
+) -> None:
+    """Show a frame in its order; text from records is never interpreted.
+
+    Args:
+        frame: As values.
+        formats: How the numbers of a column are written.
+        help_texts: What some columns mean, as Markdown.
+        links: Columns of addresses, with the word that each is shown as.
+        key: Names the table on the page.
+    """
+    config = {
+        **{name: st.column_config.Column(help=text) for name, text in (help_texts or {}).items()},
+        **{name: st.column_config.LinkColumn(display_text=word) for name, word in (links or {}).items()},
+    }
+    written: dict[Any, str | Callable[[object], str] | None] = {
+        name: write for name, write in (formats or {}).items() if name in frame
+    }
+    st.dataframe(
+        frame.style.format(written, na_rep=NO_VALUE),
+        hide_index=True,
+        column_config=config,
+        placeholder=NO_VALUE,
+        height="content" if len(frame) <= _ROWS_SHOWN else _SCROLLED_PX,
+        key=key,
+    )
+
+
+def show_figure(figure: go.Figure, *, key: str) -> None:
+    """Show a figure in the theme of the page."""
+    st.plotly_chart(figure, key=key)

@@ -1,0 +1,112 @@
+"""What people decided about a regression, and the form by which those who may decide do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import tzinfo
+from uuid import UUID
+
+import pandas as pd
+import streamlit as st
+
+from roofwatch.dashboard import data
+from roofwatch.dashboard.access import NotAllowedError, may_triage, person_here
+from roofwatch.dashboard.components.table import show_table
+from roofwatch.dashboard.triaged import Triaged
+from roofwatch.dashboard.wording import TRIAGE_MARKS, code_span, shortened, written
+from roofwatch.db.auth.values import AuditEntry, TriageState
+from roofwatch.db.regressions.triage import StaleTriageError
+from roofwatch.settings import load_settings
+
+_MEANING = {
+    TriageState.NEW: "nobody has decided",
+    TriageState.ACKNOWLEDGED: "somebody is at it",
+    TriageState.EXPECTED: "it is real and stays: the price of something",
+    TriageState.FIXED: "it is mended",
+    TriageState.INVALID: "it is none",
+}
+_LONGEST_REASON = 500
+_OUTCOME = "triage:outcome"
+"""Where what came of a decision is kept until the view is drawn again."""
+
+
+def show_triage(project: str, one: Triaged, zone: tzinfo) -> None:
+    """How it stands, and a form for those who may decide; others are told why there is none."""
+    decided, mark = one.triage, TRIAGE_MARKS[one.triage.state]
+    st.markdown(f":{mark.badge_colour}-badge[{mark.text}] {_MEANING[decided.state]}")
+    if decided.person and decided.changed_at:
+        st.text(f"{shortened(decided.person)}, {written(decided.changed_at, zone)}\n{decided.reason or ''}")
+    outcome = st.session_state.pop(_OUTCOME, None)
+    if outcome is not None:
+        st.warning(outcome, icon=":material/error:")
+    settings = load_settings()
+    if data.reads_through_server():
+        st.caption("Read only here: this dashboard reads through a server, which takes decisions by its triage route.")
+        return
+    if settings.sign_in_issuer is None:
+        st.caption("Read only here: nobody can sign in to this dashboard. `roofwatch api` takes decisions too.")
+        return
+    person = person_here()
+    if person is None:
+        st.caption("Sign in to decide.")
+        return
+    if not may_triage(person, project, settings.triagers):
+        st.caption(f"{code_span(person.shown_as)} may read, but is not among those who decide here.")
+        return
+    _show_form(project, one)
+
+
+def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
+    """Who decided what, newest first."""
+    if not entries:
+        st.text("Nobody has decided anything about it yet.")
+        return
+    show_table(
+        pd.DataFrame(
+            {
+                "when": [written(entry.at, zone) for entry in entries],
+                "who": [entry.person or "" for entry in entries],
+                "from": [entry.before or "" for entry in entries],
+                "to": [entry.after or "" for entry in entries],
+                "reason": [entry.reason or "" for entry in entries],
+                "let in as": [entry.actor for entry in entries],
+            }
+        )
+    )
+
+
+def _show_form(project: str, one: Triaged) -> None:
+    regression_id, seen = one.triage.regression_id, one.triage.state
+    offered = [state for state in TriageState if state is not seen]
+    # what somebody began to write about one regression is not about another
+    state_key, reason_key = f"state:{regression_id}:{seen}", f"reason:{regression_id}:{seen}"
+    with st.form(f"triage:{regression_id}", border=True):
+        first = offered.index(TriageState.ACKNOWLEDGED) if TriageState.ACKNOWLEDGED in offered else 0
+        st.radio(
+            "Decide",
+            offered,
+            index=first,
+            key=state_key,
+            format_func=lambda state: TRIAGE_MARKS[state].text,
+            captions=[_MEANING[state] for state in offered],
+        )
+        st.text_input("Why", key=reason_key, max_chars=_LONGEST_REASON)
+        st.form_submit_button(
+            "Decide", type="primary", on_click=_decide, args=(project, regression_id, seen, state_key, reason_key)
+        )
+
+
+def _decide(project: str, regression_id: UUID, seen: TriageState, state_key: str, reason_key: str) -> None:
+    """Runs before the view is drawn again, with the state that the person saw when the form was drawn."""
+    state, reason = st.session_state[state_key], str(st.session_state[reason_key]).strip()
+    person = person_here()
+    if person is None:
+        st.session_state[_OUTCOME] = "Sign in again: you are signed out."
+        return
+    if not reason:
+        st.session_state[_OUTCOME] = "Say why: the reason is kept with the decision."
+        return
+    try:
+        data.decide(project, regression_id, state, seen=seen, person=person, reason=reason)
+    except (NotAllowedError, StaleTriageError) as error:
+        st.session_state[_OUTCOME] = f"Nothing was decided: {code_span(str(error))}"

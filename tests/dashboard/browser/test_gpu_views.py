@@ -1,0 +1,152 @@
+"""Run, Runners, Fleet economics and Kernel of a watched GPU, in a real Chromium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser, expect
+from sqlalchemy import create_engine
+
+from tests.builders import sha_of
+from tests.dashboard.axe import grave_violations
+from tests.dashboard.browsing import Watched, launched, new_context, watch
+from tests.dashboard.gpu_history import GEMM, HOT_AT, SOFTMAX, SOFTMAX_SMALL, store_gpu_history
+from tests.dashboard.served import serving
+from tests.databases import TEMPLATE, Databases
+
+# one worker, so that there is one server and one browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
+
+
+PLOT = ".js-plotly-plot"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str]]:
+    """Address of a dashboard with the history of a watched GPU, and the id of the run in which it grew too hot."""
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    records = store_gpu_history(engine)
+    engine.dispose()
+    with serving(database_url=url.render_as_string(hide_password=False)) as served:
+        yield served.address, str(records[HOT_AT].run_id)
+    databases.finish(url)
+
+
+@pytest.fixture(scope="module")
+def watched(browser: Browser, dashboard: tuple[str, str]) -> Iterator[Watched]:
+    """The page of a reader in a zone of their own, who goes from one view to the next."""
+    with new_context(browser, zone="Asia/Tokyo") as context:
+        watched = watch(context, dashboard[0])
+        watched.open("/")
+        yield watched
+        watched.close()
+
+
+def test_a_hot_run_shows_what_held_the_device_back_in_the_reader_s_time_and_leads_to_its_comparison(
+    watched: Watched, dashboard: tuple[str, str]
+) -> None:
+    watched.open(f"/run?run={dashboard[1]}")
+    timeline = watched.page.locator(PLOT).first
+    for words in ("clock (MHz)", "power (W)", "temperature (°C)", "held back by", "time of day"):
+        expect(timeline.get_by_text(words, exact=True)).to_be_visible()
+    expect(timeline.locator(".barlayer .point").first).to_be_visible()
+    assert "Times: Asia/Tokyo." in watched.text
+    watched.save_screenshot("run-hot")
+    watched.page.get_by_role("link", name="Compare with the run before it").click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Compare")
+    watched.wait_until_shown()
+    assert watched.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("path", "figures", "name"),
+    [
+        ("/runners?show=health%20and%20noise", 1, "runners-health"),
+        (
+            f"/runners?show=history%20of%20a%20case&case={quote(SOFTMAX, safe='')}&implementation=triton",
+            1,
+            "runners-history",
+        ),
+        ("/runners?show=ceilings", 1, "runners-ceilings"),
+        ("/fleet?show=activity", 1, "fleet-activity"),
+        (
+            f"/kernel?kernel=softmax&path={quote(f'{SOFTMAX} triton', safe='')}&diagnoses=open&configurations=open",
+            2,
+            "kernel-gpu",
+        ),
+    ],
+    ids=["health", "history", "ceilings", "fleet", "kernel"],
+)
+def test_a_view_of_a_watched_gpu_is_drawn_without_a_complaint(
+    watched: Watched, path: str, figures: int, name: str
+) -> None:
+    watched.open(path)
+    expect(watched.page.locator(f"{PLOT} .main-svg").first).to_be_visible()
+    expect(watched.page.locator(PLOT)).to_have_count(figures)
+    expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
+    watched.save_screenshot(name)
+    assert grave_violations(watched.page) == []
+    assert watched.complaints == []
+
+
+def test_a_comparison_is_narrowed_ordered_and_taken_away_and_so_are_the_cases_of_a_kernel(watched: Watched) -> None:
+    watched.open(f"/compare?base={sha_of(HOT_AT - 1)}&head={sha_of(HOT_AT)}")
+    cases = watched.main.locator(".rw-table tbody td:nth-child(2)")
+    expect(cases.first).to_have_text(SOFTMAX)
+
+    watched.choose("Order by", "case")
+    expect(cases.first).to_have_text(GEMM)
+    watched.page.get_by_role("button", name="Filters").click()
+    watched.choose("Kernel family", "reduction")
+    expect(cases).to_have_text([SOFTMAX_SMALL, SOFTMAX_SMALL, SOFTMAX, SOFTMAX])
+    expect(watched.page).to_have_url(re.compile(r"order=case.*family=reduction|family=reduction.*order=case"))
+    # the panel is open
+    expect(watched.page.get_by_role("combobox", name="Kernel family")).to_be_visible()
+    assert grave_violations(watched.page) == []
+    watched.page.keyboard.press("Escape")
+
+    csv, parquet, markdown = (download(watched, kind) for kind in ("CSV", "Parquet", "Markdown"))
+    frame = pd.read_csv(csv)
+    assert frame["case"].tolist() == cases.all_inner_texts()
+    change = frame.set_index(["case", "implementation"])["relative change"]
+    assert change[SOFTMAX, "triton"] == pytest.approx(0.3)
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(parquet)[["case", "relative change"]], frame[["case", "relative change"]]
+    )
+    first, _, *rows = markdown.read_text().splitlines()
+    assert [name.strip() for name in first.strip("|").split("|")] == list(frame)
+    assert [row.split("`")[1] for row in rows] == cases.all_inner_texts()
+
+    # by the menu, with what was narrowed
+    watched.page.get_by_role("link", name="Kernel").click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Kernel")
+    watched.wait_until_shown()
+    best = watched.main.locator(".rw-table").filter(has_text="beyond noise?").locator("tbody td:first-child")
+    expect(best).to_have_text([SOFTMAX_SMALL, SOFTMAX])
+    # nothing moves any more
+    expect(watched.page.locator(f"{PLOT} .xy .point").first).to_be_visible()
+    expect(watched.main.locator(".rw-heat")).to_be_visible()
+    watched.choose("Order by", "longest time")
+    expect(best).to_have_text([SOFTMAX, SOFTMAX_SMALL])
+    expect(watched.page).to_have_url(re.compile("order=longest"))
+    assert "family=reduction" in watched.page.url
+    assert watched.complaints == []
+
+
+def download(watched: Watched, kind: str) -> Path:
+    """The file that a button gives."""
+    with watched.page.expect_download() as given:
+        watched.page.get_by_role("button", name=kind).click()
+    return given.value.path()

@@ -1,0 +1,150 @@
+"""Signing in by a real provider and deciding about a regression, in a real Chromium on a real server."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.orm import Session
+
+from roofwatch.db.auth.audit import list_entries
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.engine import migrate
+from roofwatch.db.regressions.triage import read_triage, regression_id
+from roofwatch.db.values import Regression
+from tests.builders import PROJECT
+from tests.dashboard.browsing import Watched, launched, new_context, watch
+from tests.dashboard.history import store_history
+from tests.dashboard.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, providing
+from tests.dashboard.served import serving
+from tests.databases import Databases
+
+# one worker, so that there is one server and one browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
+
+
+TRIAGER = {"sub": "1", "email": "engineer@example.com", "email_verified": True}
+
+
+IMPOSTOR = {"sub": "2", "email": "engineer@example.com", "email_verified": False}
+
+
+@dataclass
+class Setting:
+    address: str
+    provider: Provider
+    engine: Engine
+    regression: Regression
+
+    @property
+    def path(self) -> str:
+        return f"/regression?{urlencode({'project': PROJECT, 'regression': str(regression_id(self.regression))})}"
+
+    @property
+    def state(self) -> TriageState:
+        with Session(self.engine) as session:
+            return read_triage(session, PROJECT)[self.regression.key].state
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def setting(browser: Browser, databases: Databases) -> Iterator[Setting]:
+    url = databases.make("template1")
+    engine = create_engine(url)
+    migrate.upgrade(engine)
+    slower = store_history(engine)[0]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with providing() as provider:
+        environment = {
+            "ROOFWATCH_DASHBOARD_URL": f"http://127.0.0.1:{port}",
+            "ROOFWATCH_SIGN_IN_ISSUER": provider.issuer,
+            "ROOFWATCH_SIGN_IN_CLIENT_ID": CLIENT_ID,
+            "ROOFWATCH_SIGN_IN_CLIENT_SECRET": CLIENT_SECRET,
+            "ROOFWATCH_TRIAGERS": "@example.com",
+        }
+        shown = url.render_as_string(hide_password=False)
+        with serving(database_url=shown, port=port, environment=environment) as served:
+            yield Setting(served.address, provider, engine, slower)
+    engine.dispose()
+    databases.finish(url)
+
+
+@pytest.fixture(scope="module")
+def used(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that has Streamlit's scripts already."""
+    with new_context(browser) as context:
+        yield context
+
+
+@pytest.fixture
+def context(used: BrowserContext) -> BrowserContext:
+    """Nobody is signed in there."""
+    used.clear_cookies()
+    return used
+
+
+def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> None:
+    """On the page of the regression, as whom the provider vouches for: that is where it leads back to."""
+    setting.provider.claims = claims
+    watched.open(setting.path)
+    left = watched.page.url
+    watched.page.get_by_role("button", name="Sign in").click()
+    expect(watched.page.get_by_role("button", name="Sign out")).to_be_visible()
+    expect(watched.page).to_have_url(left)
+    watched.wait_until_shown()
+
+
+def test_who_may_decide_acknowledges_and_another_reader_sees_who_did_and_why(
+    context: BrowserContext, setting: Setting
+) -> None:
+    mine = watch(context, setting.address, also=[setting.provider.issuer])
+    sign_in(mine, setting, TRIAGER)
+    mine.page.get_by_label("Why", exact=True).fill("The new epilogue; I am at it")
+    mine.page.get_by_role("button", name="Decide").click()
+    expect(mine.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
+    mine.wait_until_shown()
+    link = mine.page.url.removeprefix(setting.address)
+    mine.save_screenshot("regression-signed-in")
+    mine.close()
+    # another reader, who is known by no cookie
+    context.clear_cookies()
+    theirs = watch(context, setting.address)
+    theirs.open(link)
+    expect(theirs.main.get_by_text("somebody is at it")).to_be_visible()
+    expect(theirs.main.get_by_text(re.compile("engineer@example.com, 20"))).to_be_visible()
+    # in the state, and in the trail of decisions
+    expect(theirs.main.get_by_text("The new epilogue; I am at it").first).to_be_visible()
+    expect(theirs.main.get_by_text("Sign in to decide.")).to_be_visible()
+    expect(theirs.page.get_by_role("button", name="Decide")).to_have_count(0)
+    theirs.close()
+    assert setting.state is TriageState.ACKNOWLEDGED
+    with Session(setting.engine) as session:
+        newest = list_entries(session, PROJECT)[0]
+    assert (newest.actor, newest.person, newest.before, newest.after) == (
+        "sign-in:1",
+        "engineer@example.com",
+        "new",
+        "acknowledged",
+    )
+    assert setting.provider.refusals == []
+
+
+def test_who_may_not_decide_is_told_so_and_finds_no_button(context: BrowserContext, setting: Setting) -> None:
+    watched = watch(context, setting.address, also=[setting.provider.issuer])
+    sign_in(watched, setting, IMPOSTOR)
+    expect(watched.main.get_by_text("not among those who decide here")).to_be_visible()
+    expect(watched.page.get_by_role("button", name="Decide")).to_have_count(0)
+    watched.close()

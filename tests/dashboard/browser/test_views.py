@@ -1,0 +1,360 @@
+"""What people see, in a real Chromium on a real server on a real database. Screenshots go to `test-output/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import quote, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, expect
+from sqlalchemy import create_engine
+
+from roofwatch.db.engine import migrate
+from tests.builders import make_commit
+from tests.dashboard.axe import grave_violations
+from tests.dashboard.browsing import Watched, launched, new_context, watch
+from tests.dashboard.history import RMS_NORM, SLOWER_AT, SPILLS_AT, store_history
+from tests.dashboard.other_projects import (
+    HOSTILE,
+    HOSTILE_PROJECT,
+    store_hostile_project,
+    store_long_table,
+)
+from tests.dashboard.served import serving
+from tests.databases import Databases
+
+# one worker, so that there is one server and one browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+
+
+_MOST_STOPS = 40
+"""Of the Tab key: the menu, the project and the filters come before the first regression."""
+
+
+POINTS = ".js-plotly-plot .scatterlayer .point"
+
+
+_MARGINS = """() => {
+    const {layout, _fullLayout} = document.querySelector(".js-plotly-plot");
+    return ["l", "r", "t", "b"].map(side => [_fullLayout._size[side], layout.margin[side]]);
+}"""
+"""Of the first figure: those that it has, and those that it began with."""
+
+
+_INKS = "texts => texts.map(text => getComputedStyle(text).fill)"
+
+
+VIEWS = {
+    "overview": "/",
+    "regression": "/regression",
+    "trends": f"/trends?kernel=rms_norm&case={quote(RMS_NORM, safe='')}",
+    "compare": f"/compare?base={make_commit(SLOWER_AT - 1).sha}&head={make_commit(SLOWER_AT).sha}",
+    "kernel": f"/kernel?kernel=matmul&commit={make_commit(SPILLS_AT).sha}",
+    "run": "/run",
+    "runners": "/runners",
+    "fleet": "/fleet",
+}
+
+
+UNFOLDED = {
+    "overview": "/?table=open&improvements=open&settled=open",
+    "trends": f"{VIEWS['trends']}&values=open&commit={make_commit(SLOWER_AT).sha}",
+    "compare": f"{VIEWS['compare']}&samples=yes",
+    "kernel": f"{VIEWS['kernel']}&diagnoses=open",
+    "run": "/run?environment=open",
+}
+"""With all open that a reader can open."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def light(browser: Browser) -> Iterator[BrowserContext]:
+    """A reader's browser, shared by the tests: Streamlit's scripts are large, and cached."""
+    with new_context(browser) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def another(browser: Browser) -> Iterator[BrowserContext]:
+    """The browser of another reader, who shares nothing with the first."""
+    with new_context(browser) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def empty_dashboard(browser: Browser, databases: Databases) -> Iterator[str]:
+    """Address of a dashboard without any run."""
+    url = databases.make("template1")
+    engine = create_engine(url)
+    migrate.upgrade(engine)
+    engine.dispose()
+    with serving(database_url=url.render_as_string(hide_password=False)) as served:
+        yield served.address
+    databases.finish(url)
+
+
+@pytest.fixture(scope="module")
+def dashboard(browser: Browser, databases: Databases) -> Iterator[str]:
+    """Address of a dashboard with the history of one project, one whose every text is an attack, and one with a long
+    table.
+    """
+    url = databases.make("template1")
+    engine = create_engine(url)
+    migrate.upgrade(engine)
+    store_history(engine)
+    store_hostile_project(engine)
+    store_long_table(engine)
+    engine.dispose()
+    with serving(database_url=url.render_as_string(hide_password=False)) as served:
+        yield served.address
+    databases.finish(url)
+
+
+def in_project(path: str, project: str) -> str:
+    return f"{path}{'&' if '?' in path else '?'}project={quote(project, safe='')}"
+
+
+@pytest.fixture(scope="module")
+def empty(light: BrowserContext, empty_dashboard: str) -> Iterator[Watched]:
+    """The page of somebody who goes from one empty view to the next."""
+    watched = watch(light, empty_dashboard)
+    watched.open("/")
+    yield watched
+    watched.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_empty_view_says_what_to_do(empty: Watched, view: str) -> None:
+    empty.open(urlsplit(VIEWS[view]).path)
+    expect(empty.main).to_contain_text("roofwatch run")
+    empty.save_screenshot(f"{view}-empty")
+    assert empty.complaints == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_with_data_fits_the_screen_light_and_dark_and_complains_of_nothing(
+    light: BrowserContext, dashboard: str, view: str
+) -> None:
+    watched = watch(light, dashboard)
+    path = in_project(VIEWS[view], "example/project")
+    watched.open(path)
+    expect_no_flaw(watched, view)
+    watched.save_screenshot(f"{view}-light")
+    turn_dark(watched, has_figure=view == "trends")
+    # what the server draws by the colour of the page is drawn anew
+    watched.open(path)
+    expect_no_flaw(watched, view)
+    if view in UNFOLDED:
+        watched.open(in_project(UNFOLDED[view], "example/project"))
+        expect_no_flaw(watched, view)
+    watched.save_screenshot(f"{view}-dark")
+    watched.close()
+
+
+def expect_no_flaw(watched: Watched, view: str) -> None:
+    expect(watched.page.get_by_test_id("stAlertContentError")).to_have_count(0)
+    expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
+    if view in {"trends", "kernel"}:
+        expect(watched.page.locator(POINTS).first).to_be_visible()
+    if view in {"regression", "trends", "kernel", "run"}:
+        # else Plotly would have drawn it twice
+        assert [side for side in watched.page.evaluate(_MARGINS) if side[0] > side[1] + 1] == []
+    # nothing stands above the heading: Streamlit would write the strings there that are alone in a view's file
+    assert watched.text.startswith(watched.page.get_by_role("heading", level=1).inner_text())
+    needed, there = watched.main.evaluate("main => [main.scrollWidth, main.clientWidth]")
+    assert needed <= there
+    assert grave_violations(watched.page) == []
+
+
+def turn_dark(watched: Watched, *, has_figure: bool) -> None:
+    """As where a reader's whole machine changes from light to dark; the text of figures follows."""
+    inked = watched.page.locator(".js-plotly-plot").locator(".xtick text, .ytitle, .legendtext")
+    shown = watched.page.get_by_test_id("stApp")
+    light_ink = shown.evaluate("app => getComputedStyle(app).color")
+    if has_figure:
+        assert set(inked.evaluate_all(_INKS)) == {light_ink}
+    watched.page.emulate_media(color_scheme="dark")
+    expect(shown).not_to_have_css("color", light_ink)
+    if has_figure:
+        (dark_ink,) = set(inked.evaluate_all(_INKS))
+        expect(shown).to_have_css("color", dark_ink)
+
+
+def test_from_the_overview_a_keyboard_alone_or_a_click_leads_to_the_cause_and_another_to_the_trend(
+    light: BrowserContext, dashboard: str
+) -> None:
+    commit = make_commit(SLOWER_AT)
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", "example/project"))
+    heading = watched.page.get_by_role("heading", level=1)
+    why = watched.page.get_by_role("link", name="Why", exact=True)
+    for _ in range(_MOST_STOPS):
+        watched.page.keyboard.press("Tab")
+        if why.first.evaluate("link => link === document.activeElement"):
+            break
+    watched.page.keyboard.press("Enter")
+    expect(heading).to_have_text("Regression")
+    go_back(watched, "Overview")
+
+    # the oldest comes last: rms_norm became slower
+    why.nth(2).click()
+    expect(heading).to_have_text("Regression")
+    expect(watched.page.locator(".js-plotly-plot").get_by_text("head, 6 samples")).to_be_visible()
+    watched.wait_until_shown()
+    for part in (
+        "rms_norm became 42 % slower",
+        *(commit.sha, commit.author, commit.subject),
+        "the machine code differs on 1 of 1 targets",
+        "90%",
+        "Base: median 10 µs of 6 samples. Head: median 14.2 µs of 6 samples.",
+    ):
+        assert part in watched.text
+    go_back(watched, "Overview")
+
+    watched.page.get_by_role("link", name="Trend", exact=True).nth(2).click()
+    expect(heading).to_have_text("Trends")
+    expect(watched.page.locator(".js-plotly-plot").get_by_text("+42.0%")).to_be_visible()
+    assert quote(RMS_NORM, safe="") in watched.page.url
+    watched.close()
+
+
+def go_back(watched: Watched, title: str) -> None:
+    watched.wait_until_shown()
+    # Streamlit makes a step of its own for the choices that a view writes into its address
+    for _ in range(2):
+        watched.page.go_back()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text(title)
+    watched.wait_until_shown()
+
+
+@pytest.mark.slow
+def test_hovering_over_a_point_names_its_commit_and_a_click_tells_of_it_and_stays_in_the_address(
+    light: BrowserContext, another: BrowserContext, dashboard: str
+) -> None:
+    commit = make_commit(SLOWER_AT)
+    mine = watch(light, dashboard)
+    mine.open(in_project(VIEWS["trends"], "example/project"))
+    expect(mine.page.locator(".js-plotly-plot").get_by_text("+42.0%")).to_be_visible()
+    change = mine.page.locator(".js-plotly-plot .xy3 .point").first
+    change.hover(force=True)
+    for part in (commit.sha[:8], commit.author, commit.subject, "confirmed"):
+        expect(mine.page.locator(".hoverlayer")).to_contain_text(part)
+    change.click(force=True)
+    expect(mine.page.get_by_role("link", name="Why", exact=True)).to_be_visible()
+    expect(mine.page).to_have_url(re.compile(f"commit={commit.sha}"))
+    mine.wait_until_shown()
+    theirs = watch(another, dashboard)
+    theirs.open(mine.page.url.removeprefix(dashboard))
+    expect(theirs.page.get_by_role("link", name=f"Compare with {make_commit(SLOWER_AT - 1).sha[:8]}")).to_be_visible()
+    theirs.page.get_by_role("link", name="Why", exact=True).click()
+    expect(theirs.page.get_by_role("heading", name="Regression", exact=True)).to_be_visible()
+    expect(theirs.main.get_by_text("rms_norm became 42 % slower").first).to_be_visible()
+    theirs.close()
+    mine.close()
+
+
+@pytest.mark.slow
+def test_a_permalink_shows_another_reader_the_same(
+    light: BrowserContext, another: BrowserContext, dashboard: str
+) -> None:
+    mine = watch(light, dashboard)
+    mine.open(in_project(VIEWS["trends"], "example/project"))
+    mine.page.get_by_role("combobox", name="Metric", exact=True).click()
+    mine.page.get_by_role("option", name="compute rate").click()
+    expect(mine.page).to_have_url(re.compile("metric=flop_per_s"))
+    mine.page.get_by_role("combobox", name="Scale").click()
+    mine.page.get_by_role("option", name="logarithmic").click()
+    expect(mine.page).to_have_url(re.compile("scale=logarithmic"))
+    mine.wait_until_shown()
+    whole = mine.page.locator(POINTS).count()
+    draw_a_box(mine)
+    expect(mine.page).to_have_url(re.compile(r"window=\d+&end=[0-9a-f]{40}"))
+    mine.wait_until_shown()
+    expect(mine.page.locator(POINTS)).not_to_have_count(whole)
+    zoomed = mine.page.locator(POINTS).count()
+    assert 0 < zoomed < whole
+    theirs = watch(another, dashboard)
+    theirs.open(mine.page.url.removeprefix(dashboard))
+    expect(theirs.page.locator(POINTS)).to_have_count(zoomed)
+    assert theirs.page.url == mine.page.url
+    assert "compute rate (FLOP/s), higher is better" in theirs.text
+    assert theirs.text == mine.text
+    theirs.close()
+    mine.page.get_by_role("combobox", name="Commits").click()
+    mine.page.get_by_role("option", name="all").click()
+    expect(mine.page.locator(POINTS)).to_have_count(whole)
+    assert "end=" not in mine.page.url
+    mine.close()
+
+
+def draw_a_box(watched: Watched) -> None:
+    """Over the middle half of the figure's commits."""
+    plot = watched.page.locator(".js-plotly-plot .draglayer .xy .nsewdrag").bounding_box()
+    assert plot is not None
+    middle = plot["y"] + plot["height"] / 2
+    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
+    watched.page.get_by_role("button", name="Box Select").click()
+    watched.page.mouse.move(plot["x"] + plot["width"] / 4, middle)
+    watched.page.mouse.down()
+    watched.page.mouse.move(plot["x"] + plot["width"] * 3 / 4, middle, steps=5)
+    watched.page.mouse.up()
+
+
+@pytest.mark.slow
+def test_the_order_of_the_regressions_is_in_the_address(
+    light: BrowserContext, another: BrowserContext, dashboard: str
+) -> None:
+    mine = watch(light, dashboard)
+    mine.open(in_project("/", "example/project"))
+    kernels = mine.main.locator(".rw-row strong")
+    assert kernels.all_inner_texts() == ["rms_norm", "matmul", "rms_norm"]
+    mine.page.get_by_role("combobox", name="Order by").click()
+    mine.page.get_by_role("option", name="kernel").click()
+    expect(kernels.first).to_have_text("matmul")
+    expect(mine.page).to_have_url(re.compile("order=kernel"))
+    theirs = watch(another, dashboard)
+    theirs.open(mine.page.url.removeprefix(dashboard))
+    assert theirs.main.locator(".rw-row strong").all_inner_texts() == ["matmul", "rms_norm", "rms_norm"]
+    theirs.close()
+    mine.close()
+
+
+@pytest.mark.slow
+def test_an_address_that_asks_for_what_is_not_there_gets_a_notice(light: BrowserContext, dashboard: str) -> None:
+    watched = watch(light, dashboard)
+    watched.open(f"/trends?project=no/such&kernel={quote(HOSTILE)}&dirty=perhaps")
+    expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(3)
+    assert watched.page.evaluate("globalThis.wasRun") is None
+    watched.close()
+
+
+@pytest.fixture(scope="module")
+def attacked(light: BrowserContext, dashboard: str) -> Iterator[Watched]:
+    """The page of somebody who goes through the views of the project whose every text is an attack."""
+    watched = watch(light, dashboard)
+    watched.open(in_project("/", HOSTILE_PROJECT))
+    yield watched
+    watched.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", VIEWS)
+def test_text_from_records_is_never_run(attacked: Watched, view: str) -> None:
+    attacked.open(in_project(urlsplit(VIEWS[view]).path, HOSTILE_PROJECT))
+    if view in {"trends", "kernel"}:
+        expect(attacked.page.locator(POINTS).first).to_be_visible()
+        attacked.page.locator(POINTS).first.hover(force=True)
+        expect(attacked.page.locator(".hoverlayer")).to_contain_text("onerror")
+    attacked.save_screenshot(f"{view}-hostile")
+    foreign = attacked.main.locator("img[src='x'], script, a[href^='javascript'], [onerror]")
+    expect(foreign).to_have_count(0)
+    assert attacked.page.evaluate("globalThis.wasRun") is None
+    assert attacked.complaints == []

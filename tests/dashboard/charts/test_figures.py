@@ -1,0 +1,219 @@
+"""Figures of runners, of the autotuner, of samples and of spending."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import plotly.graph_objects as go
+import pytest
+
+from roofwatch.ci.ab.noise_floor import CaseNoise
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
+from roofwatch.dashboard.charts.autotune import autotune_figure, landscape_figure
+from roofwatch.dashboard.charts.distribution import distribution_figure
+from roofwatch.dashboard.charts.runners import ceiling_history_figure, noise_figure, runner_history_figure
+from roofwatch.dashboard.charts.spending import OTHERS, spending_figure
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    make_blocks,
+    make_ceiling,
+    make_commit_ref,
+    make_environment,
+    make_measurement,
+    make_series_key,
+)
+from tests.dashboard.values import make_fleet_run, make_point, make_series
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def trace(figure: go.Figure, name: str) -> Any:
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def names(figure: go.Figure) -> list[str]:
+    return [trace.name for trace in figure.data]
+
+
+def as_html(figure: go.Figure) -> str:
+    return str(figure.to_json()).replace("\\u003c", "<")
+
+
+def test_times_stand_at_the_reader_s_clock_above_the_device_s_clock_and_temperature() -> None:
+    points = (
+        make_point(0, 40_000.0, sm_clock_mhz=1_980.0, temperature_c=55.0),
+        make_point(1, None, outcome=Outcome.CRASHED),
+        make_point(2, 52_000.0, sm_clock_mhz=1_200.0, temperature_c=88.0, degraded_by=("hw_slowdown",)),
+    )
+    figure = runner_history_figure(replace(make_series([]), points=points), ZoneInfo("Asia/Tokyo"))
+    assert names(figure) == ["time", "SM clock", "highest temperature", "held back or shared"]
+    assert list(trace(figure, "time").y) == pytest.approx([40e-6, 52e-6])
+    assert trace(figure, "time").x[0] == (NOON + timedelta(hours=9)).replace(tzinfo=None)
+    doubtful = trace(figure, "held back or shared")
+    assert list(doubtful.y) == pytest.approx([52e-6])
+    assert "hw_slowdown" in doubtful.hovertext[0]
+
+
+def test_what_nobody_watched_has_its_time_alone() -> None:
+    assert names(runner_history_figure(make_series([1e6, 2e6]), UTC)) == ["time"]
+
+
+def test_ceilings_are_shares_of_the_datasheet_or_of_the_highest_seen() -> None:
+    worn = (make_ceiling(per_s=2.4e12), make_ceiling(level="cache", per_s=4.5e12))
+    figure = ceiling_history_figure([make_fleet_run(1, ceilings=worn), make_fleet_run(0)], UTC)
+    assert list(trace(figure, "dram, 100 % = datasheet, 4.8 TB/s").y) == pytest.approx([4.1 / 4.8, 0.5])
+    assert list(trace(figure, "cache, 100 % = highest seen, 9 TB/s").y) == pytest.approx([1.0, 0.5])
+
+
+def test_a_device_without_a_datasheet_is_held_against_itself() -> None:
+    runs = [make_fleet_run(environment=make_environment(), ceilings=(make_ceiling(dtype=HOSTILE, level=None),))]
+    figure = ceiling_history_figure(runs, UTC)
+    assert names(figure) == ["memory, 100 % = highest seen, 10 GB/s"]
+    assert "<img" not in as_html(figure)
+
+
+def make_noise(case_id: str = CASE_ID, **fields: Any) -> CaseNoise:
+    defaults: dict[str, Any] = {
+        "case_id": case_id,
+        "implementation": "eager",
+        "block_count": 8,
+        "noise_floor": 0.01,
+        "timing": "cupti, hot",
+        "sample_count": 5,
+        "detectable_change": {8: 0.05, 18: 0.04, 40: 0.035},
+        "is_significant": False,
+        "is_false_alarm": False,
+    }
+    return CaseNoise(**defaults | fields)
+
+
+def test_the_noise_floor_stands_beside_what_can_be_told_with_more_blocks() -> None:
+    figure = noise_figure([make_noise()])
+    assert [trace.x[0] for trace in figure.data] == [0.01, 0.05, 0.04, 0.035]
+    assert len({trace.marker.symbol for trace in figure.data}) == 4
+    assert "<img" not in as_html(noise_figure([make_noise(implementation=HOSTILE)]))
+
+
+def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
+    configurations = [{"BLOCK": 128 * 2**step, "num_warps": 4} for step in range(len(times_ns))]
+    return Autotuning(
+        function="_kernel",
+        chosen=configurations[chosen],
+        timings=tuple(
+            AutotuneTiming(configuration=configuration, time_ns=time_ns)
+            for configuration, time_ns in zip(configurations, times_ns, strict=True)
+        ),
+    )
+
+
+def test_configurations_are_named_by_what_differs_and_the_chosen_one_is_a_star() -> None:
+    figure = autotune_figure(make_autotuning(3_000.0, 1_000.0, 2_000.0, chosen=1))
+    assert list(figure.layout.yaxis.categoryarray)[::-1] == ["BLOCK=256", "BLOCK=512", "BLOCK=128"]
+    chosen, tried = trace(figure, "chosen"), trace(figure, "tried")
+    assert (list(chosen.y), list(chosen.x)) == (["BLOCK=256"], [pytest.approx(1e-6)])
+    assert chosen.marker.symbol != tried.marker.symbol
+
+
+def tried_on_a_grid() -> Autotuning:
+    """Of three numbers the second says little; one more is a name, and the last one is always the same."""
+    grid = [(block, stages, warps) for block in (128, 64) for stages in (2, 3) for warps in (16, 8, 4)]
+    configurations = [
+        {"kind": "wide", "BLOCK": block, "stages": stages, "warps": warps, "CTAs": 1} for block, stages, warps in grid
+    ]
+    return Autotuning(
+        function="_kernel",
+        chosen=configurations[grid.index((64, 3, 8))],
+        timings=tuple(
+            AutotuneTiming(
+                configuration=configuration,
+                time_ns=None if (block, warps) == (128, 16) else 1_000.0 * warps / (block / 64) * (1 + stages / 1_000),
+            )
+            for configuration, (block, stages, warps) in zip(configurations, grid, strict=True)
+        ),
+    )
+
+
+def test_the_landscape_of_the_autotuner_has_a_cell_for_the_two_numbers_that_say_most() -> None:
+    figure = landscape_figure(tried_on_a_grid())
+    assert figure is not None
+    (cells,) = figure.data
+    assert (figure.layout.yaxis.title.text, list(cells.y)) == ("BLOCK", ["64", "128"])
+    assert (figure.layout.xaxis.title.text, list(cells.x)) == ("warps", ["4", "8", "16"])
+    # the best of both stages
+    assert [list(line) for line in cells.text] == [["4.01 µs", "★ 8.02 µs", "16 µs"], ["2 µs", "4.01 µs", "✕"]]
+    assert cells.hovertext[1][0].split("<br>") == [
+        *("2 µs, 1.00× the fastest", "kind=wide", "BLOCK=128", "stages=2", "warps=4", "CTAs=1", "the best of 2")
+    ]
+    assert "could not run" in cells.hovertext[1][2]
+    assert cells.z[1][0] == 0 < cells.z[0][0] < cells.z[0][2]
+
+
+def test_one_number_makes_no_landscape_and_names_in_it_are_escaped() -> None:
+    assert landscape_figure(make_autotuning(3_000.0, 1_000.0, 2_000.0)) is None
+    assert landscape_figure(make_autotuning(None)) is None
+    grid = tried_on_a_grid()
+    hostile = [
+        one.model_copy(update={"configuration": {**one.configuration, HOSTILE: one.configuration["warps"]}})
+        for one in grid.timings
+    ]
+    figure = landscape_figure(grid.model_copy(update={"timings": tuple(hostile)}))
+    assert figure is not None
+    assert "<img" not in as_html(figure)
+
+
+def test_a_configuration_that_could_not_run_has_a_word_and_no_time() -> None:
+    figure = autotune_figure(make_autotuning(1_000.0, None))
+    failed = trace(figure, "could not run")
+    assert (list(failed.y), list(failed.text)) == (["BLOCK=256"], ["✕ could not run"])
+
+
+def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
+    spent = {
+        make_commit_ref(1): {f"family {number}": 10.0 - number for number in range(8)},
+        make_commit_ref(0): {"family 0": 1.0},
+    }
+    figure = spending_figure(spent, title="time (s)", unit="s", zone=UTC)
+    assert names(figure) == [*(f"family {number}" for number in range(5)), OTHERS]
+    assert list(figure.data[0].y) == [1.0, 10.0]
+    assert list(figure.data[-1].y) == [0.0, 5.0 + 4.0 + 3.0]
+    assert len({(trace.marker.color, trace.marker.pattern.shape) for trace in figure.data}) == 6
+    assert len({trace.marker.pattern.shape for trace in figure.data}) == 6
+    assert figure.layout.barmode == "stack"
+
+
+def test_hours_have_no_prefix_and_text_is_escaped() -> None:
+    figure = spending_figure({make_commit_ref(): {HOSTILE: 0.001}}, title="device-hours", unit="h", zone=UTC)
+    assert figure.layout.yaxis.tickformat == "~g"
+    assert "<img" not in as_html(figure)
+
+
+def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
+    commit = replace(make_commit_ref(), subject=HOSTILE, author=HOSTILE)
+    point = make_point(0, 1e6, commit=commit, degraded_by=(HOSTILE,))
+    series = replace(make_series([], key=make_series_key(implementation=HOSTILE)), points=(point,))
+    assert "<img" not in as_html(runner_history_figure(series, UTC))
+
+
+def test_every_sample_stands_below_the_curve_of_its_side() -> None:
+    figure = distribution_figure(make_measurement(median_ns=1_000.0), make_measurement(median_ns=2_000.0))
+    curves = {trace.name: trace for trace in figure.data if trace.mode == "lines"}
+    head = curves["head, 6 samples"]
+    assert (head.y[0], head.y[-1]) == (0.0, 1.0)
+    assert (head.x[0], head.x[-1]) == (1_980e-9, 2_020e-9)
+    assert curves["base, 6 samples"].line.dash != head.line.dash
+
+
+def test_a_side_that_failed_is_left_out() -> None:
+    figure = distribution_figure(make_measurement(), make_measurement(outcome=Outcome.CRASHED))
+    assert {trace.name.split(",")[0] for trace in figure.data} == {"base"}
+
+
+def test_a_long_tail_makes_the_axis_logarithmic() -> None:
+    tail = make_measurement(blocks=make_blocks([1_000.0, 20_000.0]))
+    assert distribution_figure(make_measurement(median_ns=1_000.0), tail).layout.xaxis.type == "log"
+    assert distribution_figure(make_measurement(), make_measurement()).layout.xaxis.type == "linear"

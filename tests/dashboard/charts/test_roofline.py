@@ -1,0 +1,181 @@
+"""Rooflines, and the bandwidth of cases that compute nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.measurement import CaseRecord, Measurement
+from roofwatch.dashboard.charts.roofline import MAX_ROWS, bandwidth_figure, moved, place, roofline_figure
+from tests.builders import (
+    CASE_ID,
+    make_case,
+    make_ceiling,
+    make_commit_ref,
+    make_measurement,
+    make_series_key,
+)
+from tests.dashboard.values import make_series
+
+HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+
+
+CEILINGS = (
+    make_ceiling(per_s=1e10),
+    make_ceiling(level="cache", per_s=1e11),
+    make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e12),
+    make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=5e11),
+)
+
+
+CASE = make_case(flop_count=40_000.0, memory_bytes=20_000.0)
+
+
+def trace(figure: go.Figure, name: str) -> Any:
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def names(figure: go.Figure) -> list[str]:
+    return [trace.name for trace in figure.data]
+
+
+def test_a_case_stands_at_its_intensity_and_rate() -> None:
+    placed = place([CASE], [make_measurement(median_ns=10_000.0, utilisation=0.25)])
+    point = trace(roofline_figure(placed, CEILINGS, UTC), "eager")
+    assert (list(point.x), list(point.y)) == ([2.0], [pytest.approx(4e9)])
+    assert "25.0% of the memory roof" in point.hovertext[0]
+
+
+def test_roofs_meet_at_the_ridge() -> None:
+    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS, UTC)
+    dram = trace(figure, "roof: dram 10 GB/s")
+    flat = trace(figure, "roof: float32 1 TFLOP/s")
+    assert (dram.x[1], dram.y[1]) == pytest.approx((100.0, 1e12))
+    assert (flat.x[0], flat.y[0]) == pytest.approx((10.0, 1e12))
+
+
+def test_compute_roofs_of_other_dtypes_are_left_out() -> None:
+    figure = roofline_figure(place([CASE], [make_measurement()]), CEILINGS, UTC)
+    assert not [name for name in names(figure) if "bfloat16" in name]
+
+
+def test_the_datasheet_s_ceilings_are_thin_dotted_and_named_so() -> None:
+    published = make_ceiling(per_s=2e10, source="datasheet")
+    figure = roofline_figure(place([CASE], [make_measurement()]), [*CEILINGS, published], UTC)
+    line = trace(figure, "roof: dram 20 GB/s, datasheet").line
+    assert (line.dash, line.width) == ("dot", 1)
+    assert trace(figure, "roof: dram 10 GB/s").line.width == 2
+
+
+@pytest.mark.parametrize(
+    ("case", "measurement"),
+    [
+        (CASE, make_measurement(outcome=Outcome.OUT_OF_MEMORY)),
+        (make_case(flop_count=0.0), make_measurement()),
+        (make_case(memory_bytes=0.0), make_measurement()),
+    ],
+    ids=["failed", "no FLOP", "no bytes"],
+)
+def test_what_has_no_place_on_a_roofline_is_left_out(case: CaseRecord, measurement: Measurement) -> None:
+    assert place([case], [measurement]) == []
+
+
+def test_a_run_without_ceilings_still_shows_its_points() -> None:
+    assert names(roofline_figure(place([CASE], [make_measurement()]), [], UTC)) == ["eager"]
+
+
+def test_a_path_joins_the_rates_of_its_case_in_the_order_of_commits() -> None:
+    placed = place([CASE], [make_measurement()])
+    path = trace(
+        roofline_figure(placed, CEILINGS, UTC, make_series([20_000.0, None, 10_000.0])), "path of eager over commits"
+    )
+    assert list(path.x) == [2.0, 2.0]
+    assert list(path.y) == pytest.approx([2e9, 4e9])
+    assert path.mode == "lines+markers+text"
+    assert list(path.text) == [f"first, {make_commit_ref(0).short_sha}", f"last, {make_commit_ref(2).short_sha}"]
+
+
+def test_one_commit_is_no_path() -> None:
+    placed = place([CASE], [make_measurement()])
+    assert len(names(roofline_figure(placed, (), UTC, make_series([10_000.0])))) == 1
+
+
+def test_text_from_records_is_escaped() -> None:
+    placed = place([make_case()], [make_measurement(implementation=HOSTILE)])
+    key = make_series_key(case_id=CASE_ID, implementation=HOSTILE)
+    figure = roofline_figure(
+        placed,
+        [make_ceiling(resource="compute", level=None, dtype=HOSTILE)],
+        UTC,
+        make_series([1e6, 2e6], key=key),
+    )
+    assert "<img" not in figure.to_json().replace("\\u003c", "<")
+
+
+COPY = "memory_copy/n=8/float32/fwd"
+
+
+MEMORY_CEILINGS = (
+    make_ceiling(per_s=1e10),
+    make_ceiling(level="cache", per_s=1e11),
+    make_ceiling(resource="compute", level=None, dtype="float32", per_s=1e12),
+    make_ceiling(per_s=2e10, source="datasheet"),
+)
+
+
+def copying(case_id: str = COPY, **fields: Any) -> Any:
+    return make_case(case_id, **{"flop_count": 0.0, "memory_bytes": 40_000.0, **fields})
+
+
+def by_name(figure: go.Figure) -> dict[str, Any]:
+    return {trace.name: trace for trace in figure.data}
+
+
+def test_a_case_stands_at_the_rate_at_which_it_moves_bytes() -> None:
+    found = moved([copying()], [make_measurement(COPY, median_ns=10_000.0, utilisation=0.4)])
+    figure = bandwidth_figure(found, MEMORY_CEILINGS)
+    point = by_name(figure)["eager"]
+    assert (list(point.x), list(point.y)) == ([pytest.approx(4e9)], [COPY])
+    assert "4 GB/s in 10 µs" in point.hovertext[0]
+    assert "40.0% of the memory roof" in point.hovertext[0]
+    assert figure.layout.xaxis.title.text == "memory rate (B/s), higher is better"
+
+
+def test_only_the_memory_s_ceilings_are_drawn_those_of_the_datasheet_as_that() -> None:
+    traces = by_name(bandwidth_figure(moved([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS))
+    assert set(traces) == {"eager", "roof: dram 10 GB/s", "roof: cache 100 GB/s", "roof: dram 20 GB/s, datasheet"}
+    assert list(traces["roof: dram 10 GB/s"].x) == [1e10, 1e10]
+    assert traces["roof: dram 20 GB/s, datasheet"].line.dash == "dot"
+
+
+def test_a_collective_stands_at_the_bandwidth_of_its_links_without_the_memory_s_ceilings() -> None:
+    found = moved([copying(bus_bytes=20_000.0)], [make_measurement(COPY, median_ns=10_000.0)])
+    figure = bandwidth_figure(found, MEMORY_CEILINGS)
+    assert set(by_name(figure)) == {"eager"}
+    assert list(by_name(figure)["eager"].x) == [pytest.approx(2e9)]
+    assert figure.layout.xaxis.title.text == "bus bandwidth (B/s), higher is better"
+
+
+def test_what_computes_or_moves_nothing_or_was_not_timed_is_not_among_it() -> None:
+    cases = [copying(), copying("a/n=1/float32/fwd", flop_count=1.0), copying("b/n=1/float32/fwd", memory_bytes=0.0)]
+    measured = [make_measurement(case.case_id) for case in cases]
+    failed = make_measurement(COPY, implementation="triton", outcome=Outcome.CRASHED)
+    assert [one.case.case_id for one in moved(cases, [*measured, failed])] == [COPY]
+
+
+def test_so_many_cases_are_drawn_in_their_natural_order() -> None:
+    cases = [copying(f"memory_copy/n={n}/float32/fwd") for n in range(MAX_ROWS + 2, 0, -1)]
+    figure = bandwidth_figure(moved(cases, [make_measurement(case.case_id) for case in cases]), ())
+    rows = figure.layout.yaxis.categoryarray
+    assert (len(rows), rows[-1], rows[0]) == (MAX_ROWS, cases[-1].case_id, f"memory_copy/n={MAX_ROWS}/float32/fwd")
+    assert len(figure.data[0].x) == MAX_ROWS
+
+
+def test_a_hostile_name_stays_text() -> None:
+    figure = bandwidth_figure(moved([copying()], [make_measurement(COPY, implementation="<b>x</b>")]), ())
+    assert figure.data[0].name == "&lt;b&gt;x&lt;/b&gt;"
+    assert "<b>x</b>" not in figure.data[0].hovertext[0]

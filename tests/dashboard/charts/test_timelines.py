@@ -1,0 +1,181 @@
+"""Figures of the time of a run."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import plotly.graph_objects as go
+import pytest
+
+from roofwatch.collector.profiling.kineto import Activity
+from roofwatch.dashboard.charts.timelines import (
+    MAX_SHOWN,
+    UNCOUNTED,
+    device_timeline_figure,
+    run_timeline_figure,
+    spent_time_figure,
+    thinned,
+)
+from tests.builders import make_measurement, make_record
+from tests.dashboard.gpu_history import BLOCK_COUNT, HOT_AT, SOFTMAX, gpu_record
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def traces(figure: go.Figure, name: str) -> list[Any]:
+    return [trace for trace in figure.data if trace.name == name]
+
+
+def axis_titles(figure: go.Figure) -> list[str]:
+    return [axis.title.text for axis in figure.select_yaxes() if axis.title.text]
+
+
+def test_readings_and_blocks_share_one_axis_of_time() -> None:
+    record = gpu_record()
+    figure = run_timeline_figure(record, UTC)
+    assert axis_titles(figure) == ["clock (MHz)", "power (W)", "temperature (°C)", "kernel"]
+    clock = traces(figure, "SM clock")[0]
+    assert clock.x[0] == record.started_at.replace(tzinfo=None)
+    (triton,) = traces(figure, "triton")
+    assert len(triton.base) == 2 * BLOCK_COUNT
+    assert triton.base[0] == record.started_at.replace(tzinfo=None)
+    assert "time of day" in {axis.title.text for axis in figure.select_xaxes()}
+
+
+def test_a_bar_is_as_long_as_the_samples_of_its_block() -> None:
+    record = gpu_record()
+    (triton,) = traces(run_timeline_figure(record, UTC), "triton")
+    samples_ns = record.measurements[0].blocks[0].samples_ns
+    # ten launches a sample; drawn in milliseconds
+    assert triton.x[0] == pytest.approx(sum(samples_ns) * 10 / 1e6, rel=1e-3)
+
+
+def test_times_are_those_of_the_reader_s_zone() -> None:
+    record = gpu_record()
+    figure = run_timeline_figure(record, ZoneInfo("Asia/Tokyo"))
+    assert traces(figure, "SM clock")[0].x[0] == (record.started_at + timedelta(hours=9)).replace(tzinfo=None)
+
+
+def test_what_held_the_device_back_is_a_bar_as_long_as_it_did_and_its_blocks_are_crossed() -> None:
+    figure = run_timeline_figure(gpu_record(HOT_AT), UTC)
+    assert "held back by" in axis_titles(figure)
+    (held,) = traces(figure, "held back: hw thermal slowdown")
+    assert [axis.type for axis in figure.select_xaxes()] == ["date"] * 5
+    assert list(held.x) == [pytest.approx((599 - 401) * 50.0)]
+    (triton,) = traces(figure, "triton")
+    assert triton.marker.pattern.shape[0] == "x"
+    assert triton.marker.pattern.shape[-1] != "x"
+    assert "held back by hw_thermal_slowdown" in triton.hovertext[0]
+
+
+def test_implementations_differ_in_hatching_as_well_as_in_colour() -> None:
+    figure = run_timeline_figure(gpu_record(), UTC)
+    triton, eager = traces(figure, "triton")[0], traces(figure, "eager")[0]
+    assert triton.marker.color != eager.marker.color
+    assert triton.marker.pattern.shape[0] != eager.marker.pattern.shape[0]
+
+
+def test_blocks_that_nobody_watched_stand_alone() -> None:
+    figure = run_timeline_figure(make_record(), UTC)
+    assert axis_titles(figure) == ["kernel"]
+
+
+def test_a_run_of_many_readings_keeps_few_points_and_its_extremes() -> None:
+    values: list[float | None] = [1.0] * 50_000
+    values[12_345], values[33_333], values[40_000] = 900.0, -5.0, None
+    kept = thinned(values)
+    assert len(kept) <= 2_000
+    assert {12_345, 33_333} <= set(kept)
+    assert kept == sorted(kept)
+
+
+def test_of_thousands_of_blocks_those_that_tell_of_each_moment_stay() -> None:
+    record = gpu_record(HOT_AT)
+    held_back = record.measurements[0].blocks[0]
+    assert held_back.device_state is not None
+    assert held_back.device_state.degraded_by
+    calm = held_back.device_state.model_copy(update={"degraded_by": ()})
+    blocks = [
+        held_back.model_copy(
+            update={
+                "started_at": record.started_at + timedelta(milliseconds=number),
+                "samples_ns": (9e6 if number == 1_234 else 1e3,),
+                "device_state": held_back.device_state if number == 4_321 else calm,
+            }
+        )
+        for number in range(10_000)
+    ]
+    measurement = record.measurements[0].model_copy(update={"blocks": tuple(blocks)})
+    (drawn,) = traces(
+        run_timeline_figure(record.model_copy(update={"measurements": (measurement,)}), UTC), measurement.implementation
+    )
+    assert 1_000 < len(drawn.base) <= 2_001
+    assert max(drawn.x) == pytest.approx(9e6 * measurement.launches_per_sample / 1e6)
+    assert list(drawn.marker.pattern.shape).count("x") == 1
+
+
+def test_few_values_are_all_kept_and_a_stretch_without_any_keeps_its_gap() -> None:
+    assert thinned([1.0, None, 2.0]) == [0, 1, 2]
+    assert thinned([None] * 8, max_points=6) == [0, 4]
+
+
+def test_a_line_stays_broken_where_nobody_looked_however_few_points_are_drawn() -> None:
+    assert thinned([1.0, 2.0, None, 3.0, 5.0, 4.0], max_points=3) == [0, 2, 4]
+
+
+def test_text_from_records_is_escaped_on_the_timeline() -> None:
+    case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
+    record = make_record(measurements=[make_measurement(case_id, implementation=HOSTILE)])
+    assert "<img" not in run_timeline_figure(record, UTC).to_json().replace("\\u003c", "<")
+
+
+def test_what_no_activity_claims_of_a_run_is_not_counted() -> None:
+    (bars,) = spent_time_figure({"check": 3e9, "timing": 1e9}, 5e9).data
+    assert dict(zip(bars.y, bars.x, strict=True)) == {"check": 3.0, "timing": 1.0, UNCOUNTED: 1.0}
+    assert bars.text[0] == "3 s, 60%"
+
+
+def make_activity(name: str = "softmax", *, start_ns: int = 0, duration_ns: int = 1_000, **fields: Any) -> Activity:
+    defaults: dict[str, Any] = {
+        "kind": "kernel",
+        "device": "0",
+        "stream": 7,
+        "correlation": 1,
+        "bytes": 0,
+        "launch": {},
+    }
+    return Activity(name=name, start_ns=start_ns, duration_ns=duration_ns, **defaults | fields)
+
+
+def test_a_stream_of_a_device_is_a_row_and_time_begins_at_its_first_activity() -> None:
+    figure = device_timeline_figure(
+        [make_activity(start_ns=5_000), make_activity("copy", start_ns=9_000, stream=20, kind="memcpy")]
+    )
+    assert set(figure.layout.yaxis.categoryarray) == {"GPU 0, stream 7", "GPU 0, stream 20"}
+    (copied,) = traces(figure, "copy")
+    assert list(copied.base) == [pytest.approx(4e-6)]
+
+
+def test_the_names_that_took_most_have_a_colour_and_the_rest_share_one() -> None:
+    activities = [make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)]
+    names = [trace.name for trace in device_timeline_figure(activities).data]
+    assert names == [*(f"kernel {number}" for number in range(5)), "all others"]
+
+
+def test_of_very_many_activities_the_longest_are_drawn() -> None:
+    activities = [make_activity(start_ns=number, duration_ns=number + 1) for number in range(MAX_SHOWN + 50)]
+    (bars,) = device_timeline_figure(activities).data
+    assert len(bars.x) == MAX_SHOWN
+    assert min(bars.x) == pytest.approx(51e-9)
+
+
+def test_kernel_names_are_escaped() -> None:
+    figure = device_timeline_figure([make_activity(HOSTILE, stream=HOSTILE)])
+    assert "<img" not in figure.to_json().replace("\\u003c", "<")
+
+
+def test_the_case_of_the_timeline_is_named_on_each_bar() -> None:
+    (triton,) = traces(run_timeline_figure(gpu_record(), UTC), "triton")
+    assert SOFTMAX in triton.hovertext[0]

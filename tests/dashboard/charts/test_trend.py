@@ -1,0 +1,285 @@
+"""Figures of series over commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, tzinfo
+from itertools import pairwise
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import plotly.graph_objects as go
+import pytest
+
+from roofwatch.collector.record.metrics import METRICS
+from roofwatch.dashboard.charts.setting_changes import setting_changes
+from roofwatch.dashboard.charts.style import AXES
+from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
+from roofwatch.dashboard.wording import written
+from roofwatch.db.values import Regression, RegressionState, RunSetting, Series, Verdict
+from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
+from tests.dashboard.values import make_point, make_series
+
+HOSTILE = "<img src=x onerror=alert(1)><b>bold</b>"
+
+
+def drawn(series: Sequence[Series], regressions: Sequence[Regression], zone: tzinfo = UTC, **asked: Any) -> go.Figure:
+    return trend_figure(series, regressions, zone, **asked)
+
+
+def trace(figure: go.Figure, name: str) -> Any:
+    return next(trace for trace in figure.data if trace.name == name)
+
+
+def names(figure: go.Figure) -> list[str]:
+    return [trace.name for trace in figure.data]
+
+
+def test_points_stand_in_commit_order_in_seconds() -> None:
+    figure = drawn([make_series([2e6, 3e6, 4e6])], [])
+    values = figure.data[0]
+    assert list(values.x) == [0, 1, 2]
+    assert list(values.y) == pytest.approx([2e-3, 3e-3, 4e-3])
+    assert figure.layout.yaxis.title.text == "time (s), lower is better"
+    assert figure.layout.yaxis.ticksuffix == "s"
+
+
+def test_whiskers_reach_the_quartiles() -> None:
+    series = make_series([1e6])
+    point = make_point(0, 1e6, low=0.9e6, high=1.3e6)
+    values = drawn([replace(series, points=(point,))], []).data[0]
+    assert list(values.error_y.array) == pytest.approx([0.3e-3])
+    assert list(values.error_y.arrayminus) == pytest.approx([0.1e-3])
+
+
+def test_a_failed_run_is_a_mark_with_its_outcome_and_no_number() -> None:
+    figure = drawn([make_series([1e6, None, 1e6])], [])
+    assert figure.data[0].y[1] is None
+    assert figure.data[0].connectgaps is False
+    failed = trace(figure, "failed run")
+    assert (list(failed.x), list(failed.y), failed.yaxis) == ([1], ["✕ crashed"], "y2")
+    assert figure.layout.yaxis2.visible is True
+
+
+def test_without_failures_there_is_no_strip_for_them() -> None:
+    figure = drawn([make_series([1e6, 1e6])], [])
+    assert "failed run" not in names(figure)
+    assert figure.layout.yaxis2.visible is False
+
+
+def test_commits_of_several_series_share_one_axis() -> None:
+    early = make_series([1e6, 1e6, 1e6])
+    late = replace(make_series([]), key=make_series_key(implementation="triton"), points=(make_point(2), make_point(3)))
+    figure = drawn([early, late], [])
+    assert list(figure.data[1].x) == [2, 3]
+    assert figure.layout.xaxis.ticktext[3] == make_commit_ref(3).short_sha
+
+
+def test_a_change_point_names_commit_author_subject_and_standing() -> None:
+    series = make_series([10_000.0, 12_000.0])
+    regression = make_regression(1, change_points=(make_change_point(1),), is_confirmed=True)
+    figure = drawn([series], [regression])
+    mark = trace(figure, "regressed")
+    commit = make_commit_ref(1)
+    assert list(mark.x) == [1]
+    for part in (commit.short_sha, commit.author, commit.subject, "+20.0%", "10 µs → 12 µs", "confirmed"):
+        assert part in mark.hovertext[0]
+    assert [shape.x0 for shape in figure.layout.shapes] == [1]
+
+
+def test_every_hover_has_the_time_of_the_reader_s_zone() -> None:
+    series = make_series([1e6, None, 2e6])
+    change = make_change_point(2, series=series.key)
+    tokyo = ZoneInfo("Asia/Tokyo")
+    figure = drawn([series], [make_regression(2, change_points=(change,))], tokyo)
+    moments = {written(point.commit.committed_at, tokyo) for point in series.points}
+    for one in figure.data:
+        for hover in filter(None, one.hovertext or ()):
+            assert any(moment in hover for moment in moments), hover
+
+
+def test_change_points_of_other_series_are_not_drawn() -> None:
+    elsewhere = make_change_point(1, series=make_series_key(implementation="triton"))
+    figure = drawn([make_series([1e6, 2e6])], [make_regression(1, change_points=(elsewhere,))])
+    assert names(figure) == [make_series_key().label]
+    assert not figure.layout.shapes
+
+
+def test_a_dismissed_change_point_says_so() -> None:
+    regression = make_regression(1, state=RegressionState.DISMISSED)
+    figure = drawn([make_series([1e6, 2e6])], [regression])
+    assert "dismissed: measured again and not there" in trace(figure, "regressed").hovertext[0]
+
+
+def test_verdicts_differ_in_symbol_dash_and_word_as_well_as_in_colour() -> None:
+    improved = make_change_point(2, verdict=Verdict.IMPROVED, after=8_000.0)
+    figure = drawn(
+        [make_series([1e6, 2e6, 1e6])],
+        [make_regression(1), make_regression(2, verdict=Verdict.IMPROVED, change_points=(improved,))],
+    )
+    worse, better = trace(figure, "regressed"), trace(figure, "improved")
+    assert worse.marker.symbol != better.marker.symbol
+    assert worse.marker.color != better.marker.color
+    assert len({shape.line.dash for shape in figure.layout.shapes}) == 2
+
+
+def test_series_differ_in_symbol_and_dash_as_well_as_in_colour() -> None:
+    keys = [make_series_key(implementation=name) for name in ("compile", "eager", "triton")]
+    figure = drawn([make_series([1e6, 2e6], key=key) for key in keys], [])
+    for style in (
+        [trace.marker.color for trace in figure.data],
+        [trace.marker.symbol for trace in figure.data],
+        [trace.line.dash for trace in figure.data],
+    ):
+        assert len(set(style)) == 3
+
+
+def test_series_are_named_by_what_tells_them_apart() -> None:
+    keys = [make_series_key(implementation=name) for name in ("eager", "triton")]
+    assert series_names([make_series([1.0], key=key) for key in keys]) == ["eager", "triton"]
+    assert series_names([make_series([1.0])]) == [make_series_key().label]
+
+
+def test_a_further_metric_has_a_row_below_on_the_same_commits() -> None:
+    times = make_series([1e6, 1e6, 1e6])
+    rates = make_series([2e9, 3e9], key=make_series_key(metric="flop_per_s"))
+    figure = drawn([times, rates], [])
+    assert [one.yaxis for one in figure.data[:2]] == ["y", "y4"]
+    assert figure.layout.yaxis4.title.text == "compute rate<br>(FLOP/s), higher is better"
+    assert figure.layout.yaxis4.domain[1] < figure.layout.yaxis.domain[0]
+    assert figure.layout.xaxis.anchor == "y4"
+    assert [one.showlegend for one in figure.data[:2]] == [True, False]
+
+
+def test_rows_never_overlap() -> None:
+    metrics = ["median_ns", "flop_per_s", "utilisation"]
+    series = [make_series([1.0, None], key=make_series_key(metric=name)) for name in metrics]
+    layout = drawn(series, []).layout
+    domains = sorted(axis.domain for axis in (layout.yaxis, layout.yaxis2, layout.yaxis3, layout.yaxis4, layout.yaxis5))
+    assert domains[0][0] >= 0
+    assert domains[-1][1] <= 1
+    assert all(lower[1] < upper[0] for lower, upper in pairwise(domains))
+
+
+def test_relative_values_begin_at_one_whatever_their_size() -> None:
+    large = make_series([4e6, 5e6])
+    small = make_series([None, 200.0, 150.0], key=make_series_key(implementation="triton"))
+    figure = drawn([large, small], [], scale=Scale.RELATIVE)
+    assert list(figure.data[0].y) == pytest.approx([1, 1.25])
+    assert list(figure.data[1].y[1:]) == pytest.approx([1, 0.75])
+    assert figure.layout.yaxis.ticksuffix == "×"
+
+
+def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again() -> None:
+    hostile = replace(OLD, driver_version="<b>3.7.0</b>")
+    figure = drawn([measured_with(OLD, hostile, hostile, OLD, OLD)], [])
+    (band,) = figure.layout.shapes
+    assert (band.x0, band.x1) == (0.5, 2.5)
+    mark = trace(figure, "measured otherwise from here")
+    assert list(mark.x) == [1, 3]
+    assert "driver 550.1 → &lt;b&gt;3.7.0" in mark.hovertext[0]
+
+
+def test_points_of_a_thinned_series_lie_where_their_commits_do() -> None:
+    places = {sha_of(0): 0, sha_of(1): 700, sha_of(2): 4_999}
+    figure = drawn([make_series([1e6, 9e6, 1e6])], [], places=places)
+    assert list(figure.data[0].x) == [0, 700, 4_999]
+    assert figure.layout.xaxis.range[1] == pytest.approx(4_999.6)
+    assert figure.layout.xaxis.tickvals[-1] == 4_999
+
+
+def test_the_scale_is_logarithmic_on_request() -> None:
+    series = [make_series([1e6, 2e6])]
+    assert drawn(series, [], scale=Scale.LOGARITHMIC).layout.yaxis.type == "log"
+    assert drawn(series, []).layout.yaxis.type == "linear"
+
+
+@pytest.mark.parametrize(
+    ("metric", "title", "suffix"),
+    [
+        ("flop_per_s", "compute rate (FLOP/s), higher is better", "FLOP/s"),
+        ("local_bytes", "local memory per thread (bytes), lower is better", " B"),
+        ("utilisation", "utilisation of the roof (share), higher is better", ""),
+        ("rmse_ratio", "error (RMSE / RMS) (ratio), lower is better", ""),
+    ],
+)
+def test_every_axis_names_its_unit(metric: str, title: str, suffix: str) -> None:
+    figure = drawn([make_series([1.0], key=make_series_key(metric))], [])
+    assert (figure.layout.yaxis.title.text, figure.layout.yaxis.ticksuffix) == (title, suffix)
+
+
+def test_every_metric_can_be_drawn() -> None:
+    assert {one.unit for one in METRICS.values()} <= AXES.keys()
+
+
+def test_a_long_history_keeps_few_tick_labels_and_the_newest_commit() -> None:
+    figure = drawn([make_series([1e6] * 500)], [])
+    assert len(figure.layout.xaxis.tickvals) <= 16
+    assert figure.layout.xaxis.tickvals[-1] == 499
+
+
+def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
+    hostile_commit = replace(make_commit_ref(1), author=HOSTILE, subject=HOSTILE)
+    key = make_series_key(implementation=HOSTILE)
+    points = (
+        make_point(1, commit=hostile_commit),
+        make_point(1, None, commit=hostile_commit, message=HOSTILE),
+    )
+    change = make_change_point(1, series=key, commit=hostile_commit, evidence=HOSTILE)
+    figure = drawn([replace(make_series([], key=key), points=points)], [make_regression(1, change_points=(change,))])
+    assert "<img" not in figure.to_json().replace("\\u003c", "<")
+
+
+OLD = RunSetting("0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),))
+
+
+NEW = replace(OLD, driver_version="560.2", toolchain=(("triton", "3.7.0"),))
+
+
+def measured_with(*settings: RunSetting | None, runner_class: str = "A") -> Series:
+    series = make_series([10_000.0] * len(settings), key=make_series_key(runner_class=runner_class))
+    points = zip(series.points, settings, strict=True)
+    return replace(series, points=tuple(replace(point, setting=setting) for point, setting in points))
+
+
+def test_a_change_names_what_was_and_what_is() -> None:
+    (change,) = setting_changes([measured_with(OLD, OLD, NEW, NEW)])
+
+    assert change.commit.sha == sha_of(2)
+    assert change.words == ("driver 550.1 → 560.2", "triton 3.6.0 → 3.7.0")
+
+
+def test_what_came_or_went_is_none_on_the_other_side() -> None:
+    (change,) = setting_changes([measured_with(OLD, replace(OLD, machine=(("mig", "True"),)))])
+
+    assert change.words == ("ecc True → none", "mig none → True")
+
+
+def test_series_of_one_runner_tell_a_change_once() -> None:
+    assert len(setting_changes([measured_with(OLD, NEW), measured_with(OLD, NEW)])) == 1
+
+
+def test_runners_are_followed_each_by_itself() -> None:
+    assert setting_changes([measured_with(OLD, OLD), measured_with(NEW, NEW, runner_class="B")]) == []
+
+
+def test_runs_of_which_nothing_is_known_change_nothing() -> None:
+    assert setting_changes([measured_with(OLD, None, OLD)]) == []
+
+
+def timed_by(*timings: str, case_id: str = "softmax/n=1/float32/fwd") -> Series:
+    series = make_series([10_000.0] * len(timings), key=make_series_key(case_id=case_id))
+    points = zip(series.points, timings, strict=True)
+    return replace(series, points=tuple(replace(point, timing=timing) for point, timing in points))
+
+
+def test_another_timer_or_cache_state_is_told_once_for_all_series_of_which_it_is_true() -> None:
+    changed = timed_by("host, hot", "host, hot", "host, cold")
+    likewise = timed_by("host, hot", "host, hot", "host, cold", case_id="swiglu/n=1/float32/fwd")
+    untimed = timed_by("", "", "", case_id="rope/n=1/float32/fwd")
+
+    (change,) = setting_changes([changed, likewise, untimed])
+
+    assert change.commit.sha == sha_of(2)
+    assert change.words == ("timed by host, hot → host, cold",)

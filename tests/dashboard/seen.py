@@ -1,0 +1,67 @@
+"""What a view shows, in `AppTest`."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from roofwatch.dashboard import data
+from roofwatch.db.queries import questions
+
+HOSTILE = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) :red[x] $x$ `y` **z**"
+
+
+def texts(app: AppTest) -> str:
+    """Everything the view says outside tables and charts."""
+    kinds = (
+        app.title,
+        app.subheader,
+        app.caption,
+        app.markdown,
+        app.text,
+        app.info,
+        app.warning,
+        app.success,
+        app.code,
+    )
+    said = [str(element.value) for kind in kinds for element in kind]
+    said += [
+        unescape(re.sub("<[^>]*>", " ", one.proto.body)) for one in app.get("html") if "<style" not in one.proto.body
+    ]
+    return "\n".join([*said, *(f"{one.label} {one.value}" for one in app.metric)])
+
+
+def table(app: AppTest, column: str) -> Any:
+    """The table that has the column."""
+    return next(one.value for one in app.dataframe if column in one.value.columns)
+
+
+def many(app: AppTest, label: str) -> Any:
+    """The multiselect with this label."""
+    return next(box for box in app.multiselect if box.label == label)
+
+
+def choice(app: AppTest, label: str) -> Any:
+    return next(one for one in app.selectbox if one.label == label)
+
+
+def address(app: AppTest) -> dict[str, list[str]]:
+    return {name: [value] if isinstance(value, str) else list(value) for name, value in app.query_params.items()}
+
+
+def read_at_most(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """As if a view had read as many runs as it ever does, and there were more."""
+    ask = data.ask
+
+    def ask_for_few(question: Any, *args: Any, **named: Any) -> Any:
+        return ask(question, *args, **{**named, **({"limit": most} if question is questions.list_fleet_runs else {})})
+
+    monkeypatch.setattr(data, "ask", ask_for_few)
+
+
+def figures(app: AppTest) -> int:
+    return len(app.get("plotly_chart"))

@@ -1,0 +1,212 @@
+"""Compare."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Engine
+
+from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse
+from roofwatch.db.ingest.ingest import ingest_record
+from tests.builders import (
+    make_blocks,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.history import (
+    BROKEN_AT,
+    COMMIT_COUNT,
+    MATMUL,
+    RMS_NORM,
+    RMS_NORM_BWD,
+    SLOWER_AT,
+    SPILLS_AT,
+    store_history,
+)
+from tests.dashboard.seen import address, choice, table, texts
+
+
+def test_comparing_starts_with_the_two_newest_commits(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("compare")
+    assert address(app)["base"] == [sha_of(COMMIT_COUNT - 2)]
+    assert address(app)["head"] == [sha_of(COMMIT_COUNT - 1)]
+
+
+def test_comparing_shows_the_change_and_the_stored_verdict_side_by_side(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    rows = table(open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT)), "stored verdict")
+    assert rows["case"][0] == RMS_NORM
+    assert rows["implementation"][0] == "eager"
+    assert rows["change"][0] == pytest.approx(0.42, abs=0.01)
+    assert rows["stored verdict"].tolist() == [f"◆ regressed {sha_of(SLOWER_AT)[:8]}", "–", "–", "–", "–"]
+
+
+def test_comparing_says_on_which_targets_the_machine_code_changed(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    rows = table(open_view("compare", base=sha_of(SPILLS_AT - 1), head=sha_of(SPILLS_AT)), "machine code")
+    assert rows["implementation"][0] == "triton"
+    assert rows["machine code"][0] == "changed on 6 of 6: gfx942, gfx950, sm_80, sm_90, sm_100, sm_120"
+    assert rows["stored verdict"][0] == f"◆ regressed {sha_of(SPILLS_AT)[:8]} (local memory per thread)"
+
+
+def test_comparing_shows_outcomes_and_errors_that_changed(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    rows = table(open_view("compare", base=sha_of(BROKEN_AT - 1), head=sha_of(BROKEN_AT)), "accuracy")
+    broken = rows[rows["case"] == RMS_NORM_BWD]
+    assert broken["outcome"].item() == "✓ ok → ✕ incorrect"
+    assert broken["accuracy"].item() == "✓ 1.00e-07 → ✕ 3.00e-02 incorrect"
+
+
+def test_comparing_can_be_narrowed_to_one_kernel(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    rows = table(open_view("compare", kernel="matmul"), "case")
+    assert set(rows["case"]) == {MATMUL}
+
+
+def test_what_exists_on_one_side_only_is_said(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0, measurements=[make_measurement(implementation="gone")]))
+    ingest_record(store, make_record(1, measurements=[make_measurement(implementation="new")]))
+    rows = table(open_view("compare"), "outcome").set_index("implementation")["outcome"]
+    assert rows.to_dict() == {"gone": "only on the base: ✓ ok", "new": "only on the head: ✓ ok"}
+
+
+def test_runs_of_different_runner_classes_are_not_set_against_each_other(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1, environment=make_environment(device_name="Another CPU")))
+    app = open_view("compare")
+    assert "not comparable" in app.warning[0].value
+    assert "Another CPU" in app.warning[0].value
+    assert table(app, "change")["change"].isna().all()
+
+
+def test_the_base_is_taken_from_the_runner_class_of_the_head_if_it_ran_there_too(
+    open_view: OpenView, store: Engine
+) -> None:
+    another = make_environment(device_name="Another CPU")
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(0, environment=another))
+    ingest_record(store, make_record(1))
+    assert not open_view("compare").warning
+
+
+def test_a_head_that_is_older_than_the_base_is_said(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("compare", base=sha_of(3), head=sha_of(1))
+    assert "older than the base" in app.info[0].value
+
+
+def test_a_commit_is_not_compared_with_itself(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("compare", base=sha_of(3), head=sha_of(3))
+    assert "same commit" in app.info[0].value
+    assert not app.dataframe
+
+
+OLD = make_environment(triton_version="3.6.0")
+
+
+NEW = make_environment(triton_version="3.7.0")
+
+
+OTHER_DEVICE = make_environment(device_name="Another CPU")
+
+
+def measured(median_ns: float) -> list[Measurement]:
+    return [make_measurement(median_ns=median_ns)]
+
+
+def test_toolchains_are_compared_on_one_runner_class(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0, environment=OLD, measurements=measured(10_000.0)))
+    ingest_record(store, make_record(1, environment=NEW, measurements=measured(12_000.0)))
+    app = open_view("compare", by="toolchains")
+
+    assert [choice(app, side).value for side in ("Base", "Head")] == [
+        "torch 2.13.0, triton 3.6.0",
+        "torch 2.13.0, triton 3.7.0",
+    ]
+    assert table(app, "change")["change"][0] == pytest.approx(0.2)
+
+
+def test_devices_stand_side_by_side_without_a_change(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0, measurements=measured(10_000.0)))
+    ingest_record(store, make_record(0, environment=OTHER_DEVICE, measurements=measured(5_000.0)))
+    app = open_view("compare", by="devices")
+    rows = table(app, "change")
+
+    assert "not comparable" in app.warning[0].value
+    assert rows["change"].isna().all()
+    assert sorted([rows["base time"][0], rows["head time"][0]]) == [5_000.0, 10_000.0]
+
+
+def test_a_branch_is_spoken_for_by_its_newest_run_on_the_runner_of_the_other(
+    open_view: OpenView, store: Engine
+) -> None:
+    ingest_record(store, make_record(0, measurements=measured(10_000.0)))
+    on_a_branch = make_commit(1, branch="faster")
+    ingest_record(store, make_record(1, commit=on_a_branch, measurements=measured(9_000.0)))
+    ingest_record(store, make_record(1, commit=on_a_branch, environment=OTHER_DEVICE, measurements=measured(1.0)))
+    app = open_view("compare", by="branches", base_branches="faster", head_branches="main")
+
+    assert not app.warning
+    assert table(app, "change")["base time"][0] == 9_000.0
+
+
+def test_what_was_measured_beside_the_time_has_columns_and_what_was_not_has_none(
+    open_view: OpenView, store: Engine
+) -> None:
+    for number, peak_bytes in enumerate((2**20, 2**21)):
+        memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**22, allocation_count=1)
+        taking = make_measurement(implementation="triton", memory=memory)
+        ingest_record(store, make_record(number, measurements=[taking, *measured(10_000.0)]))
+    app = open_view("compare")
+    rows = table(app, "change").set_index("implementation")
+
+    assert rows["peak allocated memory"].to_dict() == {"triton": "1 MiB → 2 MiB", "eager": ""}
+    assert "host time of a launch" not in rows
+
+
+def test_two_runs_of_one_commit_are_compared(open_view: OpenView, store: Engine) -> None:
+    for median_ns in (10_000.0, 11_000.0):
+        ingest_record(store, make_record(0, measurements=measured(median_ns)))
+    app = open_view("compare", by="runs")
+
+    assert len(table(app, "change")) == 1
+    assert "same run" not in texts(app)
+
+
+def test_one_of_a_kind_has_nothing_to_be_compared_with(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0))
+
+    assert "there are runs of 1" in texts(open_view("compare", by="devices"))
+
+
+def test_rows_can_be_narrowed_to_what_changed_its_outcome(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0, measurements=[make_measurement(implementation="gone"), make_measurement()]))
+    ingest_record(store, make_record(1, measurements=[make_measurement()]))
+
+    assert table(open_view("compare", show="on one side only"), "outcome")["implementation"].tolist() == ["gone"]
+    assert "No case is left" in texts(open_view("compare", show="other outcomes"))
+
+
+def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engine) -> None:
+    for number in (0, 1):
+        ingest_record(store, make_record(number))
+
+    assert "Every sample of this case in both runs is read" in texts(open_view("compare"))
+    assert open_view("compare", samples="yes").get("plotly_chart")
+
+
+def test_the_page_leaves_the_change_out_and_says_why(open_view: OpenView, store: Engine) -> None:
+    for number, cache, median_ns in ((0, CacheState.HOT, 10_000.0), (1, CacheState.COLD, 4_000.0)):
+        blocks = make_blocks([median_ns] * 2)
+        ingest_record(store, make_record(number, measurements=[make_measurement(cache=cache, blocks=blocks)]))
+    app = open_view("compare")
+
+    rows = table(app, "not compared")
+    assert rows["change"].isna().all()
+    assert rows["not compared"].tolist() == ["cache hot and cold"]
+    assert "1 of 1 cases are not comparable" in app.warning[0].value

@@ -1,0 +1,235 @@
+"""What holds for every view."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import URL, Engine, create_engine, text
+
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.dashboard import data
+from roofwatch.dashboard.app import VIEWS
+from roofwatch.db.engine.readers import grant_reader
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.values import Regression
+from tests.builders import (
+    PROJECT,
+    make_case,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_static_facts,
+)
+from tests.dashboard.conftest import OpenView, forget_everything
+from tests.dashboard.gpu_history import SOFTMAX
+from tests.dashboard.history import store_history
+from tests.dashboard.seen import HOSTILE, address, choice, figures, texts
+
+PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
+"""Of the view Runners."""
+EVERY_PART = [*((view, {}) for view in VIEWS if view != "runners"), *(("runners", {"show": part}) for part in PARTS)]
+MISSING = {"project": "no/such", "kernel": HOSTILE, "metric": "x", "base": "x", "commit": "x", "dirty": "perhaps"}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_without_any_run_a_view_says_which_commands_bring_one(open_view: OpenView, view: str) -> None:
+    app = open_view(view)
+    assert not app.exception
+    assert "roofwatch run" in texts(app)
+    assert "roofwatch ingest" in texts(app)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_run_without_results_is_no_error(open_view: OpenView, store: Engine, view: str) -> None:
+    ingest_record(store, make_record(measurements=[], ceilings=()))
+    app = open_view(view)
+    assert not app.exception
+    assert not app.error
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_with_data_shows_no_error_and_its_address_opens_it_again(
+    open_view: OpenView, judged: list[Regression], view: str
+) -> None:
+    first = open_view(view)
+    assert not first.exception
+    assert not first.error
+    assert not first.warning
+    again = open_view(view, **address(first))
+    assert address(again) == address(first)
+    assert texts(again) == texts(first)
+    assert not again.warning
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("view", "asked"),
+    [
+        ("run", {}),
+        ("fleet", {}),
+        ("kernel", {"kernel": "softmax", "path": f"{SOFTMAX} triton"}),
+        *(("runners", {"show": part}) for part in PARTS),
+    ],
+)
+def test_a_view_of_a_watched_gpu_is_drawn_and_its_address_opens_it_again(
+    open_view: OpenView, records: list[RunRecord], view: str, asked: dict[str, str]
+) -> None:
+    app = open_view(view, **asked)
+    assert not app.exception
+    assert not app.error
+    assert not app.warning
+    assert figures(app) or asked.get("show") == "environments"
+    again = open_view(view, **address(app))
+    assert address(again) == address(app)
+    assert texts(again) == texts(app)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", VIEWS)
+def test_an_address_with_values_that_do_not_exist_falls_back_with_a_notice(
+    open_view: OpenView, judged: list[Regression], view: str
+) -> None:
+    app = open_view(view, **MISSING)
+    assert not app.exception
+    assert app.warning
+    assert address(app)["project"] == [PROJECT]
+
+
+def test_an_unreachable_database_is_one_clear_error_with_the_way_out(
+    open_view: OpenView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://nobody:secret@127.0.0.1:1/nothing")
+    app = open_view("trends")
+    assert not app.exception
+    (error,) = app.error
+    assert "127.0.0.1:1" in error.value
+    assert "secret" not in error.value
+    assert "ROOFWATCH_DATABASE_URL" in texts(app)
+
+
+def test_a_database_that_goes_away_is_said_and_found_again_when_it_is_back(
+    open_view: OpenView, store: Engine, database_url: URL
+) -> None:
+    store_history(store)
+    store.dispose()
+    app = open_view("overview")
+    assert not app.error
+    name = database_url.database
+    admin = create_engine(database_url.set(database="postgres"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+        connection.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"), {"name": name}
+        )
+        data._remembered.clear()
+        app.run()
+        assert "the database was lost" in app.error[0].value
+        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
+        app.run()
+    admin.dispose()
+    assert not app.exception
+    assert not app.error
+
+
+def test_a_setting_that_cannot_be_read_is_an_error_and_no_traceback(
+    open_view: OpenView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "mysql://user:secret@localhost/x")
+    app = open_view("overview")
+    assert not app.exception
+    assert "not Postgres" in app.error[0].value
+
+
+def test_project_and_filters_follow_the_reader_to_other_views_and_their_addresses(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    store_history(store, project="another/project")
+    app = open_view("overview")
+    assert choice(app, "Project").options == ["another/project", PROJECT]
+    choice(app, "Project").select(PROJECT).run()
+    next(box for box in app.multiselect if box.label == "Dtype").set_value(["float32"]).run()
+    for view in ("kernel", "trends"):
+        app.switch_page(f"views/{view}.py")
+        app.query_params.clear()
+        app.run()
+        assert not app.warning
+        assert (address(app)["project"], address(app)["dtype"]) == ([PROJECT], ["float32"])
+
+
+def test_links_to_other_views_name_the_project_and_the_filters(open_view: OpenView, judged: list[Regression]) -> None:
+    app = open_view("overview", dtype="float32")
+    links = {one.proto.label: one.proto.query_string for one in app.get("page_link")}
+    for link in (links["Why"], links["Trend"]):
+        assert "project=example%2Fproject" in link
+        assert "dtype=float32" in link
+
+
+def _store_hostile_project(store: Engine) -> None:
+    case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
+    for number in range(2):
+        record = make_record(
+            number,
+            commit=make_commit(number, author=HOSTILE, subject=HOSTILE),
+            environment=make_environment(device_name=HOSTILE, os=f"{HOSTILE} {number}"),
+            measurements=[
+                make_measurement(case_id, implementation=HOSTILE),
+                make_measurement(case_id, implementation="failed", outcome=Outcome.CRASHED, message=HOSTILE),
+            ],
+            static_facts=[make_static_facts(case_id, function=HOSTILE, target=HOSTILE)],
+            cases=(make_case(case_id, family=HOSTILE),),
+            spent_ns={HOSTILE: 1_000_000},
+        )
+        ingest_record(store, record)
+    regression = make_regression(1, kernel=HOSTILE, summary=HOSTILE)
+    change = regression.change_points[0]
+    series = replace(change.series, case_id=case_id, implementation=HOSTILE)
+    replace_regressions(store, PROJECT, [replace(regression, change_points=(replace(change, series=series),))])
+
+
+@pytest.mark.parametrize(("view", "asked"), EVERY_PART)
+def test_text_from_records_reaches_markdown_only_inside_code(
+    open_view: OpenView, store: Engine, view: str, asked: dict[str, str]
+) -> None:
+    _store_hostile_project(store)
+    app = open_view(view, **asked)
+    assert not app.exception
+    assert not app.get("html")[1:]  # ours has no text of records
+    for kind in (app.markdown, app.caption, app.info, app.warning, app.success, app.subheader, app.metric):
+        for element in kind:
+            outside = re.sub(r"(`+).*?\1", "", str(element.value))
+            assert "<img" not in outside
+            assert "javascript" not in outside
+
+
+@pytest.fixture
+def reader(store: Engine) -> Iterator[str]:
+    # roles are the whole server's, which other tests share
+    role = f"reader_{uuid.uuid4().hex[:12]}"
+    grant_reader(store, role, password="x", actor="a test")
+    yield role
+    with store.begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {role}")
+        connection.exec_driver_sql(f"DROP ROLE {role}")
+
+
+def test_every_view_opens_as_a_role_that_only_reads(
+    store: Engine, database_url: URL, reader: str, open_view: OpenView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_history(store)
+    url = database_url.set(username=reader, password="x")
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
+    for view in VIEWS:
+        app = open_view(view)
+        assert not app.exception
+        assert not app.error
+        assert app.title
+    forget_everything()

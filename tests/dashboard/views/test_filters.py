@@ -1,0 +1,210 @@
+"""Every filter on every view: it changes what is shown, or the view says of what it is not narrowed by it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, create_engine
+from streamlit.testing.v1 import AppTest
+
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from tests.builders import (
+    PROJECT,
+    make_blocks,
+    make_case,
+    make_change_point,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_series_key,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.seen import choice, read_at_most, table, texts
+from tests.databases import TEMPLATE, Databases
+
+SOFTMAX, GEMM = "softmax/n=8/float16/fwd", "gemm/M=8/float32/fwd"
+
+
+SOFTMAX_WIDE = "softmax/n=8/float32/fwd"
+
+
+MINE, OTHER = make_environment(), make_environment(device_name="Other CPU")
+
+
+_CASES = tuple(
+    make_case(case_id, family=family, tags=tags)
+    for case_id, family, tags in (
+        (SOFTMAX, "reduction", ("quick", "decode")),
+        (SOFTMAX_WIDE, "reduction", ("full",)),
+        (GEMM, "matmul", ("full", "prefill")),
+    )
+)
+
+
+NARROWED = {"branch": "old", "class": OTHER.runner_class, "dtype": "float32"}
+"""Family, tag and owner act as dtype does, through `Filters.case_ids`, which `test_filters.py` has."""
+
+
+VIEWS: dict[str, dict[str, str]] = {
+    "overview": {"window": "all"},
+    "regression": {},
+    "trends": {"kernel": "softmax"},
+    "compare": {},
+    "compare by runs": {"by": "runs"},
+    "kernel": {"kernel": "softmax"},
+    "run": {},
+    "runners": {"runner": MINE.runner_class},
+    "runners, a case": {"show": "history of a case", "case": SOFTMAX},
+    "runners, ceilings": {"show": "ceilings"},
+    "runners, environments": {"show": "environments"},
+    "fleet": {},
+    "fleet, families": {"show": "family"},
+}
+
+
+def record(number: int, *, branch: str = "main", **fields: Any) -> RunRecord:
+    commit = make_commit(number, branch=branch)
+    # no run takes what another does
+    measurements = [
+        make_measurement(case_id, blocks=make_blocks([1_000.0 * (place + 1) + 10 * number] * 3))
+        for place, case_id in enumerate((SOFTMAX, SOFTMAX_WIDE, GEMM))
+    ]
+    return make_record(number, commit=commit, cases=_CASES, measurements=measurements, **fields)
+
+
+def calibration() -> list[RunRecord]:
+    pair_id = uuid.uuid4()
+    sides = (Side.BASE, Side.HEAD)
+    return [record(6, branch="calibrated", pairing=Pairing(pair_id=pair_id, side=side)) for side in sides]
+
+
+@pytest.fixture(scope="module")
+def narrowable(databases: Databases) -> Iterator[URL]:
+    """Two runners, two branches, two families, two dtypes and two suites, and what moved on each."""
+    url = databases.make(TEMPLATE)
+    engine = create_engine(url)
+    records = [
+        *(record(number, branch="old", environment=environment) for environment in (MINE, OTHER) for number in (0, 1)),
+        *(record(number, environment=environment) for environment in (MINE, OTHER) for number in (2, 3)),
+        *(record(number) for number in (4, 5)),
+    ]
+    for one in (*records, *calibration()):
+        ingest_record(engine, one)
+    moved = [(5, SOFTMAX, MINE), (3, GEMM, OTHER), (1, SOFTMAX_WIDE, MINE), (2, SOFTMAX_WIDE, OTHER)]
+    replace_regressions(engine, PROJECT, [_moved(*one) for one in moved])
+    engine.dispose()
+    yield url
+    databases.finish(url)
+
+
+def _moved(number: int, case_id: str, environment: Any) -> Any:
+    series = make_series_key(case_id=case_id, runner_class=environment.runner_class)
+    change = make_change_point(number, series=series)
+    return make_regression(number, kernel=series.kernel, change_points=(change,), summary=f"{case_id} moved")
+
+
+def shown(app: AppTest) -> str:
+    """All that is read or drawn, but what the header says of the filters themselves."""
+    assert not app.exception
+    assert not app.error
+    said = [line for line in texts(app).splitlines() if not line.startswith(":material/filter_alt: Only")]
+    tables = [one.value.to_csv() for one in app.dataframe]
+    figures = [one.proto.spec for one in app.get("plotly_chart")]
+    return "\n".join([*said, *tables, *figures])
+
+
+@pytest.fixture(scope="module")
+def unnarrowed() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def look(open_view: OpenView, narrowable: URL, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
+    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", narrowable.render_as_string(hide_password=False))
+
+    def open_it(view: str, **asked: str) -> AppTest:
+        return open_view(view.partition(" ")[0].strip(","), **{**VIEWS.get(view, {}), **asked})
+
+    return open_it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameter", NARROWED)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_filter_changes_what_a_view_shows_or_the_view_says_why_not(
+    look: Callable[..., AppTest], unnarrowed: dict[str, str], view: str, parameter: str
+) -> None:
+    if view not in unnarrowed:
+        unnarrowed[view] = shown(look(view))
+
+    # what a view cannot narrow it says in words, which are a change too
+    assert shown(look(view, **{parameter: NARROWED[parameter]})) != unnarrowed[view]
+
+
+@pytest.mark.parametrize("environment", [MINE, OTHER], ids=["mine", "other"])
+def test_two_commits_are_compared_on_the_runner_class_that_is_chosen(
+    look: Callable[..., AppTest], environment: Any
+) -> None:
+    app = look("compare", base=sha_of(2), head=sha_of(3), **{"class": environment.runner_class})
+
+    sides = [one.value for one in app.caption if "Example CPU" in one.value or "Other CPU" in one.value]
+    assert [environment.runner_class in said for said in sides] == [True, True]
+    assert not app.warning
+
+
+def test_runs_of_other_branches_and_runners_are_not_offered_to_compare(look: Callable[..., AppTest]) -> None:
+    app = look("compare", by="runs", branch="old", **{"class": OTHER.runner_class})
+    assert len(choice(app, "Base").options) == len(choice(app, "Head").options) == 2
+
+    # one alone is left
+    app = look("compare", by="devices", branch="old", **{"class": OTHER.runner_class})
+    assert "within the filters there are runs of 1" in app.info[0].value
+
+
+def test_where_nothing_is_within_the_filters_a_view_says_to_widen_them(look: Callable[..., AppTest]) -> None:
+    nothing = {"branch": "calibrated", "class": OTHER.runner_class}
+    for view in ("overview", "regression", "trends", "kernel", "run", "runners", "fleet"):
+        said = texts(look(view, **nothing))
+        assert "within the filters" in said or "widen the filters" in said, view
+
+
+@pytest.mark.parametrize(("view", "label"), [("run", "Run"), ("kernel", "Commit")])
+def test_an_older_run_within_the_filters_is_offered_however_many_came_since(
+    look: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch, view: str, label: str
+) -> None:
+    read_at_most(monkeypatch, 1)
+    app = look(view, branch="old")
+    assert not app.info
+    assert len(choice(app, label).options) == 1
+
+
+def test_a_silent_runner_stays_in_sight_behind_newer_runs_of_another(
+    look: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at_most(monkeypatch, 1)
+    health = table(look("runners"), "throttled or shared")
+    assert dict(zip(health["runner class"], health["runs"], strict=True)) == {
+        MINE.runner_class: 1,
+        OTHER.runner_class: 1,
+    }
+
+
+def test_the_fleet_says_of_what_it_adds_up_whole_runs(look: Callable[..., AppTest]) -> None:
+    whole = [one.value for one in look("fleet", tag="prefill", show="activity").caption if "Of whole runs" in one.value]
+    app = look("fleet", tag="prefill", show="family")
+    assert (len(whole), len([one for one in app.caption if "Of whole runs" in one.value])) == (3, 2)
+    assert set(table(app, "longest launch")["case"]) == {GEMM}
+
+
+def test_the_noise_of_runners_is_that_of_the_admitted_cases(look: Callable[..., AppTest]) -> None:
+    app = look("runners", runner=MINE.runner_class, family="matmul")
+    assert set(table(app, "verdict on no change")["case"]) == {GEMM}
+    assert "false alarms" in table(app, "throttled or shared").columns

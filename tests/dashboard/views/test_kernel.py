@@ -1,0 +1,129 @@
+"""Kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
+from tests.builders import (
+    make_case,
+    make_measurement,
+    make_record,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.gpu_history import SOFTMAX, SOFTMAX_SMALL
+from tests.dashboard.history import (
+    FASTER_AT,
+    RMS_NORM,
+    RMS_NORM_BWD,
+    SPILLS_AT,
+    store_history,
+)
+from tests.dashboard.seen import address, figures, table, texts
+
+
+def test_the_kernel_view_names_the_fastest_implementation_and_every_failure(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    times = table(open_view("kernel", kernel="rms_norm"), "best").set_index("case")
+    assert times.loc[RMS_NORM, "best"] == "compile"
+    assert times.loc[RMS_NORM, "utilisation"] == pytest.approx(0.5)
+    assert times.loc[RMS_NORM_BWD, "best"] == "none was measured"
+    assert times.loc[RMS_NORM_BWD, "eager, time"] == "✕ incorrect"
+
+
+def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_commit(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    changed = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT)), "changed")
+    assert set(changed["changed"]) == {"◆ code changed, registers 64 → 255, local bytes 0 → 96"}
+    quiet = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT + 1)), "changed")
+    assert set(quiet["changed"]) == {"same machine code"}
+    first = table(open_view("kernel", kernel="matmul", commit=sha_of(0)), "changed")
+    assert set(first["changed"]) == {"first commit"}
+    assert first["local memory"].tolist() == [0] * 6
+
+
+def test_the_kernel_view_shows_the_error_of_every_check(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    checks = table(open_view("kernel", kernel="rms_norm"), "error (RMSE / RMS)").set_index(["case", "implementation"])
+    assert checks.loc[(RMS_NORM, "eager"), "outcome"] == "✓ ok"
+    assert checks.loc[(RMS_NORM_BWD, "eager"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
+
+
+def test_the_kernel_view_opens_with_the_newest_commit(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    assert address(open_view("kernel"))["commit"] == [sha_of(FASTER_AT)]
+
+
+def test_the_kernel_view_tells_whether_the_best_is_beyond_the_noise(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
+    best = table(open_view("kernel", kernel="softmax"), "beyond noise?").set_index("case")
+    assert best.loc[SOFTMAX, "best"] == "triton"
+    assert best.loc[SOFTMAX, "lead"] == "+55.0% against eager"
+    assert best.loc[SOFTMAX, "beyond noise?"] == "● clearly faster"
+    assert best.loc[SOFTMAX_SMALL, "beyond noise?"] == "= as fast"
+
+
+def test_the_kernel_view_tells_occupancy_and_what_limits_it(open_view: OpenView, records: list[RunRecord]) -> None:
+    static = table(open_view("kernel", kernel="softmax"), "occupancy")
+    assert set(static["limited by"]) == {"registers"}
+    assert set(static["occupancy"]) == {0.5}
+    assert set(static["changed"]) == {"◆ code changed, registers 68 → 69"}
+
+
+def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
+    app = open_view("kernel", kernel="softmax", diagnoses="open")
+    assert "`kernels/softmax.py:12`" in texts(app)
+    assert "limit **memory**" in texts(app)
+    diagnoses = table(app, "why").set_index(["case", "implementation"])
+    assert diagnoses.loc[(SOFTMAX, "triton"), "limit"] == "memory"
+    assert "40 µs" in diagnoses.loc[(SOFTMAX, "triton"), "why"]
+
+
+def test_the_kernel_view_has_what_the_autotuner_tried_the_counters_and_the_errors(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
+    app = open_view("kernel", kernel="softmax", configurations="open")
+    # the roofline, and of the autotuner the landscape and the list
+    assert figures(app) == 3
+    counters = table(app, "counter").set_index("counter").iloc[:, 0]
+    assert counters["l2 hit share"] == "12.0%"
+    assert table(app, "rule")["rule"].tolist() == ["occupancy"]
+    errors = table(app, "eager's error").set_index("tensor")
+    assert errors.loc["out", "share of eager's"] == pytest.approx(2.0 / 2.1)
+    assert set(errors.index) == {"out", "grad_x"}
+
+
+COPY = "memory_copy/n=8/float32/fwd"
+
+
+def copying(case_id: str = COPY, **fields: Any) -> Any:
+    return make_case(case_id, **{"flop_count": 0.0, "memory_bytes": 40_000.0, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "count", "words"),
+    [
+        ({}, 1, "bytes that the case at least reads and writes"),
+        ({"bus_bytes": 20_000.0}, 1, "No run measures a ceiling of the links"),
+        ({"memory_bytes": 0.0}, 0, "no roof to hold them to"),
+    ],
+    ids=["memory", "links", "nothing"],
+)
+def test_the_kernel_view_is_never_empty_without_a_word(
+    open_view: OpenView, store: Engine, fields: dict[str, Any], count: int, words: str
+) -> None:
+    ingest_record(store, make_record(cases=(copying(**fields),), measurements=[make_measurement(COPY)]))
+    app = open_view("kernel", kernel="memory_copy")
+    assert not app.exception
+    assert figures(app) == count
+    assert words in texts(app)

@@ -1,0 +1,238 @@
+"""The overview: what waits for somebody, how kernels moved, and what watches over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+from streamlit.testing.v1 import AppTest
+
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.record import SourceLine
+from roofwatch.db.auth.values import TriageState
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id, set_triage
+from roofwatch.db.values import Cause, Regression, Suspect, Verdict
+from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_regression
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history
+from tests.dashboard.seen import address, choice, many, table, texts
+
+
+def decide(store: Engine, regression: Regression, state: TriageState) -> None:
+    set_triage(store, PROJECT, regression_id(regression), state, person="somebody", reason="a reason", actor="a test")
+
+
+def rows(app: AppTest, judged: list[Regression]) -> list[str]:
+    """The summaries of the open regressions, in the order shown."""
+    written = [line for one in app.text for line in one.value.split("\n")]
+    by_row = {one.summary.removeprefix(f"{one.kernel}: "): one.summary for one in judged}
+    return [by_row[line] for line in written if line in by_row]
+
+
+def test_open_regressions_come_first_the_newest_on_top_and_the_rest_apart(open_view: OpenView, store: Engine) -> None:
+    judged = store_history(store)
+    app = open_view("overview", improvements="open", settled="open")
+    assert rows(app, judged) == [
+        "rms_norm is incorrect on 1 series",
+        "matmul keeps 96 bytes per thread in local memory on 6 targets",
+        "rms_norm became 42 % slower on 1 series",
+    ]
+    improved, settled = (one.value for one in app.dataframe if "reason" in one.value.columns)
+    assert list(improved["what"]) == ["matmul became 30 % faster on 1 series"]
+    assert list(settled["what"]) == ["matmul became 10 % slower on 1 series"]
+    assert list(settled["state"]) == ["measured again and not there"]
+
+
+def test_the_order_of_the_open_regressions_can_be_chosen(open_view: OpenView, store: Engine) -> None:
+    slower, spills, broken, *_ = judged = store_history(store)
+    app = open_view("overview", order="kernel")
+    assert rows(app, judged) == [spills.summary, broken.summary, slower.summary]
+    choice(app, "Order by").set_value("largest change").run()
+    # what fails, and spills from nothing, have no ratio: they are more than any
+    assert rows(app, judged) == [broken.summary, spills.summary, slower.summary]
+    assert address(app)["order"] == ["largest change"]
+
+
+def test_what_moved_with_the_clock_accuses_nobody_and_is_listed_all_the_same(
+    open_view: OpenView, store: Engine
+) -> None:
+    judged = store_history(store)
+    moved = replace(judged[0], verdict=Verdict.INCONCLUSIVE, cause=Cause.CLOCK)
+    replace_regressions(store, PROJECT, [moved, *judged[1:]])
+    app = open_view("overview", inconclusive="open")
+    assert moved.summary not in rows(app, judged)
+    assert moved.summary in [
+        what for one in app.dataframe if "reason" in one.value.columns for what in one.value["what"]
+    ]
+
+
+def test_an_alert_comes_before_what_nobody_has_to_be_called_for(open_view: OpenView, store: Engine) -> None:
+    judged = store_history(store)
+    replace_regressions(store, PROJECT, [replace(judged[0], is_alert=True), *judged[1:]])
+    app = open_view("overview")
+    assert rows(app, judged)[0] == "rms_norm became 42 % slower on 1 series"
+    assert "▲ alert" in texts(app)
+
+
+def test_what_somebody_settled_waits_for_nobody_and_what_is_acknowledged_does(
+    open_view: OpenView, store: Engine
+) -> None:
+    judged = store_history(store)
+    slower, spills, broken, *_ = judged
+    decide(store, slower, TriageState.EXPECTED)
+    decide(store, broken, TriageState.ACKNOWLEDGED)
+    app = open_view("overview")
+    assert rows(app, judged) == [spills.summary, broken.summary]
+    assert "◐ acknowledged" in texts(app)
+    assert "somebody" in texts(app)
+
+
+def test_a_row_names_the_worst_change_with_its_levels_and_the_likeliest_cause(
+    open_view: OpenView, store: Engine
+) -> None:
+    judged = store_history(store)
+    suspects = (Suspect(Cause.CODE, 0.8, "the machine code differs"), Suspect(Cause.CLOCK, 0.2, "the clock fell"))
+    replace_regressions(store, PROJECT, [replace(judged[0], suspects=suspects), *judged[1:]])
+    said = texts(open_view("overview"))
+    for part in (
+        *("+42.0%", "time, 10 µs → 14.2 µs", "✕ fails", "time, 30 µs → failed", "0 B → 96 B"),
+        "Suspect: code, 80%: the machine",
+        "normalisation",  # the family of the kernel
+    ):
+        assert part in said
+
+
+def test_more_regressions_than_a_page_holds_are_shown_on_request(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1))
+    judged = [make_regression(1, kernel=f"kernel_{number}", summary=f"number {number}") for number in range(25)]
+    replace_regressions(store, PROJECT, judged)
+    app = open_view("overview")
+    assert len(rows(app, judged)) == 10
+    app.toggle[0].set_value(True).run()
+    assert len(rows(app, judged)) == 25
+    assert address(app)["all"] == ["yes"]
+
+
+def test_the_table_of_movements_says_what_the_heat_map_does_within_the_window(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    app = open_view("overview", window="all", table="open")
+    moved = table(app, "change of the time").set_index("kernel")
+    assert moved.loc["matmul", "change of the time"] == "-30.0%"
+    assert moved.loc["rms_norm", "change of the time"] == "✕ fails"
+    assert choice(app, "Commits of the last").value == "all"
+
+
+def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
+    open_view: OpenView, store: Engine
+) -> None:
+    broken = [
+        make_measurement(RMS_NORM),
+        make_measurement(RMS_NORM_BWD, outcome=Outcome.CRASHED),
+        make_measurement(MATMUL, outcome=Outcome.UNSUPPORTED),
+    ]
+    ingest_record(store, make_record(0, measurements=broken))
+    elsewhere = make_environment(device_name="Another CPU", thread_count=8)
+    ingest_record(store, make_record(0, measurements=[make_measurement(RMS_NORM)], environment=elsewhere))
+    gaps = table(open_view("overview"), "gap")
+    found = sorted(zip(gaps["gap"], gaps["kernel"], gaps["cases"], gaps["how they end"], strict=True))
+    assert found == [
+        ("failing", "rms_norm", "1 of 2", "✕ crashed"),
+        ("never measured", "matmul", "1 of 1", ""),
+        ("never measured", "rms_norm", "1 of 2", ""),
+        ("unsupported", "matmul", "1 of 1", ""),
+    ]
+
+
+def test_the_false_alarm_rate_counts_what_was_refuted_or_called_invalid_among_what_is_decided(
+    open_view: OpenView, store: Engine
+) -> None:
+    _, _, broken, *_ = store_history(store)
+    decide(store, broken, TriageState.INVALID)
+    app = open_view("overview")
+    shown = {one.label: one.value for one in app.metric}
+    # of four told one was refuted by a pair, one called invalid, and two are confirmed
+    assert shown == {"False-alarm rate": "50%", "Told": "4", "False": "2", "Not decided yet": "0"}
+
+
+def test_a_filter_narrows_every_part_and_follows_the_reader_to_other_views(open_view: OpenView, store: Engine) -> None:
+    judged = store_history(store)
+    ingest_record(
+        store,
+        make_record(0, measurements=[make_measurement("softmax/n=8/float16/fwd")]),
+    )
+    app = open_view("overview", dtype="float16")
+    assert rows(app, judged) == []
+    assert "Only dtype `float16`." in texts(app)
+    app.switch_page("views/regression.py")
+    app.query_params.clear()
+    app.run()
+    assert many(app, "Dtype").value == ["float16"]
+    assert address(app)["dtype"] == ["float16"]
+
+
+@pytest.fixture
+def owned(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rms_norm by its file and CODEOWNERS, matmul by the rules' own table."""
+    (tmp_path / "CODEOWNERS").write_text("/kernels/norm/ @ml/norms\n")
+    (tmp_path / "alerts.toml").write_text(
+        'codeowners = "CODEOWNERS"\n[[owners]]\nkernels = ["mat*"]\nowners = ["ada@example.com"]\n'
+    )
+    monkeypatch.setenv("ROOFWATCH_ALERT_RULES", str(tmp_path / "alerts.toml"))
+    judged = store_history(store)
+    line = SourceLine(
+        kernel="rms_norm",
+        implementation="eager",
+        function="rms_norm",
+        file="kernels/norm/rms_norm.py",
+        line=1,
+        is_jitted=False,
+    )
+    ingest_record(store, make_record(9, source_lines=(line,)))
+    replace_regressions(store, PROJECT, judged)
+
+
+@pytest.mark.usefixtures("owned")
+def test_each_row_names_the_owner_of_its_kernel(open_view: OpenView) -> None:
+    said = texts(open_view("overview"))
+    assert said.count("@ml/norms") == 2
+    assert said.count("ada@example.com") == 1
+
+
+@pytest.mark.usefixtures("owned")
+def test_an_owner_narrows_the_overview_to_what_is_theirs(open_view: OpenView, store: Engine) -> None:
+    judged = store_history(store)
+    app = open_view("overview", owner="ada@example.com")
+    assert many(app, "Owner").options == ["@ml/norms", "ada@example.com"]
+    assert rows(app, judged) == ["matmul keeps 96 bytes per thread in local memory on 6 targets"]
+    assert address(app)["owner"] == ["ada@example.com"]
+
+
+@pytest.mark.usefixtures("owned")
+def test_the_regression_and_the_kernel_name_the_owner_too(open_view: OpenView, store: Engine) -> None:
+    slower = store_history(store)[0]
+    assert "Owner: @ml/norms" in texts(open_view("regression", regression=str(regression_id(slower))))
+    assert "Owner: `@ml/norms`" in texts(open_view("kernel", kernel="rms_norm"))
+
+
+def test_without_rules_nobody_is_named_and_nothing_is_missing(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("overview")
+    assert not app.exception
+    assert "Owner" not in texts(app)
+
+
+def test_rules_that_cannot_be_read_cost_no_view(
+    open_view: OpenView, store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_history(store)
+    monkeypatch.setenv("ROOFWATCH_ALERT_RULES", str(tmp_path / "gone.toml"))
+    app = open_view("overview")
+    assert not app.exception
+    assert "Open regressions: 3" in texts(app)

@@ -1,0 +1,193 @@
+"""The Regression view: what moved, why, and the evidence side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
+from roofwatch.collector.record.results import Counters
+from roofwatch.dashboard.components.page import SourceLinks
+from roofwatch.dashboard.wording import code_span
+from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.bisections import request_bisection
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.regressions.triage import regression_id
+from roofwatch.db.values import BisectionRange, Regression
+from tests.builders import (
+    CASE_ID,
+    PROJECT,
+    make_change_point,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_regression,
+    make_series_key,
+    make_static_facts,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.history import SLOWER_AT, store_history
+from tests.dashboard.seen import address, choice, table, texts
+
+SASS = {0: b"IADD R1\nFFMA R2\n", 1: b"IADD R1\nHMMA R2\n"}
+
+
+def of(regression: Regression) -> str:
+    return str(regression_id(regression))
+
+
+def store_move(engine: Engine, *, project: str = PROJECT) -> Regression:
+    """One case at two commits: slower, with other code, counters, toolchain and disassembly."""
+    for number in range(2):
+        record = _record(number, project)
+        ingest_record(engine, record)
+        (artefact,) = record.artefacts
+        store_artefact(engine, record.run_id, artefact.sha256, io.BytesIO(SASS[number]))
+    change = make_change_point(1, series=make_series_key(project=project))
+    regression = make_regression(1, project=project, change_points=(change,))
+    replace_regressions(engine, project, [regression])
+    return regression
+
+
+def _record(number: int, project: str) -> RunRecord:
+    content = SASS[number]
+    return make_record(
+        number,
+        project=project,
+        measurements=[make_measurement(median_ns=10_000.0 + 2_000.0 * number)],
+        static_facts=[make_static_facts(implementation="eager", code=f"version {number}", registers=32 * (number + 1))],
+        counters=(
+            Counters(
+                case_id=CASE_ID, implementation="eager", function="k", values={"dram_bytes": 100.0 * (number + 1)}
+            ),
+        ),
+        environment=make_environment(triton_version=f"3.{number}.0"),
+        artefacts=(
+            Artefact(
+                name="k.sm_90.sass",
+                kind=ArtefactKind.DISASSEMBLY,
+                sha256=hashlib.sha256(content).hexdigest(),
+                size_bytes=len(content),
+            ),
+        ),
+    )
+
+
+def test_the_address_names_the_regression_and_what_it_shows(open_view: OpenView, store: Engine) -> None:
+    slower = store_history(store)[0]
+    app = open_view("regression", regression=of(slower))
+    said = texts(app)
+    assert not app.warning
+    for part in (
+        slower.summary,
+        slower.commit.sha,
+        slower.commit.subject,
+        "the machine code differs",
+        "None was asked",
+    ):
+        assert part in said
+    assert address(app)["regression"] == [of(slower)]
+
+
+def test_the_most_urgent_regression_is_shown_first_and_settled_ones_can_be_chosen(
+    open_view: OpenView, store: Engine
+) -> None:
+    *_, dismissed = judged = store_history(store)
+    box = choice(open_view("regression"), "Regression")
+    assert box.value == of(judged[2])
+    assert len(box.options) == len(judged)
+    assert dismissed.summary in texts(open_view("regression", regression=of(dismissed)))
+
+
+def test_base_and_head_are_laid_side_by_side(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    app = open_view("regression")
+    facts = table(app, "judged")
+    assert facts[["judged", "registers"]].to_numpy().tolist() == [["changed", "32 → 64"]]
+    counters = table(app, "counter")
+    assert counters[["counter", "base", "head"]].to_numpy().tolist() == [["dram bytes", "100 B", "200 B"]]
+    both = [one.value for one in app.dataframe if list(one.value.columns) == ["", "base", "head"]]
+    assert ["triton version", "3.0.0", "3.1.0"] in [row for frame in both for row in frame.to_numpy().tolist()]
+    assert "Base: median 10 µs of 6 samples. Head: median 12 µs of 6 samples." in texts(app)
+
+
+def test_the_difference_of_the_disassembly_is_shown_on_request(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    app = open_view("regression")
+    assert "HMMA" not in texts(app)
+    (toggle,) = [one for one in app.toggle if one.label == "Disassembly: 1 file differs"]
+    toggle.set_value(True).run()
+    assert address(app)["disassembly"] == ["yes"]
+    assert "-FFMA R2" in texts(app)
+    assert "+HMMA R2" in texts(app)
+
+
+def test_a_side_whose_run_is_gone_is_said(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    point = make_change_point(1)
+    series = replace(point.series, runner_class="a runner that never was")
+    replace_regressions(store, PROJECT, [make_regression(1, change_points=(replace(point, series=series),))])
+    app = open_view("regression")
+    assert not app.exception
+    assert "not stored any more" in texts(app)
+
+
+def test_a_bisection_that_was_asked_for_it_is_shown(open_view: OpenView, store: Engine) -> None:
+    slower = store_history(store)[0]
+    series = slower.change_points[0].series
+    asked = BisectionRange(PROJECT, series.case_id, series.implementation, sha_of(SLOWER_AT - 1), sha_of(SLOWER_AT))
+    with Session(store) as session, session.begin():
+        request_bisection(session, asked, requested_by="somebody", regression_id=regression_id(slower))
+    assert "○ waits for a runner" in texts(open_view("regression", regression=of(slower)))
+
+
+@pytest.mark.parametrize("view", ["overview", "regression"])
+def test_without_a_provider_nobody_is_offered_to_sign_in_or_decide(
+    open_view: OpenView, store: Engine, view: str
+) -> None:
+    store_history(store)
+    assert [one.label for one in open_view(view).button] == []
+
+
+LINKS = SourceLinks.of_project("https://github.com/{project}", "owner/kernels")
+
+
+def test_a_commit_and_a_line_have_the_site_s_own_addresses() -> None:
+    assert LINKS.commit("abc") == "[`abc`](https://github.com/owner/kernels/commit/abc)"
+    assert LINKS.line("abc", "kernels/soft max.py", 12) == (
+        "[`kernels/soft max.py:12`](https://github.com/owner/kernels/blob/abc/kernels/soft%20max.py#L12)"
+    )
+
+
+@pytest.mark.parametrize("file", ["../../evil/repo/blob/x.py", "a/../../x.py", "/etc/passwd", "a\\..\\x.py"])
+def test_a_file_outside_of_the_repository_has_no_address(file: str) -> None:
+    assert LINKS.line("abc", file, 1) == code_span(f"{file}:1")
+
+
+def test_what_a_record_says_cannot_end_the_link() -> None:
+    named, _, address = LINKS.line("abc", "a)](javascript:alert(1)) [x](y", 1).rpartition("](")
+    assert named == "[`a)](javascript:alert(1)) [x](y:1`"
+    assert not set("()[] ") & set(address.removesuffix(")"))
+
+
+def test_without_the_setting_nothing_is_a_link() -> None:
+    nowhere = SourceLinks.of_project(None, "owner/kernels")
+    assert (nowhere.commit("abc"), nowhere.line("abc", "x.py", 1)) == ("`abc`", "`x.py:1`")
+
+
+def test_the_commit_of_a_regression_is_a_link(
+    open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOFWATCH_REPOSITORY_URL", "https://git.example.com/{project}")
+    slower = store_history(store)[0]
+    sha = sha_of(SLOWER_AT)
+    address = f"https://git.example.com/example/project/commit/{sha}"
+    for app in (open_view("overview"), open_view("regression", regression=str(regression_id(slower)))):
+        assert f"[`{sha[:8]}`]({address})" in texts(app)

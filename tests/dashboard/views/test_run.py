@@ -1,0 +1,324 @@
+"""Run: what one run measured, and which run is chosen."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zlib
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text, update
+from sqlalchemy.orm import Session
+
+from roofwatch.collector.record.measurement import MemoryUse
+from roofwatch.collector.record.record import Artefact, ArtefactKind, RunRecord
+from roofwatch.dashboard.comparison import By, runs_by, title_of
+from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.filter_option_values import Facets
+from roofwatch.db.queries.fleet import list_fleet_runs
+from roofwatch.db.schema.runs import RunRow
+from tests.builders import (
+    CASE_ID,
+    PROJECT,
+    make_activity,
+    make_commit,
+    make_measurement,
+    make_profile,
+    make_record,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.gpu_history import GEMM, gpu_record
+from tests.dashboard.seen import address, choice, figures, read_at_most, table, texts
+from tests.dashboard.values import make_fleet_run
+
+TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
+
+
+def test_a_run_tells_how_long_it_took_how_it_ended_and_what_failed(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
+    app = open_view("run", run=str(records[-1].run_id))
+    said = texts(app)
+    assert "Took 30 s" in said
+    assert "Measured 5 of 6" in said
+    assert "Failed 1" in said
+    assert "Energy of the devices" not in said
+    assert "Energy of the device 12 kJ" in said
+    failures = table(app, "message")
+    assert failures["case"].tolist() == [GEMM]
+    assert failures["outcome"].tolist() == ["✕ out of memory"]
+
+
+def test_a_run_shows_its_ceilings_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
+    ceilings = table(open_view("run", run=str(records[0].run_id)), "datasheet").set_index("of")
+    assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
+    assert ceilings.loc["dram", "share of it"] == pytest.approx(4.1 / 4.8)
+    assert ceilings.loc["cache", "datasheet"] == ""
+
+
+def test_a_run_shows_what_its_launches_take_of_the_host_and_of_the_memory(open_view: OpenView, store: Engine) -> None:
+    memory = MemoryUse(peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=3)
+    known = make_measurement(implementation="triton", memory=memory)
+    blocks = tuple(block.model_copy(update={"host_ns": 4_000.0}) for block in known.blocks)
+    record = make_record(measurements=[known.model_copy(update={"blocks": blocks}), make_measurement()])
+    ingest_record(store, record)
+
+    launches = table(open_view("run"), "allocated")
+
+    assert launches.to_dict("records") == [
+        {
+            "case": CASE_ID,
+            "implementation": "triton",
+            "host time": 4_000.0,
+            "allocated": 2**20,
+            "reserved": 2**21,
+            "allocations": 3,
+        }
+    ]
+
+
+def test_a_run_shows_which_kernels_a_case_launches_and_what_of_the_time_each_took(
+    open_view: OpenView, store: Engine
+) -> None:
+    gemm = make_activity("void gemm<128>(<b>)", count=6, total_ns=6_000, grid=(8, 1, 1), registers=64)
+    copy = make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_500, bytes=2**20)
+    profile = make_profile(CASE_ID, gemm, copy, span_ns=10_000, busy_ns=8_000, left_out_count=2, left_out_ns=500)
+    ingest_record(store, make_record(profiles=[profile, make_profile(implementation="torch")]))
+
+    app = open_view("run", profiled=f"{CASE_ID} triton")
+
+    assert "3 calls in 10 µs, idle 20.0% of it" in texts(app)
+    assert choice(app, "Profiled").options == [f"{CASE_ID} triton", f"{CASE_ID} torch"]
+    rows = table(app, "of a call")
+    assert rows["name"].tolist() == ["void gemm<128>(<b>)", "Memcpy DtoD", "2 more together"]
+    assert rows["share"].tolist() == [0.75, 0.1875, 0.0625]
+    assert rows["of a call"].tolist()[:2] == [2, 1]
+    assert rows["grid"].tolist()[0] == "8 × 1 × 1"
+    assert not {"block", "longest", "occupancy"} & set(rows)
+
+
+def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: list[RunRecord]) -> None:
+    app = open_view("run", run=str(records[3].run_id))
+    (link,) = app.get("page_link")
+    assert f"base={sha_of(2)}" in link.proto.query_string
+    assert f"head={sha_of(3)}" in link.proto.query_string
+
+
+def test_a_run_of_a_cpu_says_that_nobody_watched(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record())
+    app = open_view("run")
+    assert "Nobody watched the device" in texts(app)
+    assert "its harness is older" in texts(app)
+    assert "No earlier run" in texts(app)
+    assert "No case was profiled in this run" in texts(app)
+
+
+def test_an_older_run_than_those_offered_is_shown_if_the_address_asks_for_it(
+    open_view: OpenView, records: list[RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_at_most(monkeypatch, 2)
+    assert len(choice(open_view("run"), "Run").options) == 2
+    app = open_view("run", run=str(records[0].run_id))
+    assert address(app)["run"] == [str(records[0].run_id)]
+    assert len(choice(app, "Run").options) == 3
+    assert not app.warning
+
+
+def test_a_run_whose_samples_have_aged_out_is_said_to_be_that_and_no_error(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record())
+    with store.begin() as connection:
+        connection.execute(text("DELETE FROM sample_set"))
+    app = open_view("run")
+    assert not app.error
+    assert "no longer kept" in app.info[0].value
+
+
+@pytest.mark.parametrize("asked", ["not-an-id", "00000000-0000-0000-0000-000000000000"])
+def test_a_run_that_is_not_there_falls_back_to_the_newest_with_a_notice(
+    open_view: OpenView, records: list[RunRecord], asked: str
+) -> None:
+    app = open_view("run", run=asked)
+    assert app.warning
+    assert address(app)["run"] == [str(records[-1].run_id)]
+
+
+def with_trace(content: bytes) -> RunRecord:
+    artefact = Artefact(
+        name="trace.json.gz",
+        kind=ArtefactKind.TRACE,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size_bytes=len(content),
+    )
+    return gpu_record().model_copy(update={"artefacts": (artefact,)})
+
+
+def read_trace(open_view: OpenView, store: Engine, content: bytes) -> Any:
+    record = with_trace(content)
+    ingest_record(store, record)
+    store_artefact(store, record.run_id, record.artefacts[0].sha256, io.BytesIO(content))
+    app = open_view("run")
+    (read,) = [one for one in app.toggle if one.label == "Read it"]
+    return read.set_value(True).run()
+
+
+def test_a_stored_trace_is_drawn_and_can_be_taken_away(open_view: OpenView, store: Engine) -> None:
+    app = read_trace(open_view, store, TRACE.read_bytes())
+    assert not app.exception
+    assert not app.warning
+    assert len(app.get("download_button")) == 1
+    assert "ui.perfetto.dev" in texts(app)
+    assert figures(app) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x1f\x8bno gzip", "damaged or not whole"),
+        (zlib.compress(b"{}", wbits=zlib.MAX_WBITS | 16)[:-4], "damaged or not whole"),
+        (b'{"other": 1}', "no trace of torch.profiler"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_a_notice_and_can_still_be_taken_away(
+    open_view: OpenView, store: Engine, content: bytes, words: str
+) -> None:
+    app = read_trace(open_view, store, content)
+    assert not app.exception
+    assert words in app.warning[0].value
+    assert len(app.get("download_button")) == 1
+
+
+def test_a_file_that_nobody_sent_is_named_and_cannot_be_read(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, with_trace(b"never sent"))
+    app = open_view("run")
+    assert table(app, "content")["content"].tolist() == ["not sent yet"]
+    assert not [one for one in app.toggle if one.label == "Read it"]
+
+
+WORDS = "(no longer on its branch)"
+
+
+ON_BRANCH = [make_record(0), make_record(1)]
+
+
+LEFT_SHA = sha_of(9)
+
+
+LEFT = make_record(9, commit=make_commit(9), measurements=[make_measurement(median_ns=20_000.0)])
+
+
+NEWEST = make_record(10, commit=make_commit(2), started_at=LEFT.finished_at, finished_at=LEFT.finished_at)
+
+
+@pytest.fixture
+def rewritten(store: Engine) -> Engine:
+    for record in (*ON_BRANCH, LEFT, NEWEST):
+        ingest_record(store, record)
+    with store.begin() as connection:
+        connection.execute(update(RunRow).where(RunRow.run_id == LEFT.run_id).values(is_unreachable=True))
+    return store
+
+
+def marked(options: list[str]) -> list[bool]:
+    assert all(LEFT_SHA[:8] in option for option in options if WORDS in option)
+    return [WORDS in option for option in options]
+
+
+def test_a_list_of_runs_says_which_their_branch_has_left(open_view: OpenView, rewritten: Engine) -> None:
+    app = open_view("run")
+
+    # the newest run first
+    assert marked(choice(app, "Run").options) == [False, True, False, False]
+    # and its link leads past what was left to what is on the branch
+    (link,) = [one.proto for one in app.get("page_link") if "before it" in one.proto.label]
+    assert f"of {sha_of(1)[:8]}" in link.label
+    of_left = open_view("run", run=str(LEFT.run_id))
+    assert any("before it" in one.proto.label for one in of_left.get("page_link"))
+
+
+def test_commits_to_compare_are_marked_and_none_that_was_left_is_chosen(open_view: OpenView, rewritten: Engine) -> None:
+    app = open_view("compare")
+
+    # in the order of their counts, the highest first
+    assert marked(choice(app, "Base").options) == marked(choice(app, "Head").options) == [True, False, False, False]
+    assert (address(app)["base"], address(app)["head"]) == ([sha_of(1)], [sha_of(2)])
+
+
+def test_a_kernel_is_shown_as_of_the_newest_commit_that_is_on_the_branch(
+    open_view: OpenView, rewritten: Engine
+) -> None:
+    app = open_view("kernel")
+
+    assert marked(choice(app, "Commit").options) == [False, False, False, True]
+    assert address(app)["commit"] == [sha_of(2)]
+
+
+def test_a_branch_is_spoken_for_by_what_is_on_it() -> None:
+    left, kept = make_fleet_run(2, is_unreachable=True), make_fleet_run(1, is_dirty=True)
+    facets = Facets((), {"main": frozenset({left.commit.sha, kept.commit.sha})}, ())
+
+    assert runs_by(By.BRANCHES, [left, kept], facets) == {"main": [kept, left]}
+    by_run = runs_by(By.RUNS, [left, kept], facets)
+    titles = [title_of(By.RUNS, choice, runs, UTC) for choice, runs in by_run.items()]
+    assert ["no longer on its branch" in title for title in titles] == [True, False]
+
+
+TRUSTED, DOUBTED = [make_record(number) for number in range(2)], make_record(5, commit=make_commit(5, branch="fork"))
+
+
+@pytest.fixture
+def half_trusted(store: Engine) -> Engine:
+    for record in TRUSTED:
+        ingest_record(store, record)
+    ingest_record(store, DOUBTED, is_quarantined=True)
+    return store
+
+
+def test_a_quarantined_run_is_listed_marked_and_opens_by_its_link(open_view: OpenView, half_trusted: Engine) -> None:
+    app = open_view("run")
+    assert address(app)["run"] == [str(TRUSTED[-1].run_id)]
+    assert [one.startswith("⊘ quarantined") for one in choice(app, "Run").options] == [True, False, False]
+    assert not app.warning
+
+    linked = open_view("run", run=str(DOUBTED.run_id))
+    assert address(linked)["run"] == [str(DOUBTED.run_id)]
+    assert "in quarantine: nobody vouches for it" in linked.warning[0].value
+    assert "Took 5 min" in texts(linked)
+    assert not linked.get("page_link")
+
+
+def test_the_overview_tells_how_many_runs_are_in_quarantine_and_leads_there(
+    open_view: OpenView, half_trusted: Engine
+) -> None:
+    def links(**asked: str) -> list[str]:
+        told = [one.proto for one in open_view("overview", **asked).get("page_link") if "quarantine" in one.proto.label]
+        return [f"{one.label} {one.page}?{one.query_string}" for one in told]
+
+    assert links() == [
+        f"In quarantine, where nobody vouches for them: 1 run run?project=example%2Fproject&run={DOUBTED.run_id}"
+    ]
+    assert links(branch="main") == []
+
+
+def test_a_quarantined_run_counts_for_no_other_view(open_view: OpenView, half_trusted: Engine) -> None:
+    compared = open_view("compare")
+    assert (address(compared)["base"], address(compared)["head"]) == ([sha_of(0)], [sha_of(1)])
+    assert table(open_view("fleet"), "of a commit")["runs"].tolist() == [2]
+    values = table(open_view("trends", values="open"), "value")
+    assert values["commit"].tolist() == [sha_of(0)[:8], sha_of(1)[:8]]
+
+
+def test_as_many_runs_of_the_quarantine_are_found_as_of_the_project(half_trusted: Engine) -> None:
+    doubted = str(DOUBTED.run_id)
+    with Session(half_trusted) as session:
+        trusted = list_fleet_runs(session, PROJECT, limit=1, or_run=doubted)
+        both = list_fleet_runs(session, PROJECT, limit=1, with_quarantine=True)
+        of_a_fork = list_fleet_runs(session, PROJECT, limit=1, with_quarantine=True, branches=["fork"])
+
+    assert [run.run_id for run in trusted] == [str(TRUSTED[-1].run_id)]
+    assert [(run.run_id, run.is_quarantined) for run in both] == [(doubted, True), (str(TRUSTED[-1].run_id), False)]
+    assert [run.run_id for run in of_a_fork] == [doubted]

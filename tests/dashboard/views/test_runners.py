@@ -1,0 +1,69 @@
+"""Runners."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Engine
+
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.ingest.ingest import ingest_record
+from tests.builders import (
+    make_environment,
+    make_record,
+)
+from tests.dashboard.conftest import OpenView
+from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, gpu, store_gpu_history
+from tests.dashboard.seen import table, texts
+
+
+def test_every_runner_class_has_its_last_result_its_rhythm_and_its_noise(open_view: OpenView, store: Engine) -> None:
+    store_gpu_history(store)
+    ingest_record(store, make_record(9))
+    health = table(open_view("runners"), "runner class").set_index("runner class")
+    mine = health.loc[gpu().runner_class]
+    assert mine["runs"] == RUN_COUNT + 2
+    assert mine["usually every"] == "1 h"
+    assert mine["state"] == "✕ silent"
+    assert mine["throttled or shared"] == pytest.approx(1 / 38)
+    assert mine["noise floor"] < 0.01
+    assert mine["false alarms"] == "0 of 1"
+    assert health.loc[make_environment().runner_class, "false alarms"] == "never calibrated"
+    assert health.loc[make_environment().runner_class, "state"] == "○ too few results to tell"
+
+
+def test_the_noise_of_a_case_stands_beside_what_can_be_detected(open_view: OpenView, records: list[RunRecord]) -> None:
+    noise = table(open_view("runners", runner=gpu().runner_class), "verdict on no change")
+    assert noise["case"].tolist() == [SOFTMAX]
+    assert 0.03 < noise["found with 40 blocks"].item() <= noise["found with 8 blocks"].item()
+    assert noise["verdict on no change"].tolist() == ["✓ none"]
+
+
+def test_a_runner_that_was_never_calibrated_says_how_to(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record())
+    assert "roofwatch calibrate" in texts(open_view("runners"))
+
+
+def test_the_history_of_a_case_counts_runs_in_which_the_device_was_not_itself(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
+    app = open_view("runners", show="history of a case", case=SOFTMAX, implementation="triton")
+    # six runs and both sides of the calibration
+    assert "8 runs" in texts(app)
+    assert "in 1 of them" in texts(app)
+
+
+def test_the_ceilings_of_a_runner_stand_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
+    ceilings = table(open_view("runners", show="ceilings"), "datasheet").set_index("ceiling")
+    assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
+    assert ceilings.loc["cache", "datasheet"] == "not known"
+
+
+def test_what_differs_between_environments_that_compare_is_told(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1, environment=make_environment(triton_version="3.8.0", os="Linux 6.9")))
+    ingest_record(store, make_record(2, harness_version="2"))
+    app = open_view("runners", show="environments")
+    classes = table(app, "harness")
+    assert sorted(zip(classes["harness"], classes["environments"], strict=True)) == [("1", 2), ("2", 1)]
+    differences = table(app, "may move times").set_index("what")
+    assert differences["may move times"].to_dict() == {"triton version": "◆ toolchain", "os": ""}

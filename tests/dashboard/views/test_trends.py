@@ -1,0 +1,280 @@
+"""Trends: which series, of which commits, on which scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from streamlit.testing.v1 import AppTest
+
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.dashboard.views.trends import commits_within
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.trend_values import Trend
+from roofwatch.db.regressions.triage import regression_id
+from tests.builders import (
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    sha_of,
+)
+from tests.dashboard.conftest import OpenView, forget_everything
+from tests.dashboard.history import (
+    BROKEN_AT,
+    COMMIT_COUNT,
+    RMS_NORM,
+    RMS_NORM_BWD,
+    SLOWER_AT,
+    store_history,
+)
+from tests.dashboard.seen import address, choice, many, table, texts
+
+
+def test_trends_open_where_the_address_points(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view(
+        "trends", kernel="rms_norm", case=RMS_NORM, metric="flop_per_s", implementation="compile", scale="logarithmic"
+    )
+    assert not app.warning
+    assert choice(app, "Kernel").value == "rms_norm"
+    assert choice(app, "Metric").value == "flop_per_s"
+    assert many(app, "Implementations").value == ["compile"]
+    assert choice(app, "Scale").value == "logarithmic"
+    assert address(app)["implementation"] == ["compile"]
+
+
+def test_a_choice_on_trends_is_written_into_the_address(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("trends", kernel="rms_norm", case=RMS_NORM)
+    choice(app, "Metric").select("utilisation").run()
+    assert address(app)["metric"] == ["utilisation"]
+    many(app, "Implementations").set_value(["eager"]).run()
+    assert address(app)["implementation"] == ["eager"]
+    choice(app, "Kernel").select("matmul").run()
+    assert address(app)["kernel"] == ["matmul"]
+    assert not app.exception
+    assert not app.warning
+
+
+def test_trends_list_stored_change_points_with_commit_and_standing(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    changes = table(open_view("trends", kernel="rms_norm", case=RMS_NORM), "verdict")
+    assert changes.to_dict("records") == [
+        {
+            "verdict": "◆ regressed",
+            "standing": "open, confirmed",
+            "implementation": "eager",
+            "change": "+42.0%",
+            "level": "10 µs → 14.2 µs",
+            "commit": sha_of(SLOWER_AT)[:8],
+            "author": "Test Author",
+            "subject": f"Change number {SLOWER_AT}",
+            "evidence": "median rose from 10 µs to 12 µs",
+        }
+    ]
+
+
+def test_a_failed_run_has_no_value_in_the_table_of_trends(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    values = table(open_view("trends", kernel="rms_norm", case=RMS_NORM_BWD, values="open"), "value")
+    assert values["value"].isna().tolist() == [number >= BROKEN_AT for number in range(COMMIT_COUNT)]
+    assert values["outcome"][BROKEN_AT] == "✕ incorrect"
+
+
+def test_trends_of_compiled_facts_stay_linear_at_zero(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("trends", kernel="matmul", metric="local_bytes", target="sm_90", scale="logarithmic")
+    assert not app.exception
+    assert "stays linear" in app.info[0].value
+
+
+def test_trends_offer_what_can_never_run_here_only_if_there_is_nothing_else(open_view: OpenView, store: Engine) -> None:
+    never = make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED)
+    ingest_record(store, make_record(0, measurements=[never]))
+    assert many(open_view("trends"), "Implementations").options == ["triton"]
+    ingest_record(store, make_record(1, measurements=[never, make_measurement(implementation="eager")]))
+    forget_everything()
+    assert many(open_view("trends"), "Implementations").options == ["eager"]
+
+
+def test_runs_of_uncommitted_changes_are_shown_only_on_request(open_view: OpenView, store: Engine) -> None:
+    ingest_record(store, make_record(0, commit=make_commit(0, is_dirty=True)))
+    assert "no series yet" in texts(open_view("trends"))
+    assert len(table(open_view("trends", dirty="yes", values="open"), "value")) == 1
+
+
+def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, values="open")
+    many(app, "Further metrics").set_value(["utilisation"]).run()
+    many(app, "Beside it").set_value([RMS_NORM_BWD]).run()
+
+    assert not app.exception
+    assert address(app)["further"] == ["utilisation"]
+    assert address(app)["beside"] == [RMS_NORM_BWD]
+    assert "utilisation" in texts(app)
+
+
+@pytest.mark.slow
+def test_every_scale_draws_without_an_error(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    for scale in ("relative", "logarithmic", "absolute"):
+        app = open_view("trends", kernel="rms_norm", case=RMS_NORM, scale=scale)
+        assert not app.exception
+        assert choice(app, "Scale").value == scale
+
+
+@pytest.mark.slow
+def test_what_has_no_option_is_offered_only_where_an_address_asks_for_one(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("trends", kernel="matmul")
+    assert COMMIT_COUNT <= 100
+    assert "Commits" not in {box.label for box in app.selectbox}
+    assert "Beside it" not in {box.label for box in app.multiselect}
+    assert not app.warning
+
+    app = open_view("trends", kernel="matmul", beside="no/such")
+    assert "beside it" in app.warning[0].value
+
+
+@pytest.mark.slow
+def test_a_window_shows_as_many_commits_as_it_says_and_can_end_anywhere(open_view: OpenView, store: Engine) -> None:
+    for number in range(130):
+        ingest_record(store, make_record(number, measurements=[make_measurement()]))
+    app = open_view("trends", window="100", values="open")
+    assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(30, 130)]
+
+    app = open_view("trends", window="100", end=sha_of(109), values="open")
+    assert app.dataframe[-1].value["commit"].tolist() == [sha_of(number)[:8] for number in range(10, 110)]
+
+
+def test_a_runner_that_measured_a_branch_alone_is_offered_where_that_branch_is_chosen(
+    open_view: OpenView, store: Engine
+) -> None:
+    elsewhere, on_main = make_environment(device_name="Other CPU"), make_environment()
+    ingest_record(store, make_record(0))
+    ingest_record(store, make_record(1, commit=make_commit(1, branch="faster"), environment=elsewhere))
+
+    def offered(app: AppTest) -> list[str]:
+        """By the view, not by the filters."""
+        *_, box = (box for box in app.multiselect if box.label == "Runner class")
+        return list(box.options)
+
+    assert offered(open_view("trends")) == [on_main.runner_class]
+    app = open_view("trends", branch="faster", values="open", runner=elsewhere.runner_class)
+    assert offered(app) == [on_main.runner_class, elsewhere.runner_class]
+    assert table(app, "value")["commit"].tolist() == [sha_of(1)[:8]]
+    nothing = open_view("trends", branch="faster", runner=on_main.runner_class)
+    assert "Nothing of these series was measured on the chosen branch" in texts(nothing)
+
+
+def test_a_box_over_a_trend_is_the_first_and_last_commit_beneath_it() -> None:
+    trend = Trend((), {"a": 0, "b": 1, "d": 3, "e": 4}, 5, 5)
+    assert commits_within(trend, [{"x": [3.6, 0.7]}]) == ("b", "d")
+    assert commits_within(trend, [{"x": [0.6, 1.4]}]) is None
+    assert commits_within(trend, []) is None
+
+
+def test_any_stretch_of_a_history_can_be_asked_for(open_view: OpenView, store: Engine) -> None:
+    store_history(store)
+    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, window="3", end=sha_of(COMMIT_COUNT - 2), values="open")
+    shown = [sha_of(number)[:8] for number in range(COMMIT_COUNT - 4, COMMIT_COUNT - 1)]
+    assert sorted(set(app.dataframe[-1].value["commit"])) == sorted(shown)
+    assert address(app)["window"] == ["3"]
+    assert address(app)["end"] == [sha_of(COMMIT_COUNT - 2)]
+
+
+@pytest.mark.slow
+def test_a_commit_that_the_address_pins_tells_who_made_it_what_was_measured_and_where_to_look_further(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    commit = make_commit(SLOWER_AT)
+    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, commit=commit.sha)
+    said = texts(app)
+    for part in (commit.sha[:8], commit.author, commit.subject, "◆ regressed +42.0%"):
+        assert part in said
+    runs = table(app, "measured at")
+    assert runs["value"].tolist() == ["7.98 µs", "14.2 µs"]
+    links = {one.proto.label: one.proto.query_string for one in app.get("page_link")}
+    assert f"commit={commit.sha}" in links["Why"]
+    assert f"base={sha_of(SLOWER_AT - 1)}" in links[f"Compare with {sha_of(SLOWER_AT - 1)[:8]}"]
+    assert address(app)["commit"] == [commit.sha]
+
+
+def test_a_link_to_why_opens_the_regression_of_that_commit(open_view: OpenView, store: Engine) -> None:
+    slower = store_history(store)[0]
+    app = open_view("regression", commit=slower.commit.sha)
+    assert slower.summary in texts(app)
+    assert address(app)["regression"] == [str(regression_id(slower))]
+
+
+def test_a_reader_who_asks_for_nothing_sees_the_newest_regression_that_stands(
+    open_view: OpenView, store: Engine
+) -> None:
+    store_history(store)
+    app = open_view("trends")
+    assert choice(app, "Kernel").value == "rms_norm"
+    assert choice(app, "Case").value == RMS_NORM_BWD
+
+
+MINE, OTHER = make_environment(), make_environment(device_name="Other CPU")
+
+
+SOFTMAX, WIDE, GEMM = "softmax/n=8/float32/fwd", "softmax/n=16/float32/fwd", "gemm/M=8/float32/fwd"
+
+
+BASE = {"kernel": "softmax", "case": SOFTMAX, "runner": MINE.runner_class, "values": "open"}
+
+
+def runners(app: AppTest) -> Any:
+    """The filter of all views has the same label."""
+    return next(box for box in app.multiselect if box.key == "trends:runner")
+
+
+@pytest.fixture
+def two_runners(store: Engine) -> Engine:
+    for environment in (MINE, OTHER):
+        measured = [make_measurement(case_id) for case_id in (SOFTMAX, WIDE, GEMM)]
+        ingest_record(store, make_record(environment=environment, measurements=measured))
+    return store
+
+
+def test_two_runners_share_a_figure_and_an_address(open_view: OpenView, two_runners: Engine) -> None:
+    app = open_view("trends", **BASE)
+    assert runners(app).value == [MINE.runner_class]
+    assert len(app.dataframe) == 1
+
+    runners(app).set_value([MINE.runner_class, OTHER.runner_class]).run()
+    assert address(app)["runner"] == [MINE.runner_class, OTHER.runner_class]
+    assert len(app.dataframe) == 2
+    for environment in (MINE, OTHER):
+        assert environment.runner_class in texts(app)
+
+
+def test_a_reader_who_leaves_no_runner_sees_one_all_the_same(open_view: OpenView, two_runners: Engine) -> None:
+    app = open_view("trends", **BASE)
+    runners(app).set_value([]).run()
+    app.run()
+    assert len(runners(app).value) == 1
+    assert not app.exception
+
+
+def test_a_runner_that_is_not_there_is_said(open_view: OpenView, two_runners: Engine) -> None:
+    app = open_view("trends", **{**BASE, "runner": "no such"})
+    assert "runner class" in app.warning[0].value
+    assert runners(app).value == [MINE.runner_class]
+
+
+def test_two_kernels_share_a_figure(open_view: OpenView, two_runners: Engine) -> None:
+    app = open_view("trends", **BASE)
+    many(app, "Further kernels").set_value(["gemm"]).run()
+    # its first case, as long as none is named
+    assert address(app)["kernels"] == ["gemm"]
+    assert [case in texts(app) for case in (SOFTMAX, GEMM, WIDE)] == [True, True, False]
+    assert many(app, "Beside it").options == [WIDE, GEMM]
+
+    again = open_view("trends", **address(app))
+    assert texts(again) == texts(app)
