@@ -28,7 +28,7 @@ from roofwatch.terminal import OutputError
 
 if TYPE_CHECKING:  # a dry run needs no client
     from roofwatch.ci.github.client import GitHubRepository
-    from roofwatch.ci.github.posting import Done
+    from roofwatch.ci.github.posting import CommentAction
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SUMMARY_BYTES = 1_000_000
@@ -62,7 +62,7 @@ class Posted:
     """What became of a report."""
 
     pull_request: int | None = None
-    comment: Done | None = None
+    comment: CommentAction | None = None
     """None if none was asked for, or there is nowhere to post it."""
     check_run: str | None = None
     """Its conclusion, or `in_progress`."""

@@ -8,6 +8,7 @@ JSON of a webhook it is data, as it is.
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from html import escape
 from typing import Any
 
@@ -32,13 +33,8 @@ def to_title(delivery: Delivery) -> str:
 
 def to_text(delivery: Delivery) -> str:
     """Lines of plain text, without the title."""
-    message, alert = delivery.message, delivery.alert
-    lines = [f"{fact.name}: {_inert(fact.text, _MAX_FACT)}" for fact in message.facts]
-    if message.owners:
-        lines.append(f"Owner: {', '.join(_inert(owner, 100) for owner in message.owners)}")
-    lines += [f"{link.name}: {link.url}" for link in message.links]
-    rule = f"Rule: {_inert(alert.rule, 100)} ({alert.severity})"
-    lines.append(f"{rule}; alert {alert.alert_id}, episode {delivery.episode}")
+    lines = [f"{name}: {_inert(text, _MAX_FACT)}" for name, text in _lines(delivery)]
+    lines += [f"{link.name}: {link.url}" for link in delivery.message.links]
     if delivery.is_uncertain:
         lines.append("This may have been said before: whether it arrived is not known.")
     return "\n".join(lines)
@@ -46,53 +42,55 @@ def to_text(delivery: Delivery) -> str:
 
 def to_markdown(delivery: Delivery) -> str:
     """The body of an issue or a comment on GitHub."""
-    message, alert = delivery.message, delivery.alert
-    prefix = _PREFIXES[delivery.event].capitalize()
-    lines = [f"{f'**{prefix}**' if prefix else ''}{code(message.title, limit=_MAX_FACT)}", ""]
-    lines += [f"- {fact.name}: {code(fact.text, limit=_MAX_FACT)}" for fact in message.facts]
-    if message.owners:
-        # only what is an owner may call somebody
-        owners = [owner if OWNER.fullmatch(owner) else code(owner) for owner in message.owners]
-        lines.append(f"- Owner: {', '.join(owners)}")
-    if message.links:
-        lines += ["", " · ".join(f"[{link.name}]({link.url})" for link in message.links)]
-    lines += ["", f"Rule {code(alert.rule)}, {alert.severity}, project {code(alert.project)}."]
+    prefix, links = _PREFIXES[delivery.event].capitalize(), delivery.message.links
+    lines = [f"{f'**{prefix}**' if prefix else ''}{code(delivery.message.title, limit=_MAX_FACT)}", ""]
+    lines += [f"- {name}: {code(text, limit=_MAX_FACT)}" for name, text in _lines(delivery)]
+    # only what is an owner may call somebody
+    called = [owner for owner in delivery.message.owners if OWNER.fullmatch(owner)]
+    if called:
+        lines += ["", " ".join(called)]
+    if links:
+        lines += ["", " · ".join(f"[{link.name}]({link.url})" for link in links)]
     return "\n".join(lines)
 
 
 def to_html(delivery: Delivery) -> str:
     """A whole page for an e-mail."""
-    message, alert = delivery.message, delivery.alert
-    rows = [(fact.name, fact.text) for fact in message.facts]
-    if message.owners:
-        rows.append(("Owner", ", ".join(message.owners)))
-    rows += [("Rule", f"{alert.rule} ({alert.severity})"), ("Alert", f"{alert.alert_id}, episode {delivery.episode}")]
     table = "".join(
-        f"<tr><th align=left valign=top>{escape(name)}</th><td>{_escaped(text)}</td></tr>" for name, text in rows
+        f"<tr><th align=left valign=top>{escape(name)}</th><td>{_escaped(text)}</td></tr>"
+        for name, text in _lines(delivery)
     )
-    links = " · ".join(f'<a href="{escape(link.url)}">{escape(link.name)}</a>' for link in message.links)
+    links = " · ".join(f'<a href="{escape(link.url)}">{escape(link.name)}</a>' for link in delivery.message.links)
     return (
-        f"<!doctype html><html><body><h3>{_PREFIXES[delivery.event]}{_escaped(message.title)}</h3>"
-        f"<p>{_escaped(alert.project)}</p><table>{table}</table><p>{links}</p></body></html>"
+        f"<!doctype html><html><body><h3>{_PREFIXES[delivery.event]}{_escaped(delivery.message.title)}</h3>"
+        f"<p>{_escaped(delivery.alert.project)}</p><table>{table}</table><p>{links}</p></body></html>"
     )
 
 
 def to_document(delivery: Delivery) -> dict[str, Any]:
     """The JSON document of a webhook."""
-    message, alert = delivery.message, delivery.alert
+    alert = delivery.alert
     return {
         "version": 1,
-        "event": delivery.event.value,
+        "event": delivery.event,
         "alert_id": str(alert.alert_id),
         "episode": delivery.episode,
         "project": alert.project,
         "rule": alert.rule,
-        "severity": alert.severity.value,
-        "title": message.title,
-        "facts": [{"name": fact.name, "text": fact.text} for fact in message.facts],
-        "owners": list(message.owners),
-        "links": [{"name": link.name, "url": link.url} for link in message.links],
+        "severity": alert.severity,
+        **asdict(delivery.message),
     }
+
+
+def _lines(delivery: Delivery) -> list[tuple[str, str]]:
+    """What is said besides the title, each with its name."""
+    alert, owners = delivery.alert, ", ".join(delivery.message.owners)
+    return [
+        *((fact.name, fact.text) for fact in delivery.message.facts),
+        *([("Owner", owners)] if owners else []),
+        ("Rule", f"{alert.rule} ({alert.severity})"),
+        ("Alert", f"{alert.alert_id}, episode {delivery.episode}"),
+    ]
 
 
 def _inert(text: str, limit: int) -> str:

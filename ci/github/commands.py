@@ -1,4 +1,4 @@
-"""Carry out the command in a comment on a pull request, and answer it.
+"""Carry out the command in a comment on a pull request, and answer it. Raises `GitHubError` if GitHub refuses.
 
 Only people who may write to the repository are obeyed, by what GitHub says of them, not by the comment. Anybody else
 gets a reaction and no reply, so nobody can make us speak.
@@ -45,16 +45,7 @@ class _CannotError(Exception):
 
 
 def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) -> Reply:
-    """Do what a comment asks for, if its author may ask.
-
-    Args:
-        repository: Where.
-        request: The comment.
-        name: Of the report that is meant.
-
-    Raises:
-        GitHubError: GitHub refuses, or gives no usable answer.
-    """
+    """Do what a comment asks for about the report of that name, if its author may ask."""
     comment, reaction = request.comment, PUZZLED
     try:
         command = parse_command(comment.body)
@@ -80,11 +71,7 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
 
 
 def standing_acceptance(repository: GitHubRepository, number: int, name: str, findings: Findings) -> Acceptance | None:
-    """The acceptance that an earlier comment of ours points to, if it covers what is found now.
-
-    Raises:
-        GitHubError: GitHub refuses, or gives no usable answer.
-    """
+    """The acceptance that an earlier comment of ours points to, if it covers what is found now."""
     ours = _credible_comment(repository, number, name)
     mark = None if ours is None else read_mark(ours.body)
     if mark is None or not mark.covers(findings):

@@ -1,4 +1,4 @@
-"""Keep one comment and one check-run of a report on a pull request.
+"""Keep one comment and one check-run of a report on a pull request. Raises `GitHubError` if GitHub refuses.
 
 A comment is ours if its first line is our marker and its author is a bot or belongs to the repository, so nobody else's
 comment is edited because it begins with our marker. No request is blindly repeated: if it is not known whether it was
@@ -29,7 +29,7 @@ _ORDER = re.compile(r"<!-- roofwatch:run (\d{1,18})\.(\d{1,9}) -->")
 _EXTERNAL_ID = re.compile(r"roofwatch:(\d{1,18})\.(\d{1,9})", re.ASCII)
 
 
-class Done(StrEnum):
+class CommentAction(StrEnum):
     """What became of a comment."""
 
     POSTED = "posted"
@@ -48,17 +48,14 @@ class CommentPlan:
     delete: tuple[int, ...]
 
 
-def post_comment(repository: GitHubRepository, number: int, body: str, *, is_silent: bool = False) -> Done:
-    """Leave one comment with a marker on a pull request or an issue, with what the newest run has to say.
+def post_comment(repository: GitHubRepository, number: int, body: str, *, is_silent: bool = False) -> CommentAction:
+    """Leave one comment with a marker on a pull request or an issue, with the newest run's text.
 
     Args:
         repository: Where.
         number: Of the pull request or the issue.
-        body: Its first line is the marker; the second may say the run, as `body_of` writes it.
+        body: Its first line is the marker; the second may name the run, as `body_of` writes it.
         is_silent: Correct an earlier comment, but post none.
-
-    Raises:
-        GitHubError: GitHub refuses, or gives no usable answer.
     """
     created: dict[int, Comment] = {}
     for _ in range(_MAX_ROUNDS):
@@ -73,9 +70,9 @@ def post_comment(repository: GitHubRepository, number: int, body: str, *, is_sil
         for comment_id in plan.delete:
             repository.delete_comment(comment_id)
         if plan.edit is None:
-            return Done.POSTED if created else Done.LEFT
+            return CommentAction.POSTED if created else CommentAction.LEFT
         if repository.edit_comment(plan.edit, body):
-            return Done.EDITED
+            return CommentAction.EDITED
         created.pop(plan.edit, None)  # deleted meanwhile: look again
     raise GitHubError(f"#{number} has no comment after {_MAX_ROUNDS} attempts to post one; does something delete it?")
 
@@ -124,18 +121,15 @@ def reply_to(comment_id: int, text: str, order: RunOrder) -> str:
 def post_check_run(
     repository: GitHubRepository, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
 ) -> None:
-    """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
+    """Leave one check-run on a commit: the one in progress becomes the one that concludes.
 
     Args:
         repository: Where.
         head_sha: The commit.
-        name: What a rule of the repository may require.
-        order: Of the run that measured: its check-run is found again by it.
-        check: What it says.
+        name: Of the check-run; a rule of the repository may require it.
+        order: Of the run that measured, by which its check-run is found again.
+        check: Its contents.
         url: Of the run that measured.
-
-    Raises:
-        GitHubError: GitHub refuses, or gives no usable answer.
     """
     external_id = f"roofwatch:{order}"
     first, *more = _in_batches(check)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -61,7 +60,7 @@ class Finding:
 
 def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
     """All that was judged: the cases, the worst first, then compiled functions and launches."""
-    lines = _SourceLines(judgement.source_lines)
+    lines = judgement.source_lines
     cases = [
         Finding(
             "measured",
@@ -71,7 +70,7 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
             case.verdict,
             case.reason,
             _case_text(case),
-            lines.find(case.case_id, case.implementation),
+            _find_line(lines, case.case_id, case.implementation),
             (f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
             None if case.head is None else case.head.median_ns,
         )
@@ -86,7 +85,7 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
             item.verdict,
             item.reason,
             reason_words(item.reason) if item.detail is None else str(item.detail),
-            lines.find(item.case_id, item.implementation, item.function),
+            _find_line(lines, item.case_id, item.implementation, item.function),
         )
         for item in judgement.static
     ]
@@ -99,7 +98,7 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
             move.verdict,
             move.reason,
             move.in_words,
-            lines.find(move.case_id, move.implementation),
+            _find_line(lines, move.case_id, move.implementation),
         )
         for move in judgement.secondary_changes
     ]
@@ -121,21 +120,15 @@ def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
     return sorted(cases, key=weight)
 
 
-class _SourceLines:
-    """The lines of each implementation, in a record's order: what is called comes before what is compiled for it."""
-
-    def __init__(self, lines: Sequence[SourceLine]) -> None:
-        self._lines: dict[tuple[str, str], list[SourceLine]] = defaultdict(list)
-        for line in lines:
-            self._lines[line.kernel, line.implementation].append(line)
-
-    def find(self, case_id: str, implementation: str, function: str | None = None) -> SourceLine | None:
-        """The line of a function; of none in particular, of the only compiled one, else of what is called."""
-        # a kernel's name holds no slash, its cases' ids begin with it
-        lines = self._lines.get((case_id.split("/", 1)[0], implementation), [])
-        jitted = [line for line in lines if line.is_jitted]
-        named = [line for line in jitted if line.function == function]
-        return next(iter(named or (jitted if len(jitted) == 1 else lines)), None)
+def _find_line(
+    lines: Sequence[SourceLine], case_id: str, implementation: str, function: str | None = None
+) -> SourceLine | None:
+    """The line of a function; of none in particular, of the only compiled one, else of what is called."""
+    # a kernel's name holds no slash, its cases' ids begin with it; what is called comes before what is compiled for it
+    own = [one for one in lines if (one.kernel, one.implementation) == (case_id.split("/", 1)[0], implementation)]
+    jitted = [line for line in own if line.is_jitted]
+    named = [line for line in jitted if line.function == function]
+    return next(iter(named or (jitted if len(jitted) == 1 else own)), None)
 
 
 def _case_text(case: CaseJudgement) -> str:

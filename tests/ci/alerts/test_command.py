@@ -20,7 +20,7 @@ from roofwatch.settings import Settings
 from tests.builders import PROJECT, make_commit, make_record, make_regression
 from tests.ci.alerts.receivers import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
-from tests.roofwatch.command import Done, roofwatch
+from tests.roofwatch.command import Done
 
 RULES = """
 codeowners = "."
@@ -104,14 +104,6 @@ def test_rules_that_cannot_be_read_end_in_one_line_with_the_place(command: Calla
 
     assert (checked.status, checked.output) == (2, "")
     assert checked.error.startswith("roofwatch: alerts.toml: rules[2].after_hours: ")
-
-
-@pytest.mark.slow
-def test_a_process_of_its_own_does_the_same(settings: dict[str, str], folder: Path, hook: Hook) -> None:
-    ran = roofwatch("alert", "run", cwd=folder, **settings)
-
-    assert ran.status == 0, ran.error
-    assert len(hook.documents) == 3
 
 
 def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., Done], hook: Hook) -> None:

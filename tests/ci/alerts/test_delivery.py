@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -315,22 +314,6 @@ def test_who_acknowledges_an_alert_acknowledges_its_regression_and_nobody_is_cal
     assert after.state is AlertState.ACKNOWLEDGED
     assert (triage.state, triage.person) == (TriageState.ACKNOWLEDGED, "A Person")
     assert mailbox.messages == []
-
-
-def test_a_hostile_kernel_name_reaches_no_header_and_no_markup(
-    judged: Engine, mailbox: Mailbox, addresses: dict[str, str]
-) -> None:
-    hostile = "x\r\nBcc: all@example.com\r\n\r\n<script>alert(1)</script>"
-    regression = replace(make_regression(1, is_confirmed=True, is_alert=True), kernel=hostile, summary=hostile)
-    replace_regressions(judged, PROJECT, [regression])
-
-    Service(judged, "mail", addresses).at(LATER)
-
-    (message,) = mailbox.messages
-    html = message.get_body(("html",))
-    assert message["Bcc"] is None
-    assert html is not None
-    assert "<script>" not in html.get_content()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from roofwatch.ci.alerts.evaluation import AlertPlan, evaluate, next_steps
 from roofwatch.ci.alerts.ownership import parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.collector.record.record import SourceLine
-from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Message, Severity
+from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Message, Notification, Severity
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
 from tests.builders import (
@@ -112,91 +112,58 @@ def condition(cause: str = "one", **fields: object) -> AlertCondition:
     return AlertCondition("slower", cause, Severity.WARNING, message, **fields)  # type: ignore[arg-type]  # its fields
 
 
-class Course:
-    """The alerts of a project over hours."""
-
-    def __init__(self, rules: AlertRules = ESCALATING) -> None:
-        self.rules = rules
-        self.alerts: dict[tuple[str, str], Alert] = {}
-
-    def at(self, hours: float, *conditions: AlertCondition, ending: str | None = None) -> list[str]:
-        """What is told, as `event channel cause`."""
-        endings = {} if ending is None else {"one": ending}
-        now = NOON + hours * HOUR
-        steps = next_steps(PROJECT, list(self.alerts.values()), conditions, rules=self.rules, endings=endings, now=now)
-        for step in steps:
-            self.alerts[step.alert.rule, step.alert.cause] = step.alert
-        return [f"{one.event} {one.channel} {step.alert.cause}" for step in steps for one in step.notifications]
-
-    @property
-    def one(self) -> Alert:
-        return self.alerts["slower", "one"]
+ONE, TWO, FIRED = condition(), condition("two"), ["fired chat one"]
+Timeline = list[tuple[float, list[AlertCondition], list[str]]]
 
 
-def test_an_alert_is_told_once_however_often_it_is_seen() -> None:
-    course = Course()
-
-    assert course.at(0, condition()) == ["fired chat one"]
-    assert course.at(1, condition()) == []
-
-
-def test_each_cause_is_an_alert_of_its_own() -> None:
-    assert Course().at(0, condition("one"), condition("two")) == ["fired chat one", "fired chat two"]
-
-
-def test_what_nobody_acknowledges_in_time_is_escalated_once() -> None:
-    course = Course()
-    course.at(0, condition())
-
-    assert course.at(3.9, condition()) == []
-    assert course.at(4, condition()) == ["escalated lead one"]
-    assert course.at(9, condition()) == []
-
-
-def test_what_is_acknowledged_is_not_escalated() -> None:
-    course = Course()
-    course.at(0, condition())
-
-    assert course.at(5, condition(is_acknowledged=True)) == []
-    assert course.one.state is AlertState.ACKNOWLEDGED
-
-
-def test_that_it_is_over_is_told_to_all_who_were_told_with_the_reason() -> None:
-    course = Course()
-    course.at(0, condition())
-    course.at(4, condition())
-
-    assert course.at(5, ending="back where it was at abc") == ["resolved chat one", "resolved lead one"]
-    assert course.one.state is AlertState.RESOLVED
-    assert course.one.message.facts[0].text == "back where it was at abc"
-    assert course.at(6) == []
+@pytest.mark.parametrize(
+    "timeline",
+    [
+        # an alert is notified once, and each cause is an alert
+        [(0, [ONE], FIRED), (1, [ONE, TWO], ["fired chat two"]), (2, [ONE, TWO], [])],
+        # it is escalated once if nobody acknowledges it, and its end is notified to all
+        [(0, [ONE], FIRED), (3.9, [ONE], []), (4, [ONE], ["escalated lead one"]), (9, [ONE], [])],
+        [(0, [ONE], FIRED), (4, [ONE], ["escalated lead one"]), (5, [], ["resolved chat one", "resolved lead one"])],
+        [(0, [ONE], FIRED), (5, [condition(is_acknowledged=True)], []), (6, [], ["resolved chat one"]), (7, [], [])],
+        # one that comes and goes is notified again only after the cool-down, and so is its end
+        [
+            (0, [ONE], FIRED),
+            (1, [], ["resolved chat one"]),
+            (2, [ONE], []),
+            (3, [], []),
+            (10, [ONE], []),
+            (24, [ONE], FIRED),
+        ],
+        # what lies too far back begins nothing and ends nothing
+        [(0, [condition(is_past=True)], []), (1, [ONE], FIRED), (2, [condition(is_past=True)], [])],
+    ],
+)
+def test_an_alert_goes_on_with_its_condition(timeline: Timeline) -> None:
+    alerts: dict[str, Alert] = {}
+    for hours, conditions, expected in timeline:
+        assert [f"{one.event} {one.channel} {cause}" for cause, one in step(alerts, hours, conditions)] == expected
 
 
-def test_one_that_comes_and_goes_is_told_again_only_after_the_cool_down() -> None:
-    course = Course()
-    course.at(0, condition())
-    course.at(1)
+def test_the_reason_of_an_end_is_kept_and_an_alert_whose_rule_is_gone_ends_in_silence() -> None:
+    alerts: dict[str, Alert] = {}
+    step(alerts, 0, [ONE, TWO])
 
-    assert course.at(2, condition()) == []
-    assert course.at(3) == [], "nobody knows that it fired again, so nobody is told that it is over"
-    assert course.at(10, condition()) == []
-    assert course.at(24, condition()) == ["fired chat one"]
-    assert course.one.episode == 3
+    step(alerts, 1, [TWO], endings={"one": "back where it was at abc"})
+    notified = step(alerts, 2, [], rules=AlertRules())
 
-
-def test_what_lies_too_far_back_begins_nothing_and_ends_nothing() -> None:
-    course = Course()
-
-    assert course.at(0, condition(is_past=True)) == []
-    course.at(1, condition())
-    assert course.at(2, condition(is_past=True)) == []
-    assert course.one.state is AlertState.FIRING
+    assert alerts["one"].message.facts[0].text == "back where it was at abc"
+    assert (alerts["two"].state, notified) == (AlertState.RESOLVED, [])
 
 
-def test_an_alert_whose_rule_is_gone_ends_in_silence() -> None:
-    course = Course()
-    course.at(0, condition())
-    course.rules = AlertRules()
-
-    assert course.at(1) == []
-    assert course.one.state is AlertState.RESOLVED
+def step(
+    alerts: dict[str, Alert],
+    hours: float,
+    conditions: list[AlertCondition],
+    rules: AlertRules = ESCALATING,
+    endings: dict[str, str] | None = None,
+) -> list[tuple[str, Notification]]:
+    """The notifications after some hours, with their causes."""
+    known, now = list(alerts.values()), NOON + hours * HOUR
+    steps = next_steps(PROJECT, known, conditions, rules=rules, endings=endings or {}, now=now)
+    alerts |= {one.alert.cause: one.alert for one in steps}
+    return [(one.alert.cause, notification) for one in steps for notification in one.notifications]

@@ -67,7 +67,7 @@ def test_hostile_words_are_escaped_in_html() -> None:
 def test_a_machine_gets_what_the_record_says() -> None:
     document = to_document(delivery())
 
-    assert document["facts"] == [{"name": "Evidence", "text": HOSTILE}]
+    assert list(document["facts"]) == [{"name": "Evidence", "text": HOSTILE}]
     assert (document["event"], document["project"], document["episode"]) == ("fired", PROJECT, 1)
 
 

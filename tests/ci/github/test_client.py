@@ -8,7 +8,7 @@ import pytest
 from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github.client import MAX_WAIT_S, GitHubRepository
 from roofwatch.ci.github.event import RunOrder
-from roofwatch.ci.github.posting import Done, body_of, post_comment
+from roofwatch.ci.github.posting import CommentAction, body_of, post_comment
 from roofwatch.ci.report.comment import COMMENT_MARKER
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, Answer, Failing, GitHubStandIn, open_github
 
@@ -16,7 +16,7 @@ BODY = body_of(f"{COMMENT_MARKER}\nslower\n", "roofwatch", RunOrder(10, 1))
 LIST, CREATE, EDIT = "issues/list-comments", "issues/create-comment", "issues/update-comment"
 
 
-def post(github: GitHubStandIn) -> Done:
+def post(github: GitHubStandIn) -> CommentAction:
     return post_comment(github.repository(), 7, BODY)
 
 
@@ -51,7 +51,7 @@ def test_a_server_error_is_waited_out_longer_each_time(
         github.add_comment(BODY.replace("slower", "fine"))
     github.fail(operation, 502, "bad gateway", times=3)
 
-    assert post(github) is (Done.EDITED if operation == EDIT else Done.POSTED)
+    assert post(github) is (CommentAction.EDITED if operation == EDIT else CommentAction.POSTED)
 
     # what may have been carried out is looked at before it is made again, so each look is a first one
     assert waits_s == ([1, 1, 1] if operation == CREATE else [1, 2, 4])
@@ -90,7 +90,7 @@ def test_a_rate_limit_is_waited_out_as_long_as_it_says(
     given = {name: str(int(time.time()) + int(text)) if text[0] == "+" else text for name, text in headers.items()}
     github.fail(operation, status, message, headers=given)
 
-    assert post(github) is Done.POSTED
+    assert post(github) is CommentAction.POSTED
     assert waits_s == pytest.approx([wait_s], abs=2)
     assert github.bodies == [BODY]
 
@@ -107,7 +107,7 @@ def test_a_limit_that_lasts_longer_than_a_job_should_wait_ends_it(github: GitHub
 def test_a_connection_that_breaks_is_tried_again(github: GitHubStandIn, waits_s: list[float]) -> None:
     github.break_connection(LIST, is_carried_out=True)
 
-    assert post(github) is Done.POSTED
+    assert post(github) is CommentAction.POSTED
 
 
 def test_if_nobody_listens_the_error_says_so(waits_s: list[float]) -> None:
@@ -166,6 +166,6 @@ def test_no_log_and_no_error_shows_the_token(
 
 def test_github_enterprise_has_its_api_below_a_path() -> None:
     with open_github("/api/v3") as enterprise:
-        assert post(enterprise) is Done.POSTED
+        assert post(enterprise) is CommentAction.POSTED
         assert {request.headers["X-GitHub-Api-Version"] for request in enterprise.requests} == {"2022-11-28"}
         assert all(request.headers["Authorization"].endswith(TOKEN) for request in enterprise.requests)

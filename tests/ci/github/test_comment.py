@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from roofwatch.ci.errors import GitHubError
 from roofwatch.ci.github.client import Comment, GitHubRepository
 from roofwatch.ci.github.event import RunOrder
-from roofwatch.ci.github.posting import CommentPlan, Done, body_of, plan_comment, post_comment
+from roofwatch.ci.github.posting import CommentAction, CommentPlan, body_of, plan_comment, post_comment
 from roofwatch.ci.report.comment import COMMENT_MARKER
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
 
@@ -21,13 +21,13 @@ def said(text: str, order: RunOrder = FIRST, name: str = "roofwatch") -> str:
     return body_of(f"{COMMENT_MARKER}\n{text}\n", name, order)
 
 
-def post(github: GitHubStandIn, text: str, order: RunOrder = FIRST, *, is_silent: bool = False) -> Done:
+def post(github: GitHubStandIn, text: str, order: RunOrder = FIRST, *, is_silent: bool = False) -> CommentAction:
     return post_comment(github.repository(), NUMBER, said(text, order), is_silent=is_silent)
 
 
 def test_a_comment_is_posted_once_and_edited_from_then_on(github: GitHubStandIn) -> None:
-    assert post(github, "slower") is Done.POSTED
-    assert post(github, "fine again", SECOND) is Done.EDITED
+    assert post(github, "slower") is CommentAction.POSTED
+    assert post(github, "fine again", SECOND) is CommentAction.EDITED
 
     assert github.bodies == [said("fine again", SECOND)]
     assert github.asked_for("issues/create-comment") == 1
@@ -39,7 +39,7 @@ def test_the_comment_is_found_on_the_third_page(github: GitHubStandIn) -> None:
         github.add_comment(f"comment {count}", user={"login": "someone", "type": "User"})
     ours = github.add_comment(said("slower"))
 
-    assert post(github, "fine again", SECOND) is Done.EDITED
+    assert post(github, "fine again", SECOND) is CommentAction.EDITED
 
     assert github.comments[ours]["body"] == said("fine again", SECOND)
     assert len(github.comments) == 25
@@ -54,7 +54,7 @@ def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_al
     ]
     before = [github.comments[number]["body"] for number in others]
 
-    assert post(github, "here") is Done.POSTED
+    assert post(github, "here") is CommentAction.POSTED
 
     assert [github.comments[number]["body"] for number in others] == before
 
@@ -62,29 +62,29 @@ def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_al
 def test_the_comment_of_somebody_whom_the_repository_trusts_is_ours(github: GitHubStandIn) -> None:
     github.add_comment(said("slower"), user={"login": "owner", "type": "User"}, author_association="MEMBER")
 
-    assert post(github, "fine", SECOND) is Done.EDITED
+    assert post(github, "fine", SECOND) is CommentAction.EDITED
 
 
 def test_what_is_not_worth_a_comment_corrects_one_and_posts_none(github: GitHubStandIn) -> None:
-    assert post(github, "nothing changed", is_silent=True) is Done.LEFT
+    assert post(github, "nothing changed", is_silent=True) is CommentAction.LEFT
     assert github.bodies == []
 
     post(github, "slower", SECOND)
-    assert post(github, "nothing changed", THIRD, is_silent=True) is Done.EDITED
+    assert post(github, "nothing changed", THIRD, is_silent=True) is CommentAction.EDITED
     assert github.bodies == [said("nothing changed", THIRD)]
 
 
 def test_the_same_again_asks_for_no_edit(github: GitHubStandIn) -> None:
     github.add_comment(said("slower").replace("\n", "\r\n"))
 
-    assert post(github, "slower") is Done.LEFT
+    assert post(github, "slower") is CommentAction.LEFT
     assert github.asked_for("issues/update-comment") == 0
 
 
 def test_an_older_run_that_comes_late_changes_nothing(github: GitHubStandIn) -> None:
     post(github, "fine again", SECOND)
 
-    assert post(github, "slower", FIRST) is Done.LEFT
+    assert post(github, "slower", FIRST) is CommentAction.LEFT
     assert github.bodies == [said("fine again", SECOND)]
 
 
@@ -92,7 +92,7 @@ def test_a_comment_that_is_deleted_before_it_is_edited_is_posted_anew(github: Gi
     github.add_comment(said("slower"))
     github.before["issues/update-comment"] = github.comments.clear
 
-    assert post(github, "fine again", SECOND) is Done.POSTED
+    assert post(github, "fine again", SECOND) is CommentAction.POSTED
     assert github.bodies == [said("fine again", SECOND)]
 
 
@@ -167,7 +167,7 @@ def test_a_comment_that_is_not_listed_yet_is_not_posted_again(github: GitHubStan
         def comments(self, number: int) -> list[Comment]:
             return super().comments(number)[:0]
 
-    assert post_comment(Lagging(github.url, REPOSITORY, TOKEN), NUMBER, said("slower")) is Done.POSTED
+    assert post_comment(Lagging(github.url, REPOSITORY, TOKEN), NUMBER, said("slower")) is CommentAction.POSTED
     assert github.bodies == [said("slower")]
 
 

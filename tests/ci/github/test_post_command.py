@@ -1,7 +1,6 @@
 """`roofwatch post` as a job runs it."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,21 +57,6 @@ def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_pat
     assert "### roofwatch: regressed" in done.output
     assert (tmp_path / "comment.md").read_text() == done.output
     assert github.requests == []
-
-
-def test_two_processes_that_post_at_once_leave_one_comment_of_the_newer_run(
-    github: GitHubStandIn, tmp_path: Path, records: list[Path]
-) -> None:
-    github.before["issues/create-comment"] = lambda: github.wait_until_asked("issues/create-comment", 2)
-
-    with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(lambda run_id: post(github, tmp_path, *records, GITHUB_RUN_ID=run_id), ("10", "11")))
-
-    assert [each.status for each in done] == [0, 0], done
-    assert github.asked_for("issues/create-comment") == 2, "each had looked before the other posted"
-    (comment,) = github.bodies
-    assert "<!-- roofwatch:run 11.1 -->" in comment
-    assert sorted(each["external_id"] for each in github.check_runs.values()) == ["roofwatch:10.1", "roofwatch:11.1"]
 
 
 @pytest.mark.parametrize(
