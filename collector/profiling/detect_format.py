@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.profiling import ncu_report_file, nsys
-from roofwatch.collector.profiling.chrome_events import scan_trace
+from roofwatch.collector.profiling import ncu_files as ncu_report_file
+from roofwatch.collector.profiling import nsys
+from roofwatch.collector.profiling.chrome_trace import scan_trace
 from roofwatch.collector.profiling.kineto import TraceSummary
-from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
-from roofwatch.collector.profiling.ncu_report_file import read_ncu_report
+from roofwatch.collector.profiling.ncu_files import read_ncu_csv, read_ncu_report
 from roofwatch.collector.profiling.nsys import read_nsys
 from roofwatch.collector.profiling.nsys_csv import read_nsys_csv
-from roofwatch.collector.profiling.source import ProfileError, head_of, read_bytes
-from roofwatch.collector.profiling.times import TOP_COUNT
+from roofwatch.collector.profiling.profile_file import TOP_COUNT, ProfileError, head_of, read_bytes
 
 KNOWN = (
     "a trace of torch.profiler (Kineto, Chrome's format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, "

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from roofwatch.collector.profiling.intervals import Interval, length_ns, union
-from roofwatch.collector.profiling.times import nanoseconds
+from roofwatch.collector.profiling.profile_file import Interval, length_ns, nanoseconds, union
 
 _OPERATOR, _CALL, _MARK, _PYTHON = "operator", "call", "mark", "python"
 _KIND_OF_CATEGORY = {

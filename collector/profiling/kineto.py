@@ -17,12 +17,27 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from roofwatch.collector.profiling import launch_shape
-from roofwatch.collector.profiling.hip_calls import bytes_said_by, launch_said_by
-from roofwatch.collector.profiling.intervals import Interval, length_ns, overlap_ns, union
-from roofwatch.collector.profiling.launch_shape import launch_of
-from roofwatch.collector.profiling.times import TOP_COUNT, Duration, delays, longest, nanoseconds, to_us
-from roofwatch.collector.profiling.trace_header import declared_devices, distributed_info, plain
+from roofwatch.collector.profiling import chrome_trace as launch_shape
+from roofwatch.collector.profiling.chrome_trace import (
+    bytes_said_by,
+    declared_devices,
+    distributed_info,
+    launch_of,
+    launch_said_by,
+    plain,
+)
+from roofwatch.collector.profiling.profile_file import (
+    TOP_COUNT,
+    Duration,
+    Interval,
+    delays,
+    length_ns,
+    longest,
+    nanoseconds,
+    overlap_ns,
+    to_us,
+    union,
+)
 
 _KERNEL, _MEMCPY, _MEMSET = "kernel", "memcpy", "memset"
 _KIND_OF_CATEGORY = {

@@ -13,9 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.profiling.intervals import Interval, length_ns, union
-from roofwatch.collector.profiling.source import ProfileError
-from roofwatch.collector.profiling.times import TOP_COUNT, Duration, delays, longest, to_us
+from roofwatch.collector.profiling.profile_file import (
+    TOP_COUNT,
+    Duration,
+    Interval,
+    ProfileError,
+    delays,
+    length_ns,
+    longest,
+    to_us,
+    union,
+)
 
 MAGIC = b"SQLite format 3\x00"
 

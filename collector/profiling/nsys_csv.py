@@ -15,10 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from roofwatch.collector.profiling.intervals import Interval
 from roofwatch.collector.profiling.nsys import busy_times
-from roofwatch.collector.profiling.source import ProfileError
-from roofwatch.collector.profiling.times import TOP_COUNT, longest, to_us
+from roofwatch.collector.profiling.profile_file import TOP_COUNT, Interval, ProfileError, longest, to_us
 
 _UNIT = re.compile(r"(.+?) \((ns|nsec|us|usec|ms|msec|s|sec|MB)\)")
 _SCALES = {

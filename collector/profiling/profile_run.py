@@ -25,8 +25,8 @@ from typing import Any
 from roofwatch.collector.compile.captured_kernels import CapturedKernel, captured_kernels
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
+from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.redacted import redact_trace
-from roofwatch.collector.profiling.source import ProfileError
 from roofwatch.collector.redaction import Kind, Redaction
 
 KERNELS_FILE = "kernels.jsonl"

@@ -16,10 +16,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from roofwatch.collector.outbox.files import SUFFIX, atomic_write, compress, reason_of
-from roofwatch.collector.profiling import ncu_report_file, nsys, nsys_csv, redacted_export
-from roofwatch.collector.profiling.chrome_events import find_fields
-from roofwatch.collector.profiling.ncu_csv import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
-from roofwatch.collector.profiling.source import ProfileError, head_of, read_bytes
+from roofwatch.collector.profiling import ncu_files as ncu_report_file
+from roofwatch.collector.profiling import nsys, nsys_csv, redacted_export
+from roofwatch.collector.profiling.chrome_trace import find_fields
+from roofwatch.collector.profiling.ncu_files import COLUMNS_OF_PROCESSES, TOOL_LINE, find_header
+from roofwatch.collector.profiling.profile_file import ProfileError, head_of, read_bytes
 from roofwatch.collector.redaction import Kind, Redaction, RedactionError
 from roofwatch.collector.redaction_patterns import is_secret_option
 

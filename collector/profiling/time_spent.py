@@ -10,11 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.profiling.chrome_events import scan_trace
+from roofwatch.collector.profiling.chrome_trace import scan_trace
 from roofwatch.collector.profiling.host_work import HostWork
-from roofwatch.collector.profiling.intervals import Interval, length_ns, union
 from roofwatch.collector.profiling.kineto import Activity, TraceSummary
-from roofwatch.collector.profiling.source import ProfileError, read_bytes
+from roofwatch.collector.profiling.profile_file import Interval, ProfileError, length_ns, read_bytes, union
 
 TOP_COUNT = 15
 GAP_COUNT = 5

@@ -30,7 +30,7 @@ from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
 from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
-from roofwatch.collector.profiling.profile_capture import profile_calls
+from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite

@@ -66,8 +66,7 @@ def ncu(
     from roofwatch.collector.run import Progress
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.worker import Worker
-    from roofwatch.profiles.counting import exit_status, name_report, select_calls, to_json, with_counters
-    from roofwatch.profiles.counting_tables import tables
+    from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, to_json, with_counters
     from roofwatch.terminal import print_error, print_json, print_note, print_table, progress
 
     executable = find_ncu()

@@ -62,7 +62,7 @@ def profile(
     from roofwatch.terminal import console, print_json, write_text
 
     if html is not None:
-        import roofwatch.profiles.figure  # noqa: F401  what it needs is missed before the program runs, not after it
+        import roofwatch.profiles.tables  # noqa: F401  what it needs is missed before the program runs, not after it
     known = None if record is None else RunRecord.read(record)
     folder = output or folder_for(command)
     window = Window(

@@ -7,8 +7,8 @@ from plotly.subplots import make_subplots
 
 from roofwatch.collector.profiling.time_spent import TimeRow, TimeSpent
 from roofwatch.profiles.profiling import ProfileReport
+from roofwatch.profiles.tables import short_name
 
-_MAX_NAME = 60
 _ROWS = 12
 _ROW_PX = 30
 
@@ -56,7 +56,7 @@ def to_figure(report: ProfileReport) -> go.Figure:
 def _bars(rows: tuple[TimeRow, ...]) -> go.Bar:
     return go.Bar(
         orientation="h",
-        y=[_short(row.name) for row in rows],
+        y=[short_name(row.name) for row in rows],
         x=[row.total_ns / 1e6 for row in rows],
         text=[f"{row.count} x" + (f", {row.share:.0%}" if row.share is not None else "") for row in rows],
         marker={"color": "#3b6fb6"},
@@ -85,10 +85,6 @@ def _bar(label: str, spans: list[tuple[int, int]], color: str, hints: list[str])
         hovertext=hints,
         marker={"color": color},
     )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
 def _wrapped(text: str) -> str:

@@ -12,11 +12,11 @@ from roofwatch.collector.compile.captured_kernels import CapturedKernel
 from roofwatch.collector.profiling.profile_run import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
 from roofwatch.collector.record.metrics import format_ns
+from roofwatch.profiles.tables import short_name
 
 _MOSTLY_IDLE = 0.5
 """Of the window: a GPU that is busy for less waits for the program more than it works."""
 _SIGNAL_BASE = 128
-_MAX_NAME = 70
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _of_devices(time: TimeSpent) -> str:
     if time.kernels:
         first = time.kernels[0]
         said.append(
-            f"The kernel that took the most is {_short(first.name)}: {_share(first.share)} of the busy time, in "
+            f"The kernel that took the most is {short_name(first.name)}: {_share(first.share)} of the busy time, in "
             f"{first.count} launches of {format_ns(first.mean_ns)}."
         )
     if busiest.transfer_ns:
@@ -118,7 +118,7 @@ def _of_devices(time: TimeSpent) -> str:
 def _of_gap(time: TimeSpent) -> str:
     gap = time.gaps[0]
     if gap.host and gap.host_inside_ns >= gap.length_ns / 2:
-        meanwhile = f"was mostly in {_short(gap.host[0][0])}"
+        meanwhile = f"was mostly in {short_name(gap.host[0][0])}"
     else:
         meanwhile = "was mostly outside of PyTorch: Python, loading data, or waiting"
     return f"Its longest wait was {format_ns(gap.length_ns)}, in which the host {meanwhile}."
@@ -132,12 +132,12 @@ def _of_host(time: TimeSpent) -> str:
     said = [
         f"In the {format_ns(time.window_ns)} that were recorded no GPU was used, and the busiest thread was inside of "
         f"PyTorch's operators for {inside:.0%} of the time.",
-        f"The one that took the most is {_short(first.name)}: {_share(first.share)} of the time, in {first.count} "
+        f"The one that took the most is {short_name(first.name)}: {_share(first.share)} of the time, in {first.count} "
         f"call(s) of {format_ns(first.mean_ns)}.",
     ]
     mark = next((mark for mark in time.marks if (mark.share or 0) > max(inside, _MOSTLY_IDLE)), None)
     if mark is not None:
-        said.append(f"{_short(mark.name)}, which the program marked, covers {_share(mark.share)} of it.")
+        said.append(f"{short_name(mark.name)}, which the program marked, covers {_share(mark.share)} of it.")
     elif inside < _MOSTLY_IDLE:
         said.append(
             "Most of the time passed outside of PyTorch: in Python itself, loading data, or waiting; faster operators "
@@ -191,10 +191,6 @@ def _of_end(process: CapturedProcess, trace: CapturedTrace) -> Iterator[str]:
         yield f"{trace.file} ends where the window did (--for); the program went on after it."
     elif trace.because not in {"the program ended", "the program ended at once", "the steps were done"}:
         yield f"{trace.file} of process {process.pid} ends where {trace.because}."
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
 def _share(share: float | None) -> str:

@@ -91,7 +91,7 @@ def _rows(what: str, count: str, rows: Sequence[TimeRow], names: int, share: str
     for row in rows:
         registers = (("" if row.registers is None else str(row.registers)),) if has_registers else ()
         table.add_row(
-            printable(_short(row.name)),
+            printable(short_name(row.name)),
             str(row.count),
             format_ns(row.total_ns),
             _share(row.share),
@@ -105,7 +105,7 @@ def _gaps(time: TimeSpent) -> Table:
     table = _table("the longest waits of the GPU", "at", "length", "what the host did", "ended by", left=1)
     table.columns[3].justify = table.columns[4].justify = "left"
     for gap in time.gaps:
-        host = [f"{_short(name)} {format_ns(ns)}" for name, ns in gap.host]
+        host = [f"{short_name(name)} {format_ns(ns)}" for name, ns in gap.host]
         outside_ns = gap.length_ns - gap.host_inside_ns
         if outside_ns > gap.length_ns / 10:
             host.append(f"outside of PyTorch {format_ns(outside_ns)}")
@@ -114,7 +114,7 @@ def _gaps(time: TimeSpent) -> Table:
             format_ns(gap.after_start_ns),
             format_ns(gap.length_ns),
             printable(", ".join(host)),
-            printable(_short(gap.before)),
+            printable(short_name(gap.before)),
         )
     return table
 
@@ -125,7 +125,7 @@ def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
         spills = kernel.spilled_registers if kernel.spilled_registers is not None else kernel.spill_bytes
         unit = "" if kernel.spilled_registers is not None else " B"
         table.add_row(
-            printable(_short(kernel.name)),
+            printable(short_name(kernel.name)),
             f"{kernel.backend} {kernel.arch}",
             _number(kernel.warps),
             _number(kernel.stages),
@@ -148,7 +148,8 @@ def _number(value: int | None) -> str:
     return "" if value is None else str(value)
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """The start of a kernel's name, at most 60 characters."""
     return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 

@@ -19,12 +19,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.profiling.ncu.command import CounterChoice, import_command, profile_command, target_command
-from roofwatch.collector.profiling.ncu.counters import counters_of
+from roofwatch.collector.profiling.ncu.command import (
+    CounterChoice,
+    counters_of,
+    import_command,
+    last_error,
+    profile_command,
+    saw_no_kernel,
+    target_command,
+    trouble_of,
+)
 from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
-from roofwatch.collector.profiling.ncu.trouble import last_error, saw_no_kernel, trouble_of
-from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
-from roofwatch.collector.profiling.ncu_report_file import is_report_readable, read_ncu_report
+from roofwatch.collector.profiling.ncu_files import is_report_readable, read_ncu_csv, read_ncu_report
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import Counters
 from roofwatch.collector.suite import SuiteSource

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.collector.profiling.chrome_events import scan_trace
+from roofwatch.collector.profiling.chrome_trace import scan_trace
 from roofwatch.collector.profiling.host_work import HostWork
 from roofwatch.collector.profiling.kineto import TraceSummary
-from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.time_spent import time_spent
 
 EVENTS: list[dict[str, Any]] = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.profiling.detect_format import read_profile
+from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.redacted import redact_profile
-from roofwatch.collector.profiling.source import ProfileError
 from roofwatch.collector.redaction import Redaction
 
 SAID = "Processing [/home/alice/run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]..."

@@ -13,8 +13,8 @@ import pytest
 
 from roofwatch.collector.outbox.artefact_folder import redact_file
 from roofwatch.collector.profiling.detect_format import read_profile
+from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.profiling.redacted import redact_profile
-from roofwatch.collector.profiling.source import ProfileError
 from roofwatch.collector.redaction import EVERYTHING, Kind, Redaction, RedactionError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

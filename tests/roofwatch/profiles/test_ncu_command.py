@@ -27,8 +27,7 @@ from roofwatch.collector.workers.protocol import (
     KernelInfo,
     SuiteInfo,
 )
-from roofwatch.profiles.counting import exit_status, name_report, select_calls, with_counters
-from roofwatch.profiles.counting_tables import tables
+from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, with_counters
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
 from tests.roofwatch.command import SUITES, Done, roofwatch
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
 from roofwatch.collector.profiling.detect_format import read_profile
-from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.profiling.profile_file import ProfileError
 from tests.builders import make_record
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.profiling.detect_format import read_profile
-from roofwatch.collector.profiling.ncu.counters import counters_of, stalls_of
+from roofwatch.collector.profiling.ncu.command import counters_of, stalls_of
 from roofwatch.collector.profiling.ncu.counting import read_report
 from roofwatch.collector.profiling.ncu_metrics import Metric, facts, stall_shares
 

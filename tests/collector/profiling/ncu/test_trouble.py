@@ -1,6 +1,6 @@
 """What Nsight Compute prints where it cannot count, and what is said of it."""
 
-from roofwatch.collector.profiling.ncu.trouble import last_error, saw_no_kernel, trouble_of
+from roofwatch.collector.profiling.ncu.command import last_error, saw_no_kernel, trouble_of
 
 PERMISSION = """==PROF== Connected to process 87374 (/usr/bin/python3.11)
 ==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the target \

@@ -1,24 +1,134 @@
-"""The events of a Chrome trace one at a time, so that a long trace needs the memory of its text and of what is kept.
-
-Events are read a piece of the text at a time by orjson, which is several times as fast as Python's own reader and
-stricter: what it refuses is read by that one.
-
-Source: Trace Event Format; the document is an object with `traceEvents`, or the array of events by itself.
-"""
+"""Events of Chrome traces: scan the file, read its header, and the launch shape of CUDA and HIP calls."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import orjson
 
-from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.timing.stopwatch import garbage_left_alone
+
+FIELDS = {
+    "grid": "grid",
+    "block": "block",
+    "registers per thread": "registers_per_thread",
+    "shared memory": "shared_memory_bytes",
+    "blocks per SM": "blocks_per_sm",
+    "warps per SM": "warps_per_sm",
+    "est. achieved occupancy %": "est_achieved_occupancy_pct",
+    "est. achieved occupancy": "est_achieved_occupancy_pct",
+}
+"""Of a kernel, by Kineto's words, and ours for them."""
+_SHAPES = frozenset({"grid", "block"})
+
+
+def launch_of(arguments: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    """Those of `fields` that hold what they should: a grid and a block whole numbers, everything else a number."""
+    found = {ours: plain(arguments[theirs]) for theirs, ours in fields.items() if theirs in arguments}
+    return {name: value for name, value in found.items() if (_is_shape if name in _SHAPES else _is_number)(value)}
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, int) for each in value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_SHAPE_FIELDS = {
+    "grid": "grid",
+    "grid dim": "grid",
+    "block": "block",
+    "block dim": "block",
+    "shared memory": "shared_memory_bytes",
+    "shared size": "shared_memory_bytes",
+}
+_MOST_DIGITS = 18
+"""Of a number of bytes: no memory is larger."""
+_COUNT_THREADS = {"hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel"}
+
+
+def launch_said_by(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The shape of the launch that a call of HIP made, its grid in blocks; empty where it says none."""
+    if not name.startswith("hip"):
+        return {}
+    said = launch_of(arguments, _SHAPE_FIELDS)
+    if name in _COUNT_THREADS and "grid" in said and "block" in said:
+        said["grid"] = _in_blocks(said["grid"], said["block"])
+    return said
+
+
+def bytes_said_by(name: str, arguments: Mapping[str, Any]) -> int:
+    """The bytes that a call of HIP copies, which stand there as text; 0 where it says none."""
+    size = str(arguments.get("size", "")) if name.startswith("hipMemcpy") else ""
+    return int(size) if size.isdecimal() and len(size) <= _MOST_DIGITS else 0
+
+
+def _in_blocks(threads: Sequence[int], block: Sequence[int]) -> list[int]:
+    if 0 in block:
+        return list(threads)
+    # rounded up, in whole numbers
+    return [-(-each // length) for each, length in zip(threads, block, strict=False)]
+
+
+_DEVICE_FIELDS = (
+    "id",
+    "name",
+    "totalGlobalMem",
+    "computeMajor",
+    "computeMinor",
+    "maxThreadsPerBlock",
+    "numSms",
+    "warpSize",
+)
+
+
+_MOST_LEVELS = 8
+"""Of lists and objects in each other. A reader of JSON takes a thousand, what goes through them after it does not."""
+
+
+def plain(value: Any, *, levels: int = _MOST_LEVELS) -> Any:
+    """As JSON has it; None for numbers that are not finite, or whole and of more than 64 bits, and for what lies deeper
+    than so many levels.
+    """
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        number = float(value) if isinstance(value, Decimal) else value
+        return number if abs(number) < 2**63 or (isinstance(number, float) and math.isfinite(number)) else None
+    if not isinstance(value, (list, dict)):
+        return value
+    if levels == 0:
+        return None
+    if isinstance(value, list):
+        return [plain(each, levels=levels - 1) for each in value]
+    return {name: plain(each, levels=levels - 1) for name, each in value.items()}
+
+
+def declared_devices(properties: Any) -> list[dict[str, Any]]:
+    declared = properties if isinstance(properties, list) else []
+    return [
+        {name: plain(device[name]) for name in _DEVICE_FIELDS if name in device}
+        for device in declared
+        if isinstance(device, dict)
+    ]
+
+
+def distributed_info(info: Any) -> dict[str, Any] | None:
+    if not isinstance(info, dict):
+        return None
+    return {
+        name: plain(info[name])
+        for name in ("backend", "rank", "world_size", "pg_count", "nccl_version")
+        if name in info
+    }
+
 
 Visit = Callable[[dict[str, Any]], None]
 
