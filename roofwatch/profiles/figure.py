@@ -6,8 +6,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from roofwatch.collector.profiling.time_spent import TimeRow, TimeSpent
-from roofwatch.profiles.profiling import ProfileReport
-from roofwatch.profiles.tables import short_name
+from roofwatch.profiles.profiling import ProfileReport, short_name
 
 _ROWS = 12
 _ROW_PX = 30

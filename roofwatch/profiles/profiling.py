@@ -12,11 +12,12 @@ from roofwatch.collector.compile.captured_kernels import CapturedKernel
 from roofwatch.collector.profiling.profile_run import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
 from roofwatch.collector.record.metrics import format_ns
-from roofwatch.profiles.tables import short_name
 
 _MOSTLY_IDLE = 0.5
 """Of the window: a GPU that is busy for less waits for the program more than it works."""
 _SIGNAL_BASE = 128
+
+_MAX_NAME = 80
 
 
 @dataclass(frozen=True)
@@ -195,3 +196,8 @@ def _of_end(process: CapturedProcess, trace: CapturedTrace) -> Iterator[str]:
 
 def _share(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
+
+
+def short_name(name: str) -> str:
+    """A kernel's name, cut at 80 characters."""
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"

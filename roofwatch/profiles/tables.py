@@ -9,7 +9,7 @@ from rich.table import Table
 from roofwatch.collector.compile.captured_kernels import CapturedKernel
 from roofwatch.collector.profiling.time_spent import TimeRow, TimeSpent
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.profiles.profiling import ProcessTime, ProfileReport
+from roofwatch.profiles.profiling import ProcessTime, ProfileReport, short_name
 from roofwatch.terminal import console, printable
 
 _MAX_NAME = 80
@@ -146,11 +146,6 @@ def _table(*columns: str, title: str | None = None, left: int = 1) -> Table:
 
 def _number(value: int | None) -> str:
     return "" if value is None else str(value)
-
-
-def short_name(name: str) -> str:
-    """The start of a kernel's name, at most 60 characters."""
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
 def _share(share: float | None) -> str:
