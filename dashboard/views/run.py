@@ -10,9 +10,9 @@ from io import BytesIO
 import streamlit as st
 
 from roofwatch.collector.outbox.files import read_document
-from roofwatch.collector.profiling.chrome_events import scan_trace
+from roofwatch.collector.profiling.chrome_trace import scan_trace
 from roofwatch.collector.profiling.kineto import Activity, TraceSummary
-from roofwatch.collector.profiling.source import ProfileError
+from roofwatch.collector.profiling.profile_file import ProfileError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
