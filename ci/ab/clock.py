@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.message import Remark
-from roofwatch.ci.reason import Reason
 from roofwatch.collector.record.measurement import Block, Measurement
 from roofwatch.db.values import SeriesPoint, Verdict
 
@@ -144,19 +143,27 @@ class ClockStep:
     log_cycles: float
     """Of the clock cycles."""
 
+    @property
+    def is_opposed(self) -> bool:
+        """Whether the clock changed, in the direction that explains the time."""
+        clock = self.log_cycles - self.log_change
+        return clock * self.log_change < 0 and abs(clock) >= math.log1p(MIN_CLOCK_MOVE)
+
+    @property
+    def share_in_cycles(self) -> float:
+        """Of the change in time, what is left in clock cycles; below 0 where these go the other way."""
+        return self.log_cycles / self.log_change
+
     def is_clock_move(self, *, min_relative_change: float) -> bool:
         """Whether the clock explains the change, and less than `min_relative_change` is left of it in cycles."""
-        clock = self.log_cycles - self.log_change
-        if clock * self.log_change >= 0 or abs(clock) < math.log1p(MIN_CLOCK_MOVE):
+        if not self.is_opposed or self.share_in_cycles > GONE:
             return False
-        # what goes the other way in cycles is no part of the change either
-        left = self.log_cycles * math.copysign(1.0, self.log_change)
-        return left <= GONE * abs(self.log_change) and left < math.log1p(min_relative_change)
+        return self.share_in_cycles * abs(self.log_change) < math.log1p(min_relative_change)
 
     def in_words(self) -> str:
         return (
-            f"{Reason.CLOCK_MOVED}: the SM clock moved from {self.before_mhz:.0f} to {self.after_mhz:.0f} MHz, and in "
-            f"clock cycles the change is {math.expm1(self.log_cycles):+.1%}"
+            f"the SM clock moved from {self.before_mhz:.0f} to {self.after_mhz:.0f} MHz, and in clock cycles the "
+            f"change is {math.expm1(self.log_cycles):+.1%}"
         )
 
 

@@ -8,13 +8,12 @@ docs/explanation/verdicts.md has the odds and argues them.
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from roofwatch.ci.ab.clock import GONE, MIN_CLOCK_MOVE
+from roofwatch.ci.ab.clock import GONE, clock_step
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.causes.evidence import CountedStep, LaunchedStep
 from roofwatch.ci.causes.runner_evidence import RunnerEvidence, RunnerMove
@@ -297,23 +296,14 @@ def _and(odds: Odds, sentence: str, *, factor: float = 1.0, least: float = 0.0) 
 
 
 def _clock(context: ChangeContext) -> Odds | None:
-    there = [run.sm_clock_mhz for run in context.before if run.sm_clock_mhz]
-    here = [run.sm_clock_mhz for run in context.after if run.sm_clock_mhz]
     held_back = _held_back(context)
-    alone = None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
-    if not there or not here:
-        return alone
-    before_mhz, after_mhz = statistics.median(there), statistics.median(here)
-    clock_log_change = math.log(after_mhz / before_mhz)
-    if abs(clock_log_change) < math.log1p(MIN_CLOCK_MOVE) or clock_log_change * context.log_change > 0:
-        return alone
-    in_cycles = context.log_change + clock_log_change
-    told = f"the SM clock moved from {before_mhz:.0f} to {after_mhz:.0f} MHz: in clock cycles the change is "
-    told += f"{math.expm1(in_cycles):+.1%}{f'; {held_back}' if held_back else ''}"
-    if in_cycles * math.copysign(1.0, context.log_change) <= GONE * abs(context.log_change):
+    step = clock_step(context.before, context.after, context.log_change)
+    if step is None or not step.is_opposed:
+        return None if held_back is None else Odds(_CHANGED_WITH_IT, held_back)
+    told = "; ".join(filter(None, [step.in_words(), held_back]))
+    if step.share_in_cycles <= GONE:
         return Odds(_EXPLAINED_BY_CLOCK, told)
-    share = min(1.0, abs(clock_log_change) / abs(context.log_change))
-    return Odds(_CHANGED_BESIDE_IT * share, told)
+    return Odds(_CHANGED_BESIDE_IT * min(1.0, 1 - step.share_in_cycles), told)
 
 
 def _held_back(context: ChangeContext) -> str | None:

@@ -1,10 +1,9 @@
-"""What a runner shows of itself around a step, by runs of code that did not change. Pure.
+"""What runs of unchanged code say of a runner around a step. Pure.
 
-Two things are looked for. *The same code again*: commits of the old level that were measured once more while the new
-one stood, by a calibration, as a side of a pair or for a bisection. If they take the new time, the step is there
-without the commit; if they still take the old one, the runner did not move. *The noise floor*: a calibration measures a
-commit against itself, so what it finds is the runner's noise; where that is another one after the step than before it,
-something about the runner changed.
+*The same code again*: commits of the old level that were measured once more while the new one stood. If they take the
+new time, the step is there without the commit; if they still take the old one, the runner did not change. *The noise
+floor*: a calibration measures a commit against itself. If its noise differs before and after the step, something about
+the runner changed.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from roofwatch.collector.record.metrics import format_ns
 from roofwatch.db.values import Pair, SeriesKey, SeriesPoint
 
 _STAYED, _CAME_ALONG = 1 / 3, 2 / 3
-"""Shares of the step: old code that has moved by less has not, and by more has moved with it."""
+"""Shares of the step: old code that changed by less stayed, and by more changed with it."""
 _ERRORS = 2.0
-"""Standard errors that must fit into a third of the step, for the two to be told apart."""
+"""Standard errors that must fit into a third of the step, to tell the two apart."""
 _MIN_EARLY_RUNS = 4
 """Runs of the old level from which their spread is known at all."""
 _MEDIAN_ERROR = 1.2533
@@ -36,7 +35,7 @@ _MAD_TO_DEVIATION = 1.4826
 _OTHER_NOISE = 2.0
 """Factor between two floors from which on the noise is another one."""
 _CLEAR_Z, _LIKELY_Z = 2.576, 1.645
-"""Two-sided at 1 %, for noise that is said to be another; at 5 % to either side, for noise that is said to stay."""
+"""Two-sided at 1 %, for noise that changed; at 5 % to either side, for noise that stayed."""
 _CALIBRATIONS = 3
 """On either side, the nearest."""
 
@@ -68,11 +67,10 @@ class MeasuredAgain:
 
 @dataclass(frozen=True)
 class FloorStep:
-    """The noise floor of the runner on either side of a step, of one case: how far blocks of one commit lay apart.
+    """How far blocks of one commit lay apart before and after a step, of one case.
 
-    Of code that is the same on both sides every difference is noise, of either sign. So their sizes before and after
-    the step are of one law if the noise stayed, whatever that law is, and Wilcoxon's rank sum of sizes (1945) holds its
-    level in heavy tails too, where an estimated deviation does not.
+    If the noise stayed, the sizes before and after come from one distribution, whatever that is: Wilcoxon's rank sum
+    (1945) holds its level in heavy tails too.
     """
 
     before: NDArray[np.float64]
@@ -81,7 +79,7 @@ class FloorStep:
 
     @property
     def has_moved(self) -> bool:
-        """Whether the noise is another one: by a factor that is worth telling, and beyond chance."""
+        """Whether the noise changed: by a factor that is worth reporting, and beyond chance."""
         there, here = _floor(self.before), _floor(self.after)
         is_other = there > 0 < here and abs(math.log(here / there)) >= math.log(_OTHER_NOISE)
         return is_other and abs(_rank_sum_z(self.before, self.after)) > _CLEAR_Z
@@ -119,8 +117,8 @@ class Calibrations:
                 self._pairs[pair.project, pair.case_id, pair.implementation, pair.runner_class].append(pair)
 
     def floor_around(self, key: SeriesKey, began: datetime, ended: datetime | None) -> FloorStep | None:
-        """The noise floor before a level began and while it stood; None where either was not calibrated. What is known
-        to be sampled by another preset than the last one before says nothing beside it.
+        """The noise floor before a level began and while it stood, sampled by one preset; None where either was not
+        calibrated.
 
         Args:
             key: Of the series.

@@ -16,6 +16,7 @@ from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.value_steps import Timeline
+from roofwatch.ci.reason import Reason
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import ChangePoint, Verdict
@@ -67,7 +68,7 @@ def drift_finding(line: Timeline, drift: Drift, nights: Sequence[date], threshol
     verdict = Verdict.REGRESSED if after > before else Verdict.IMPROVED
     in_cycles = clock_step(old, new, log_change)
     if in_cycles is not None and in_cycles.is_clock_move(min_relative_change=thresholds.trend_relative_change):
-        verdict, evidence = Verdict.INCONCLUSIVE, f"{evidence}; {in_cycles.in_words()}"
+        verdict, evidence = Verdict.INCONCLUSIVE, f"{evidence}; {Reason.CLOCK_MOVED}: {in_cycles.in_words()}"
     change = ChangePoint(
         series=line.key,
         commit=commits[start + 1],

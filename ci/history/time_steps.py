@@ -22,6 +22,7 @@ from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.slow_drift import drift_finding, find_slow_drift
 from roofwatch.ci.history.value_steps import Timeline, timelines
+from roofwatch.ci.reason import Reason
 from roofwatch.ci.thresholds import Thresholds
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.values import ChangePoint, Series, SeriesPoint, Verdict
@@ -147,7 +148,11 @@ class TimeSteps:
         least = self._thresholds.trend_relative_change
         if in_cycles is None or not in_cycles.is_clock_move(min_relative_change=least):
             return change
-        return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=f"{change.evidence}; {in_cycles.in_words()}")
+        return replace(
+            change,
+            verdict=Verdict.INCONCLUSIVE,
+            evidence=f"{change.evidence}; {Reason.CLOCK_MOVED}: {in_cycles.in_words()}",
+        )
 
     def _runner(self, step: detect.Step, log_change: float, evidence: SupportingEvidence) -> RunnerEvidence:
         """What code from before the step says of the runner while the new level stands."""
