@@ -88,7 +88,7 @@ def collect_run(
     """
     steps = _Steps(on_progress)
     session = _device_session(plan, journal)
-    run = SuiteRun(suite.source, plan, None if journal is None else journal.log(), session)
+    run = SuiteRun(suite.source, plan, journal, session)
     with session, _device_workers(fork_server, run) as workers:
         steps.say("loading the suite")
         _prepare(fork_server, run, session, workers, steps, plan.block_count)
@@ -160,7 +160,7 @@ def measure_pair(
     order = random.Random(pair_id.int)  # noqa: S311  an order to measure in, no secret
     session = _device_session(plan, journal)
     runs = {
-        side: SuiteRun(suite.source, plan, None if journal is None else journal.log(side), session)
+        side: SuiteRun(suite.source, plan, journal, session, side)
         for side, suite in ((Side.BASE, base), (Side.HEAD, head))
     }
 

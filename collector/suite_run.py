@@ -11,8 +11,7 @@ from typing import Any
 from roofwatch.collector.compile.static_compiler import StaticCompiler
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.journal import SuiteLog
-from roofwatch.collector.outbox.journal_entries import CompiledCase, changed_fields
+from roofwatch.collector.outbox.journal import ALONE, CompiledCase, Entry, Journal, changes
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CaseRecord, Measurement
 from roofwatch.collector.record.record import Commit, Pairing, RunRecord, utc_now
@@ -46,21 +45,28 @@ class SuiteRun:
     Args:
         source: The suite.
         plan: What to measure.
-        log: Stores results and holds those of an interrupted run, which are not measured again.
+        journal: Stores results; those of an interrupted run are read from it, not measured again.
         session: The device session, shared by two suites of one job; default a new one.
+        side: Side of the run in the journal.
     """
 
     def __init__(
-        self, source: SuiteSource, plan: RunPlan, log: SuiteLog | None = None, session: DeviceSession | None = None
+        self,
+        source: SuiteSource,
+        plan: RunPlan,
+        journal: Journal | None = None,
+        session: DeviceSession | None = None,
+        side: str = ALONE,
     ) -> None:
         self.source = source
         self.plan = plan
         self._session = session or DeviceSession()
         self.spent = SpentTime()
-        self._log = log
+        self._journal = journal
+        self._side = side
         self._is_stopped = threading.Event()
-        self._run_id = uuid.uuid4() if log is None else log.suite.run_id
-        self._started_at = utc_now() if log is None else log.journal.header.started_at
+        self._run_id = uuid.uuid4() if journal is None else journal.header.suites[side].run_id
+        self._started_at = utc_now() if journal is None else journal.header.started_at
         self._device = plan.device or "cpu"
         self.chosen: ChosenMethod | None = None
         """Timer and cache state; None until the machine is described."""
@@ -104,8 +110,10 @@ class SuiteRun:
         if self._environment is None:
             self._environment = environment
             self._keep(environment=environment)
-        elif changed := changed_fields(self._environment, environment):
-            raise JournalError(f"the run was begun on another machine: {changed}: go on there, or --discard it")
+        else:
+            before, now = (each.model_dump(mode="json") for each in (self._environment, environment))
+            if changed := ", ".join(changes(before, now)):
+                raise JournalError(f"the run was started on another machine: {changed}; resume there, or use --discard")
         self.chosen = self._choose_timing(workers)
         if self._ceilings:
             return
@@ -187,8 +195,8 @@ class SuiteRun:
                 if self._is_stopped.is_set():
                     return  # its process may have been ended: that says nothing about the kernel
                 self._accuracies[subject] = accuracy
-                if self._log is not None:
-                    self._log.append({}, accuracy=accuracy)
+                if self._journal is not None:
+                    self._journal.append(Entry(side=self._side, accuracy=accuracy))
             on_step(f"checked {subject}")
 
     @property
@@ -316,15 +324,16 @@ class SuiteRun:
         return redact(record, Redaction.of_this_machine())
 
     def _keep(self, **came_back: Any) -> None:
-        if self._log is not None:
-            self._log.append(self.spent.take_new(), self._session.take_new(), **came_back)
+        if self._journal is not None:
+            new = {"spent_ns": self.spent.take_new(), "seen": self._session.take_new()}
+            self._journal.append(Entry(side=self._side, **new, **came_back))
 
     def _keep_step(self, subject: Subject, timing: CaseTiming, block: Block | None = None) -> None:
         self._keep(timed=timing.step(subject, block))
 
     def _restore(self) -> None:
         """Restore results of an interrupted run."""
-        for entry in self._log.past if self._log is not None else ():
+        for entry in () if self._journal is None else self._journal.entries(self._side):
             self.spent.add_earlier(entry.spent_ns)
             self._environment = entry.environment or self._environment
             if entry.ceilings is not None:

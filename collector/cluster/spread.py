@@ -13,8 +13,7 @@ from typing import Any, Self
 from roofwatch.collector.cluster.shares import Share, deal, join
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import find_repository
-from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_entries import ALONE
+from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
 from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.collector.run import OnProgress, Progress, collect_run
 from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan, Selected, Selection
@@ -230,7 +229,7 @@ def spread_run(
         device = plan.device or ("cuda" if cluster.has_gpus else "cpu")
         plan = replace(plan, device=device, usual_tag=plan.usual_tag or ("quick" if device == "cuda" else "small"))
         selected = _selected(suite, plan)
-        records = [entry.share for entry in journal.entries(ALONE) if entry.share is not None]
+        records = [entry.share for entry in journal.entries() if entry.share is not None]
         measured = {case.case_id for record in records for case in record.cases}
         shares = deal(
             [one for one in selected if one.case.case_id not in measured], _SHARES_PER_DEVICE * cluster.device_count
@@ -242,7 +241,7 @@ def spread_run(
             if isinstance(result, CollectorError):
                 failures.append(f"{len(share.case_ids)} cases from {share.case_ids[0]}: {result}")
             else:
-                journal.log().append({}, share=result)
+                journal.append(Entry(share=result))
                 records.append(result)
             on_progress(Progress(done_count, len(shares), f"measured {share.case_ids[-1]}"))
     if failures:

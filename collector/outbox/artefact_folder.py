@@ -1,4 +1,4 @@
-"""A folder of redacted files that belong to runs, each under its sha256: `artefacts` beside the records."""
+"""A folder of redacted files that belong to runs: `artefacts` beside the records, each file under its sha256."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import orjson
 
@@ -20,49 +20,13 @@ from roofwatch.collector.profiling.redacted import Redacted, redact_profile
 from roofwatch.collector.record.record import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind, RunRecord
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, redact, without_author
 
-_MAX_PROBED_BYTES = 512 * 2**20
-
-
-def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
-    """Write a copy of a record or of a profiler's file.
-
-    Raises:
-        ProfileError: the file cannot be read, is cut short, or is none that is known.
-        RecordError: it is a record that this version cannot read, or the copy of one cannot be written.
-        RedactionError: nothing can be taken out of its kind, or the copy cannot be written.
-    """
-    record = _record(source)
-    if record is None:
-        return redact_profile(source, target, redaction)
-    told = without_author(redact(record, redaction), redaction)
-    told.write(target)
-    return Redacted("roofwatch-record", int(told != record), ())
-
-
-def _record(path: Path) -> RunRecord | None:
-    head = head_of(path).lstrip()
-    if not head.startswith(b"{") and not is_packed(path):
-        return None
-    content = read_bytes(path)
-    # a trace of some size is not parsed for this: a record says what it is in its last fields too
-    if b'"run_id"' not in content or b'"schema_version"' not in content or len(content) > _MAX_PROBED_BYTES:
-        return None
-    try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(document, dict) or "run_id" not in document or "traceEvents" in document:
-        return None
-    return RunRecord.from_json(content, name=str(path))
-
-
 FOLDER_NAME = "artefacts"
 
 _CHUNK_BYTES = 2**20
-_MAX_LINE_CHARACTERS = 2**20
-_MAX_NAME = 200
+_MAX_RECORD_PROBE_BYTES = 512 * 2**20
+_MAX_NAME_LENGTH = 200
 _PROFILES = frozenset({ArtefactKind.TRACE, ArtefactKind.NCU_REPORT, ArtefactKind.NSYS_EXPORT})
-_KIND_OF_ENDING = {
+_KIND_OF_SUFFIX = {
     ".json": ArtefactKind.TRACE,
     ".json.gz": ArtefactKind.TRACE,
     ".ncu-rep": ArtefactKind.NCU_REPORT,
@@ -74,30 +38,62 @@ _KIND_OF_ENDING = {
 
 
 def kind_of(path: Path) -> ArtefactKind:
-    """What a file probably is, by the ending of its name."""
+    """Guess the kind of a file from its name."""
     name = path.name.lower()
-    return next((kind for ending, kind in _KIND_OF_ENDING.items() if name.endswith(ending)), ArtefactKind.OTHER)
+    return next((kind for suffix, kind in _KIND_OF_SUFFIX.items() if name.endswith(suffix)), ArtefactKind.OTHER)
 
 
 def artefact_name(name: str) -> str:
-    """The name of a file as a record may hold it."""
-    harmless = re.sub(r"[^A-Za-z0-9_.+@=,-]", "_", name)
-    return (harmless if re.match(r"[A-Za-z0-9_]", harmless) else f"_{harmless}")[-_MAX_NAME:]
+    """Turn a file name into one that is valid in a record."""
+    safe = re.sub(r"[^A-Za-z0-9_.+@=,-]", "_", name)
+    return (safe if re.match(r"[A-Za-z0-9_]", safe) else f"_{safe}")[-_MAX_NAME_LENGTH:]
+
+
+def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
+    """Write a redacted copy of a record or a profiler's file.
+
+    Raises:
+        ProfileError: the file cannot be read, is cut short, or has an unknown format.
+        RecordError: the record cannot be read, or its copy not written.
+        RedactionError: the format cannot be redacted, or the copy cannot be written.
+    """
+    record = _read_record(source)
+    if record is None:
+        return redact_profile(source, target, redaction)
+    redacted = without_author(redact(record, redaction), redaction)
+    redacted.write(target)
+    return Redacted("roofwatch-record", int(redacted != record), ())
+
+
+def _read_record(path: Path) -> RunRecord | None:
+    if not head_of(path).lstrip().startswith(b"{") and not is_packed(path):
+        return None
+    content = read_bytes(path)
+    # large traces are not parsed to find out
+    if b'"run_id"' not in content or b'"schema_version"' not in content or len(content) > _MAX_RECORD_PROBE_BYTES:
+        return None
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(document, dict) or "run_id" not in document or "traceEvents" in document:
+        return None
+    return RunRecord.from_json(content, name=str(path))
 
 
 class ArtefactFolder:
-    """Made when the first file is put into it."""
+    """The folder is created with its first file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @classmethod
     def beside(cls, record: Path) -> ArtefactFolder:
-        """That of the records in the folder of a record's file."""
+        """The artefact folder of a record file."""
         return cls(record.parent / FOLDER_NAME)
 
     def find(self, artefact: Artefact) -> Path | None:
-        """The file, if it is there in the length that the record gives it; what is in it is for the store to see."""
+        """Return the file if it exists and has the right length; its hash is not checked."""
         path = self.folder / artefact.sha256
         try:
             return path if path.stat().st_size == artefact.size_bytes else None
@@ -105,67 +101,63 @@ class ArtefactFolder:
             return None
 
     def add(self, source: Path, *, kind: str | None = None, redaction: Redaction | None = None) -> Artefact:
-        """Put a copy of a file in.
+        """Add a redacted copy of a file.
 
         Args:
             source: The file.
-            kind: What it is; by its name's ending where it is left out.
-            redaction: What the copy and its name may tell; None for a file that was written without what must be left
-                out.
+            kind: Kind of the file; guessed from its name by default.
+            redaction: How to redact content and name; None if nothing needs redaction.
 
         Raises:
             RecordError: it cannot be read or written, or is too large.
-            ProfileError: it is not of its kind.
-            RedactionError: nothing can be taken out of its kind.
+            ProfileError: it does not have the format of its kind.
+            RedactionError: files of its kind cannot be redacted.
         """
         kind = kind or kind_of(source)
         try:
-            make_folder(self.folder)
-            with tempfile.TemporaryDirectory(prefix=".adding-", dir=self.folder) as scratch:
-                copy = Path(scratch) / source.name
+            with self._temporary_file(source.name) as copy:
                 if redaction is None or redaction.kept >= EVERYTHING:
                     shutil.copyfile(source, copy)
                 elif kind in _PROFILES:
                     redact_file(source, copy, redaction)
                 else:
                     _redact_text(source, copy, redaction)
-                sha256, size_bytes = _digest(copy)
+                with copy.open("rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                size_bytes = copy.stat().st_size
                 if size_bytes > MAX_ARTEFACT_BYTES:
                     raise RecordError(
                         f"{source}: {size_bytes} bytes; an artefact has at most {MAX_ARTEFACT_BYTES}: record a shorter "
-                        "time, or pack it"
+                        "time, or compress it"
                     )
-                self._take(copy, sha256)
+                self._move_in(copy, sha256)
         except OSError as error:
-            raise RecordError(f"{source}: cannot be kept in {self.folder}: {reason_of(error)}") from None
+            raise RecordError(f"{source}: cannot be stored in {self.folder}: {reason_of(error)}") from None
         name = artefact_name(source.name if redaction is None else redaction.text(source.name))
         return Artefact(name=name, kind=kind, sha256=sha256, size_bytes=size_bytes)
 
     def copy_from(self, other: ArtefactFolder, artefacts: Iterable[Artefact]) -> None:
-        """Put in what another folder has of these.
+        """Copy the given artefacts that another folder has.
 
         Raises:
-            OSError: one cannot be read or written; nothing half-written is left.
+            OSError: one cannot be read or written.
         """
         for artefact in artefacts:
             found = other.find(artefact)
             if found is not None and self.find(artefact) is None:
-                make_folder(self.folder)
-                with tempfile.TemporaryDirectory(prefix=".adding-", dir=self.folder) as scratch:
-                    copy = Path(scratch) / artefact.sha256
+                with self._temporary_file(artefact.sha256) as copy:
                     shutil.copyfile(found, copy)
-                    self._take(copy, artefact.sha256)
+                    self._move_in(copy, artefact.sha256)
 
     def receive(self, artefact: Artefact, content: Iterable[bytes], path: Path) -> None:
-        """Write what came from elsewhere to a path, once it is known to be what the record names.
+        """Write downloaded content to a path if it has the artefact's size and hash.
 
         Raises:
-            RecordError: it is something else, or cannot be written; what was at the path is unharmed.
+            RecordError: it differs, or cannot be written; the file at the path is unchanged.
         """
         digest, size_bytes = hashlib.sha256(), 0
         try:
-            with tempfile.TemporaryDirectory(prefix=".receiving-", dir=self.folder) as scratch:
-                copy = Path(scratch) / artefact.sha256
+            with self._temporary_file(artefact.sha256) as copy:
                 with copy.open("wb") as file:
                     for chunk in content:
                         size_bytes += len(chunk)
@@ -174,42 +166,34 @@ class ArtefactFolder:
                         digest.update(chunk)
                         file.write(chunk)
                 if size_bytes != artefact.size_bytes or digest.hexdigest() != artefact.sha256:
-                    raise RecordError(f"{artefact.name}: what came is not what its record names; ask again")
+                    raise RecordError(f"{artefact.name}: the download differs from its record; try again")
                 copy.replace(path)
         except OSError as error:
             raise RecordError(f"{path}: cannot be written: {reason_of(error)}") from None
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Delete the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _take(self, copy: Path, sha256: str) -> None:
-        fd = os.open(copy, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    @contextmanager
+    def _temporary_file(self, name: str) -> Iterator[Path]:
+        make_folder(self.folder)
+        with tempfile.TemporaryDirectory(prefix=".adding-", dir=self.folder) as scratch:
+            yield Path(scratch) / name
+
+    def _move_in(self, copy: Path, sha256: str) -> None:
+        with copy.open("rb") as file:
+            os.fsync(file.fileno())
         copy.replace(self.folder / sha256)
         sync_folder(self.folder)
 
 
-def _digest(path: Path) -> tuple[str, int]:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
-
-
 def _redact_text(source: Path, target: Path, redaction: Redaction) -> None:
-    """Line by line, however long the text."""
     try:
-        with source.open(encoding="utf-8", newline="") as text, target.open("w", encoding="utf-8", newline="") as told:
-            for line in _lines(text):
-                told.write(redaction.text(line))
+        with source.open(encoding="utf-8", newline="") as text, target.open("w", encoding="utf-8", newline="") as copy:
+            while line := text.readline(_CHUNK_BYTES):
+                copy.write(redaction.text(line))
     except UnicodeDecodeError:
         raise RedactionError(
-            f"{source}: not text, so nothing can be taken out of it; if it may be shown as it is: --keep all"
+            f"{source}: not a text file, so it cannot be redacted; --keep all keeps it unchanged"
         ) from None
-
-
-def _lines(text: IO[str]) -> Iterable[str]:
-    while line := text.readline(_MAX_LINE_CHARACTERS):
-        yield line

@@ -1,106 +1,180 @@
-"""The journal of a run that is not finished: what came back so far, on the disk before the run goes on.
+"""The journal of an unfinished run: every result so far, one JSON document per line.
 
-Each line is a checksum and a JSON document, written at once and synced. A process that is killed, or a machine that
-loses power, leaves at most one line torn, which its checksum tells. The first line is the header, which binds the
-journal to what is measured; each other one is an entry. A journal is for one process at a time, and gone once the
-record is there.
+Each line is on disk before the run goes on. A line that a crash cut short is dropped when the run is resumed. The first
+line is the header, which says what is measured. One process writes at a time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import islice
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
+from uuid import UUID
 
-import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.files import make_folder, reason_of, sync_folder
-from roofwatch.collector.outbox.journal_entries import Entry, Header, MeasuredSuite, differences
-from roofwatch.collector.record.machine import Telemetry
+from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
+from roofwatch.collector.record.measurement import Block
+from roofwatch.collector.record.record import RunRecord, utc_now
+from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
+from roofwatch.collector.suite import SuiteAt, digest_of_suite
 
-_CHECKSUM_LENGTH = 16
-_RESULTS = frozenset({"ceilings", "accuracy", "compiled", "timed", "profile", "share"})
-_WAY_ON = "--resume goes on from there, --discard removes it"
+ALONE = "run"
+"""Side of a run that measures one commit."""
+
+_PLAN = TypeAdapter(RunPlan)
 
 
-def journal_path(destination: Path) -> Path:
-    """Where the journal of a run lies whose record goes to `destination`."""
-    return destination.with_name(f"{destination.name}.journal")
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MeasuredSuite(_Line):
+    """One side of a run."""
+
+    run_id: UUID
+    project: str
+    sha: str
+    sources: str
+    """Digest of the suite's files and of uncommitted changes."""
+
+
+class Header(_Line):
+    """What a journal belongs to. To resume a run, everything except IDs and time must be equal."""
+
+    format: Literal[2] = 2
+    harness_version: str
+    started_at: AwareDatetime
+    options: dict[str, Any]
+    suites: dict[str, MeasuredSuite]
+    """By side."""
+    pair_id: UUID | None = None
+
+
+def make_header(
+    suites: Mapping[str, SuiteAt],
+    plan: RunPlan,
+    *,
+    pair_id: UUID | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Header:
+    """Make the header of a new run.
+
+    Args:
+        suites: What is measured, by side.
+        plan: The plan of the run.
+        pair_id: ID of a pair of two sides.
+        options: Further options that must be equal to resume, as JSON values.
+
+    Raises:
+        GitError: the repository of a suite cannot be read.
+    """
+    return Header(
+        harness_version=HARNESS_VERSION,
+        started_at=utc_now(),
+        options=_PLAN.dump_python(plan, mode="json") | dict(options or {}),
+        suites={
+            side: MeasuredSuite(
+                run_id=uuid.uuid4(), project=suite.project, sha=suite.commit.sha, sources=digest_of_suite(suite.source)
+            )
+            for side, suite in suites.items()
+        },
+        pair_id=pair_id,
+    )
+
+
+class CompiledCase(_Line):
+    case_id: str
+    implementation: str
+    static_facts: tuple[StaticFacts, ...]
+    """Empty if the implementation launches no kernel of its own."""
+
+
+class TimedStep(_Line):
+    """A block, the failure that replaced it, or a decision to drop blocks."""
+
+    case_id: str
+    implementation: str
+    blocks_before: int
+    """Number of earlier blocks that still count."""
+    block: Block | None
+    state: dict[str, Any]
+    """Everything else known of the measurement after this step."""
+
+
+class Entry(_Line):
+    """One result. Besides `side`, `spent_ns` and `seen`, one field is set."""
+
+    side: str = ALONE
+    spent_ns: dict[str, int] = {}
+    """Wall time since the previous entry, by activity."""
+    seen: Telemetry | None = None
+    """Device readings since the previous entry of any side."""
+    environment: Environment | None = None
+    ceilings: tuple[Ceiling, ...] | None = None
+    at_ceilings: tuple[DeviceState, ...] = ()
+    """Device state during each measurement in `ceilings`."""
+    accuracy: Accuracy | None = None
+    compiled: CompiledCase | None = None
+    timed: TimedStep | None = None
+    profile: CaseProfile | None = None
+    share: RunRecord | None = None
+    """Record from another machine of a distributed run."""
+
+    @property
+    def is_result(self) -> bool:
+        return self.environment is None
 
 
 class Journal:
-    """An open journal. Made by `begin` or `resume`; threads may append at once.
+    """An open, locked journal. Threads may append concurrently.
 
     Args:
-        path: The file.
-        fd: Of the file, locked.
-        header: Its first line.
-        entries: Those that it holds.
+        path: The file; created if missing.
+        header: What is to be measured.
+        is_resumed: Continue the run in the file, with its header. Otherwise a file with results is an error.
+
+    Raises:
+        JournalError: the file holds another run or results that may not be overwritten, or it cannot be used.
     """
 
-    def __init__(self, path: Path, fd: int, header: Header, entries: tuple[Entry, ...]) -> None:
+    def __init__(self, path: Path, header: Header, *, is_resumed: bool = False) -> None:
         self.path = path
         self.header = header
-        self._fd = fd
-        self._entries = list(entries)
-        self._size_bytes = os.fstat(fd).st_size
-        self._is_sound = True
         self._lock = threading.Lock()
+        self._entries: list[Entry] = []
+        self._file = _open_locked(path)
+        try:
+            self._load(is_resumed=is_resumed)
+        except BaseException:
+            self._file.close()
+            raise
 
-    @classmethod
-    def begin(cls, path: Path, header: Header) -> Self:
-        """Make a journal.
-
-        Raises:
-            JournalError: there is one, another process writes to it, or it cannot be written.
-        """
-        fd = _open_locked(path)
-        with _closed_on_error(fd):
-            if result_count := _result_count(_sound_lines(fd)):
-                raise JournalError(f"{path}: an unfinished run with {result_count} results is there: {_WAY_ON}")
-            return cls._made(path, fd, header)
-
-    @classmethod
-    def resume(cls, path: Path, header: Header) -> Self:
-        """Open a journal to go on with; without one, make it. The ids and the start of the run are those it has.
-
-        Raises:
-            JournalError: it belongs to another run, which the message explains; another process writes to it; or it
-                cannot be read.
-        """
-        fd = _open_locked(path)
-        with _closed_on_error(fd):
-            lines = list(_sound_lines(fd))
-            if not lines:
-                return cls._made(path, fd, header)
-            before, entries = _parsed(path, lines)
-            reasons = list(differences(before, header))
-            if reasons and not _result_count(lines):
-                return cls._made(path, fd, header)
-            if reasons:
-                raise JournalError(
-                    f"{path}: cannot go on from it, {'; '.join(reasons)}: measure that again, or --discard it"
-                )
-            os.ftruncate(fd, _end_of_last_line(fd))
-            return cls(path, fd, before, entries)
-
-    @classmethod
-    def _made(cls, path: Path, fd: int, header: Header) -> Self:
-        os.ftruncate(fd, 0)  # of a process that ended before its first line was whole, or its first result was there
-        journal = cls(path, fd, header, ())
-        journal._append_line(header)
-        sync_folder(path.parent)
-        return journal
+    def _load(self, *, is_resumed: bool) -> None:
+        header, entries, size_bytes = _read(self.path, self._file)
+        result_count = sum(entry.is_result for entry in entries)
+        if header is None or not result_count:
+            self._file.truncate(0)
+            self._write(self.header)
+            sync_folder(self.path.parent)
+            return
+        if not is_resumed:
+            raise JournalError(
+                f"{self.path}: holds an unfinished run with {result_count} results: --resume continues it, "
+                "--discard removes it"
+            )
+        if reasons := list(_differences(header, self.header)):
+            raise JournalError(f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or use --discard")
+        self._file.truncate(size_bytes)
+        self.header, self._entries = header, entries
 
     def __enter__(self) -> Self:
         return self
@@ -108,192 +182,145 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it. What holds no result is not worth going on from, and removed."""
-        if self._fd >= 0 and not self.result_count:
+        """Close the journal; remove it if it holds no result."""
+        if not self._file.closed and not self.result_count:
             self.remove()
         self.close()
 
     @property
     def result_count(self) -> int:
-        """So many are on the disk; 0 once it is closed."""
         with self._lock:
-            # not what this process remembers: an interrupt may come when a result was written and not yet noted
-            return 0 if self._fd < 0 else _result_count(_sound_lines(self._fd))
+            return sum(entry.is_result for entry in self._entries)
 
-    def log(self, side: str = "run") -> SuiteLog:
-        """The part of one side."""
-        return SuiteLog(self, side)
-
-    def entries(self, side: str) -> tuple[Entry, ...]:
-        """What came back for one side so far."""
+    def entries(self, side: str = ALONE) -> tuple[Entry, ...]:
+        """Entries of one side so far."""
         with self._lock:
             return tuple(entry for entry in self._entries if entry.side == side)
 
     @property
     def seen(self) -> tuple[Telemetry, ...]:
-        """What was seen of the device so far, which two sides share."""
+        """Device readings so far, of both sides."""
         with self._lock:
             return tuple(entry.seen for entry in self._entries if entry.seen is not None)
 
     def append(self, entry: Entry) -> None:
-        """Put an entry on the disk.
+        """Write an entry to disk.
 
         Raises:
-            JournalError: it cannot be written; what was written before is unharmed.
+            JournalError: it cannot be written; earlier entries are unharmed.
         """
         with self._lock:
-            self._append_line(entry)
-            self._entries.append(entry)
+            self._entries.append(entry)  # before writing: an interrupt in between must not hide a written entry
+            self._write(entry)
 
     def remove(self) -> None:
-        """The record is there: the journal is not needed any more."""
+        """Delete the journal once the record is written."""
         self.path.unlink(missing_ok=True)
+        self._entries.clear()
         self.close()
 
     def close(self) -> None:
-        """Let another process go on; safe to call again."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._file.close()
 
-    def _append_line(self, line: BaseModel) -> None:
-        if not self._is_sound:
-            raise JournalError(f"{self.path}: could not be written a moment ago")
-        document = line.model_dump_json(exclude_defaults=True).encode()
-        left = memoryview(_checksum(document) + b" " + document + b"\n")
-        size_bytes = self._size_bytes + len(left)
-        self._is_sound = False  # until it is whole: a line after half of one would be lost with it
+    def _write(self, line: BaseModel) -> None:
+        size_bytes = self._file.seek(0, os.SEEK_END)
+        left = memoryview(line.model_dump_json(exclude_defaults=True).encode() + b"\n")
         try:
             while left:
-                left = left[os.write(self._fd, left) :]
-            os.fsync(self._fd)
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size_bytes)
+            self._file.truncate(size_bytes)
             raise JournalError(f"{self.path}: cannot be written: {reason_of(error)}") from None
-        self._size_bytes, self._is_sound = size_bytes, True
 
 
-@dataclass(frozen=True)
-class SuiteLog:
-    """The part of a journal that belongs to one side."""
-
-    journal: Journal
-    side: str
-
-    @property
-    def suite(self) -> MeasuredSuite:
-        return self.journal.header.suites[self.side]
-
-    @property
-    def past(self) -> tuple[Entry, ...]:
-        return self.journal.entries(self.side)
-
-    def append(self, spent_ns: Mapping[str, int], seen: Telemetry | None = None, **came_back: Any) -> None:
-        """Put on the disk what came back: one field of `Entry`."""
-        self.journal.append(Entry(side=self.side, spent_ns=dict(spent_ns), seen=seen, **came_back))
+def journal_path(record_path: Path) -> Path:
+    """Path of the journal of a run whose record goes to `record_path`."""
+    return record_path.with_name(f"{record_path.name}.journal")
 
 
 def discard(path: Path) -> None:
-    """Remove a journal, if there is one.
+    """Remove a journal if it exists.
 
     Raises:
-        JournalError: another process writes to it.
+        JournalError: another process is writing to it.
     """
-    if not path.exists():
-        return
-    fd = _open_locked(path)
-    path.unlink(missing_ok=True)
-    os.close(fd)
+    if path.exists():
+        with _open_locked(path):
+            path.unlink(missing_ok=True)
 
 
 def read_header(path: Path) -> Header | None:
-    """What a journal belongs to; None where there is none, or none of this version."""
+    """Read the header of a journal without locking it; None if there is no valid one."""
     try:
         with path.open("rb") as file:
-            line = next(_sound(file), None)
-    except OSError:
-        return None
-    try:
-        return None if line is None else Header.model_validate_json(line)
-    except ValidationError:
+            return Header.model_validate_json(file.readline())
+    except (OSError, ValidationError):
         return None
 
 
-def _parsed(path: Path, lines: list[bytes]) -> tuple[Header, tuple[Entry, ...]]:
+def _open_locked(path: Path) -> IO[bytes]:
     try:
-        return Header.model_validate_json(lines[0]), tuple(Entry.model_validate_json(line) for line in lines[1:])
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise JournalError(
-            f"{path}: damaged, or written by another version of roofwatch ({where}: {first['msg']}): go on with that "
-            "one, or --discard what was measured"
-        ) from None
+        make_folder(path.parent)
+        file = path.open("a+b", buffering=0)
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    if not is_ours:
+        file.close()
+        raise JournalError(f"{path}: another run is writing there; wait for it, or choose another --output")
+    return file
 
 
-def _open_locked(path: Path) -> int:
-    """Open a file, made if need be, and lock it while it is still the one of that name."""
-    while True:
+def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int]:
+    """Header and entries up to the first incomplete line, and their size in bytes."""
+    header, entries, size_bytes = None, [], 0
+    file.seek(0)
+    for line in file.read().splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            break
         try:
-            make_folder(path.parent)
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None
-        with _closed_on_error(fd):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise JournalError(
-                    f"{path}: another run is writing there; wait for it, or name another --output"
-                ) from None
-            if _is_still(path, fd):
-                return fd
-        os.close(fd)
+            if header is None:
+                header = Header.model_validate_json(line)
+            else:
+                entries.append(Entry.model_validate_json(line))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            if first["type"] == "json_invalid":
+                break
+            raise JournalError(
+                f"{path}: damaged, or written by another version of roofwatch ({'.'.join(map(str, first['loc']))}: "
+                f"{first['msg']}): resume with that version, or use --discard"
+            ) from None
+        size_bytes += len(line)
+    return header, entries, size_bytes
 
 
-def _is_still(path: Path, fd: int) -> bool:
-    """Whether nobody removed the file between its opening and its locking."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(fd))
-    except FileNotFoundError:
-        return False
+def _differences(before: Header, now: Header) -> Iterator[str]:
+    """Reasons why a run cannot be resumed."""
+    if before.harness_version != now.harness_version:
+        yield f"roofwatch was {before.harness_version} and is {now.harness_version} now"
+    if before.suites.keys() != now.suites.keys():
+        yield f"it measures {' and '.join(before.suites)}, this run measures {' and '.join(now.suites)}"
+        return
+    for side, then in before.suites.items():
+        suite = now.suites[side]
+        of_side = "" if side == ALONE else f" of the {side}"
+        if then.project != suite.project:
+            yield f"the project{of_side} was {then.project} and is {suite.project} now"
+        if then.sha != suite.sha:
+            yield f"the commit{of_side} was {then.sha[:12]} and is {suite.sha[:12]} now"
+        elif then.sources != suite.sources:
+            yield f"files of the suite{of_side} have changed"
+    yield from changes(before.options, now.options)
 
 
-@contextlib.contextmanager
-def _closed_on_error(fd: int) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        os.close(fd)
-        raise
-
-
-def _sound_lines(fd: int) -> Iterator[bytes]:
-    """The documents of all lines that are as they were written."""
-    with open(fd, "rb", closefd=False) as file:
-        file.seek(0)
-        yield from _sound(file)
-
-
-def _sound(file: IO[bytes]) -> Iterator[bytes]:
-    for line in file:
-        checksum, _, document = line.rstrip(b"\n").partition(b" ")
-        if line.endswith(b"\n") and checksum == _checksum(document):
-            yield document
-
-
-def _result_count(lines: Iterable[bytes]) -> int:
-    """Entries that took time to come by: a machine that was described, and nothing more, is nothing to go on from."""
-    return sum(not _RESULTS.isdisjoint(orjson.loads(line)) for line in islice(lines, 1, None))
-
-
-def _end_of_last_line(fd: int) -> int:
-    """Where the last line ends that has an end."""
-    with open(fd, "rb", closefd=False) as file:
-        file.seek(0)
-        return sum(len(line) for line in file if line.endswith(b"\n"))
-
-
-def _checksum(document: bytes) -> bytes:
-    return hashlib.sha256(document).hexdigest()[:_CHECKSUM_LENGTH].encode()
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Describe each value that differs."""
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            yield f"{name} was {before.get(name)} and is {now.get(name)} now"

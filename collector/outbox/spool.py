@@ -1,9 +1,7 @@
-"""The spool: records that no server has accepted yet, each a file, kept until a server acknowledges it by name and
-has the artefacts that lie beside it.
+"""The spool: records on disk that wait until a server acknowledges them and has their artefacts.
 
-Any number of processes may put records in and deliver them at once. A record that is being sent is locked, and the lock
-ends with the process. A process that is killed at any moment leaves each record where it was, or where it was going;
-what was sent twice is one record to the server, as its id and content are the same.
+Any number of processes may add and deliver records. A record is locked while it is sent; the lock ends with the
+process. A record may be sent twice: to the server it is the same one, with the same ID and content hash.
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ import fcntl
 import os
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -35,45 +32,35 @@ class Acknowledged:
 
     run_id: UUID
     content_hash: str
-    lacking: tuple[str, ...] = ()
-    """The sha256 of each artefact that it does not have yet."""
+    missing_artefacts: tuple[str, ...] = ()
+    """sha256 of each artefact that the server does not have."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The server will never take this."""
+    """The server will never accept this record or file."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Unavailable:
-    """It may take it later."""
+    """The record or file was not accepted now and stays in the spool."""
 
     reason: str
     retry_after_s: float | None = None
-    """What the server asked to wait."""
+    """Wait that the server asked for."""
+    is_retried: bool = True
+    """Try again in this delivery."""
 
 
-@dataclass(frozen=True)
-class Deferred:
-    """It stays, and this delivery does not try it again: the server takes it from others, not from this sender. Or it
-    is no record as it was read here: nobody has judged it, and another process, or another roofwatch, may read it. Or
-    what became of it cannot be noted: the disk is full, say.
-    """
-
-    reason: str
-    is_of_project: bool = False
-    """The server would say the same of each record of its project."""
-
-
-Answer = Acknowledged | Refused | Unavailable | Deferred
+Answer = Acknowledged | Refused | Unavailable
 
 Send = Callable[[RunRecord], Answer]
-"""Sends one record. Raises SpoolError where no record could be sent in this way, whatever it holds."""
+"""Sends one record. Raises SpoolError if the server accepts no record from this sender."""
 
-SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | Deferred | None]
-"""Sends a file of an acknowledged record; None where the server has it."""
+SendArtefact = Callable[[RunRecord, Artefact, Path], Refused | Unavailable | None]
+"""Sends a file of an acknowledged record; returns None once the server has it."""
 
 
 @dataclass(frozen=True)
@@ -81,59 +68,52 @@ class Backoff:
     """When to try again.
 
     Args:
-        attempts: Rounds over all that is left.
-        first_s: Longest wait after the first; it doubles with each.
-        longest_s: No wait is longer. A server that asks for more is left alone until the next delivery.
+        attempts: Rounds over all waiting records.
+        first_s: Longest wait after the first round; doubles with each round.
+        longest_s: Upper limit of a wait. If the server asks for more, the delivery ends.
 
-    Source: "full jitter", any time up to the bound, spreads many clients best (Brooker, Exponential Backoff And Jitter,
-    AWS Architecture Blog, 2015).
+    Source: "full jitter", Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015.
     """
 
     attempts: int = 6
     first_s: float = 1.0
     longest_s: float = 60.0
 
-    def wait_s(self, attempt: int, asked_s: float | None, draw: Callable[[], float]) -> float | None:
-        """How long to wait after an attempt, from 0; None to give up."""
-        if attempt + 1 >= self.attempts or (asked_s or 0.0) > self.longest_s:
+    def wait_s(self, attempt: int, retry_after_s: float, draw: Callable[[], float]) -> float | None:
+        """Wait after an attempt, from 0; None to give up."""
+        if attempt + 1 >= self.attempts or retry_after_s > self.longest_s:
             return None
-        # clients that were all told the same time come back spread over some more
-        return (asked_s or 0.0) + draw() * min(self.longest_s, self.first_s * 2.0**attempt)
+        return retry_after_s + draw() * min(self.longest_s, self.first_s * 2.0**attempt)
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What became of the records."""
+    """Names of records by what happened to them, with the reason."""
 
     sent: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
-    """With the reason."""
     left: tuple[tuple[str, str], ...] = ()
-    """Still in the spool, with the reason."""
+    """Still in the spool."""
     incomplete: tuple[tuple[str, str], ...] = ()
-    """Sent, and an artefact of it never will be, with the reason."""
+    """Sent, but an artefact is missing or was refused."""
 
 
 class Spool:
-    """A folder of records to be sent.
-
-    Args:
-        folder: Made when the first record is put into it.
-    """
+    """A folder of records to send, created with its first record."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._refused = folder / "refused"
 
     def submit(self, record: RunRecord, artefacts: ArtefactFolder | None = None) -> Path:
-        """Put a record in; it is there even after a power cut once this returns, and its artefacts before it.
+        """Add a record; it survives a power cut once this returns.
 
         Args:
-            record: To be sent.
-            artefacts: Where those that it names lie.
+            record: The record to send.
+            artefacts: Folder with the record's artefacts.
 
         Raises:
-            SpoolError: it cannot be written; nothing half-written is sent.
+            SpoolError: it cannot be written.
         """
         path = self.folder / f"{record.run_id}-{record.content_hash[:12]}{_SUFFIX}"
         try:
@@ -147,10 +127,10 @@ class Spool:
 
     @property
     def waiting(self) -> list[Path]:
-        """What is to be sent.
+        """Record files to send.
 
         Raises:
-            SpoolError: the folder cannot be read: that is no reason to think that nothing waits.
+            SpoolError: the folder cannot be read.
         """
         try:
             return sorted(path for path in self.folder.iterdir() if path.name.endswith(_SUFFIX))
@@ -168,166 +148,134 @@ class Spool:
         sleep: Callable[[float], None] = time.sleep,
         draw: Callable[[], float] = random.random,
     ) -> Delivery:
-        """Send what waits. A record that fails does not hold the others, and a project that may not be sent no other.
+        """Send all waiting records. A record that fails does not hold up the others.
 
         Args:
-            send: Sends one.
-            send_artefact: Sends one; without it a record of which the server lacks an artefact stays.
+            send: Sends a record.
+            send_artefact: Sends an artefact; without it, a record whose artefacts the server lacks stays.
             backoff: When to try again.
-            sleep: Waits for so many seconds.
-            draw: A number from 0 to 1.
+            sleep: Waits for a number of seconds.
+            draw: Returns a random number from 0 to 1.
 
         Raises:
-            SpoolError: nothing can be sent in this way, for example because the server does not know the token.
+            SpoolError: the server accepts no record from this sender, for example because the token is wrong.
         """
         backoff = backoff or Backoff()
         sent: list[str] = []
         refused: list[tuple[str, str]] = []
         incomplete: list[tuple[str, str]] = []
-        stays: dict[str, str] = {}
-        times_left: Counter[str] = Counter()
-        send = _Passing(send)
+        left: dict[str, Unavailable] = {}
         for attempt in range(backoff.attempts):
-            left: dict[str, Unavailable] = {}
-            # where a server asks each time to be left alone for one record, the others have their turn before it
-            for path in sorted(self.waiting, key=lambda path: times_left[path.name]):
-                if path.name in stays:
+            retry_after_s = 0.0
+            for path in sorted(self.waiting, key=lambda path: path.name in left):
+                name = path.name
+                if name in left and not left[name].is_retried:
                     continue
                 answer = self._deliver_one(path, send, send_artefact, incomplete)
+                left.pop(name, None)
                 if isinstance(answer, Acknowledged):
-                    sent.append(path.name)
+                    sent.append(name)
                 elif isinstance(answer, Refused):
-                    refused.append((path.name, answer.reason))
-                elif isinstance(answer, Deferred):
-                    stays[path.name] = answer.reason
+                    refused.append((name, answer.reason))
                 elif answer is not None:
-                    left[path.name] = answer
-                    times_left[path.name] += 1
+                    left[name] = answer
                     if answer.retry_after_s is not None:
-                        break  # it asked to be left alone
-            asked_s = max((answer.retry_after_s or 0.0 for answer in left.values()), default=0.0)
-            wait_s = backoff.wait_s(attempt, asked_s, draw)
-            if not left or wait_s is None:
+                        retry_after_s = answer.retry_after_s
+                        break
+            wait_s = backoff.wait_s(attempt, retry_after_s, draw)
+            if wait_s is None or not any(answer.is_retried for answer in left.values()):
                 break
             sleep(wait_s)
-        reasons = stays | {name: answer.reason for name, answer in left.items()}
-        waiting = tuple((path.name, reasons.get(path.name, "not tried, or at hand elsewhere")) for path in self.waiting)
-        return Delivery(tuple(sent), tuple(refused), waiting, tuple(incomplete))
+        waiting = [path.name for path in self.waiting]
+        not_tried = Unavailable("not tried, or another process is sending it")
+        reasons = tuple((name, left.get(name, not_tried).reason) for name in waiting)
+        return Delivery(tuple(sent), tuple(refused), reasons, tuple(incomplete))
 
     def _deliver_one(
         self, path: Path, send: Send, send_artefact: SendArtefact | None, incomplete: list[tuple[str, str]]
     ) -> Answer | None:
-        """None where another process is at it, or was."""
-        with contextlib.ExitStack() as held:
-            try:
-                if not held.enter_context(_claimed(path)):
+        """Send one record and take it out of the spool; None if another process handles it."""
+        try:
+            with _locked(path) as is_ours:
+                if not is_ours:
                     return None
-            except OSError as error:  # of another user, say
-                return Deferred(f"cannot be opened: {reason_of(error)}")
-            try:
                 record = RunRecord.read(path)
-            except RecordError as error:
-                return Deferred(str(error))
-            answer = send(record)
-            if isinstance(answer, Acknowledged):
-                if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
-                    return Unavailable(f"the server acknowledged another record, {answer.run_id}")
-                not_now, never = _send_artefacts(record, answer.lacking, _artefacts_of(path), send_artefact)
-                if not_now is not None:
-                    return not_now  # the record goes again with it: to the server it is the same one
-                incomplete += [(path.name, reason) for reason in never]
-            try:
+                answer = send(record)
                 if isinstance(answer, Acknowledged):
+                    if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
+                        return Unavailable(f"the server acknowledged another record, {answer.run_id}")
+                    failures: list[str] = []
+                    postponed = _send_artefacts(record, answer, _artefacts_of(path), send_artefact, failures)
+                    if postponed is not None:
+                        return postponed
+                    incomplete += [(path.name, reason) for reason in failures]
                     self._remove(path)
                 elif isinstance(answer, Refused):
                     self._put_aside(path, record, answer.reason)
-            except OSError as error:
-                became = "sent" if isinstance(answer, Acknowledged) else f"refused ({answer.reason})"
-                return Deferred(f"{became}, and cannot be taken out of the spool: {reason_of(error)}")
-            return answer
+                return answer
+        except RecordError as error:
+            return Unavailable(str(error), is_retried=False)
+        except OSError as error:
+            return Unavailable(f"cannot be opened or removed: {reason_of(error)}", is_retried=False)
 
     def _remove(self, path: Path) -> None:
-        # its files first: of a record that goes again the server says that it has them
-        _artefacts_of(path).remove()
+        _artefacts_of(path).remove()  # before the record: a record that is sent again needs none of them
         path.unlink(missing_ok=True)
         sync_folder(self.folder)
 
     def _put_aside(self, path: Path, record: RunRecord, reason: str) -> None:
-        """With its files and the reason. The record goes when all else is there, and its files stay until it has gone:
-        whoever is stopped on the way leaves all of it in one of the two places.
-        """
+        """Move a record and its artefacts to `refused`. A crash in between leaves everything in one of both places."""
         self._refused.mkdir(exist_ok=True)
-        aside, files = self._refused / path.name, _artefacts_of(path)
+        target, artefacts = self._refused / path.name, _artefacts_of(path)
         atomic_write(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
-        _artefacts_of(aside).copy_from(files, record.artefacts)
-        path.replace(aside)
+        _artefacts_of(target).copy_from(artefacts, record.artefacts)
+        path.replace(target)
         sync_folder(self._refused)
         sync_folder(self.folder)
-        files.remove()
-
-
-class _Passing:
-    """Sends the records of one delivery, but for those of which the server would say what it said of another."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._by_project: dict[str, Deferred] = {}
-
-    def __call__(self, record: RunRecord) -> Answer:
-        known = self._by_project.get(record.project)
-        if known is not None:
-            return known
-        answer = self._send(record)
-        if isinstance(answer, Deferred) and answer.is_of_project:
-            self._by_project[record.project] = answer
-        return answer
+        artefacts.remove()
 
 
 def _send_artefacts(
-    record: RunRecord, lacking: Collection[str], files: ArtefactFolder, send: SendArtefact | None
-) -> tuple[Unavailable | Deferred | None, list[str]]:
-    """Why the server does not take one now, and which it never will, with the reason."""
-    never: list[str] = []
+    record: RunRecord,
+    acknowledged: Acknowledged,
+    files: ArtefactFolder,
+    send: SendArtefact | None,
+    failures: list[str],
+) -> Unavailable | None:
+    """Send missing artefacts; return why to try again later, and collect what will never succeed in `failures`."""
     for artefact in record.artefacts:
-        if artefact.sha256 not in lacking:
+        if artefact.sha256 not in acknowledged.missing_artefacts:
             continue
         file = files.find(artefact)
         if file is None:
-            never.append(f"{artefact.name}: did not lie beside the record")
-        elif send is None:
-            return Unavailable(f"{artefact.name}: there is no way here to send artefacts"), never
-        else:
-            said = send(record, artefact, file)
-            if isinstance(said, Unavailable | Deferred):
-                return said, never
-            if said is not None:
-                never.append(f"{artefact.name}: {said.reason}")
-    return None, never
+            failures.append(f"{artefact.name}: the file is missing")
+            continue
+        if send is None:
+            return Unavailable(f"{artefact.name}: artefacts cannot be sent here")
+        answer = send(record, artefact, file)
+        if isinstance(answer, Unavailable):
+            return answer
+        if answer is not None:
+            failures.append(f"{artefact.name}: {answer.reason}")
+    return None
 
 
 def _artefacts_of(path: Path) -> ArtefactFolder:
-    """Of one record of the spool."""
     return ArtefactFolder(path.with_name(f"{path.name}{_ARTEFACTS_SUFFIX}"))
 
 
 @contextlib.contextmanager
-def _claimed(path: Path) -> Iterator[bool]:
-    """Hold a file against other processes; False where one of them holds it, or has seen to it.
-
-    Raises:
-        OSError: it cannot be opened or locked.
-    """
+def _locked(path: Path) -> Iterator[bool]:
+    """Lock a record file; False if another process holds or has removed it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = path.open("rb")
     except FileNotFoundError:
         yield False
         return
-    try:
+    with file:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = os.path.samestat(path.stat(), os.fstat(fd))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.path.samestat(path.stat(), os.fstat(file.fileno()))
         except (BlockingIOError, FileNotFoundError):
             is_ours = False
         yield is_ours
-    finally:
-        os.close(fd)

@@ -205,9 +205,9 @@ class RunRecord(Part):
         """sha256 of what the document says: tells whether a run that is sent twice was changed in between. Fields at
         their defaults are left out, so that a later version, which knows more fields, finds the same.
         """
-        return hashlib.sha256(orjson.dumps(self.said(), option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return hashlib.sha256(orjson.dumps(self.to_dict(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
-    def said(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The document with fields at their defaults left out, but for its version."""
         return self.model_dump(mode="json", exclude_defaults=True) | {"schema_version": self.schema_version}
 

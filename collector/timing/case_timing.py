@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, position
 from roofwatch.collector.errors import TimerError
-from roofwatch.collector.outbox.journal_entries import TimedStep
+from roofwatch.collector.outbox.journal import TimedStep
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import (
     Autotuning,

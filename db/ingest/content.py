@@ -18,7 +18,7 @@ def content_hash(record: RunRecord) -> str:
         IngestError: the record has a value that cannot be stored.
     """
     try:
-        document = orjson.dumps(record.said(), option=orjson.OPT_SORT_KEYS)
+        document = orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
         raise IngestError(f"{name_run(record)}: a number is out of range: {error}; measure again") from None
     if b"\\u0000" in document:

@@ -14,7 +14,7 @@ from rich.table import Table
 from roofwatch.ci.bisect.backfill import Choice, KnownChange, choose_order
 from roofwatch.ci.bisect.search import SAME_CODE, SAME_SOURCES
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.outbox.journal_entries import ALONE, header_of
+from roofwatch.collector.outbox.journal import ALONE, make_header
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import OnProgress, collect_run
 from roofwatch.collector.run_plan import RunPlan
@@ -232,7 +232,7 @@ def _measured(
         try:
             with suite_then(path, commit.sha, Path(folder) / "suite") as suite:
                 destination = output / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-                header = header_of({ALONE: suite}, plan)
+                header = make_header({ALONE: suite}, plan)
                 with kept(destination, header, is_resumed=True, is_discarded=False) as journal:
                     record = collect_run(suite, plan, on_progress, fork_server=fork_server, journal=journal)
                     record.write(destination)

@@ -16,8 +16,7 @@ from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, looks_after
 from roofwatch.ci.bisect.measurements import Reading, compare_pairs, read_pair
 from roofwatch.ci.bisect.search import MadeFrom, Measure, Move, Named, Stuck, next_move
 from roofwatch.collector.errors import JournalError, SuiteError
-from roofwatch.collector.outbox.journal import discard, journal_path
-from roofwatch.collector.outbox.journal_entries import header_of
+from roofwatch.collector.outbox.journal import discard, journal_path, make_header
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan, Subject
@@ -250,7 +249,7 @@ class _Search:
         more: Callable[[RunRecord, RunRecord], Mapping[Subject, int]],
         destination: Path,
     ) -> tuple[RunRecord, RunRecord]:
-        header = header_of({"base": self._good, "head": commit}, plan, pair_id=uuid.uuid4())
+        header = make_header({"base": self._good, "head": commit}, plan, pair_id=uuid.uuid4())
         with kept(destination, header, is_resumed=True, is_discarded=False) as journal:
             return measure_pair(
                 self._good,

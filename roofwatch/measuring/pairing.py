@@ -13,7 +13,7 @@ from roofwatch.arguments import suite_at
 from roofwatch.ci.report.pull_request import CaseJudgement
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.outbox.files import check_writable
-from roofwatch.collector.outbox.journal_entries import header_of
+from roofwatch.collector.outbox.journal import make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import OnProgress, Progress, measure_pair
 from roofwatch.collector.run_plan import RunPlan
@@ -79,7 +79,7 @@ def measure_revisions(asked: PairPlan, judge: Judge, *, title: str) -> MeasuredP
             for side, revision in zip(_SIDES, asked.revisions, strict=True)
         )
         names = [f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(_SIDES, (base, head), strict=True)]
-        header = header_of({"base": base, "head": head}, asked.plan, pair_id=uuid.uuid4())
+        header = make_header({"base": base, "head": head}, asked.plan, pair_id=uuid.uuid4())
         journal = stack.enter_context(
             kept(asked.output / "-".join(names), header, is_resumed=asked.is_resumed, is_discarded=asked.is_discarded)
         )

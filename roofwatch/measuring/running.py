@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roofwatch.collector.cluster.spread import spread_run
 from roofwatch.collector.outbox.files import check_writable
-from roofwatch.collector.outbox.journal_entries import ALONE, header_of
+from roofwatch.collector.outbox.journal import ALONE, make_header
 from roofwatch.collector.record.record import RunRecord, SkippedKernel
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
@@ -56,7 +56,7 @@ def measure(asked: RunRequest) -> Written:
     if finished is not None and asked.is_resumed:
         return [(asked.destination, finished)]
     said = None if asked.address is None else {"is_spread": True}
-    header = header_of({ALONE: asked.suite}, asked.plan, asked=said)
+    header = make_header({ALONE: asked.suite}, asked.plan, options=said)
     with kept(asked.destination, header, is_resumed=asked.is_resumed, is_discarded=asked.is_discarded) as journal:
         with progress(asked.suite.project) as on_progress:
             if asked.address is not None:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.journal import Journal, discard, journal_path, read_header
-from roofwatch.collector.outbox.journal_entries import Header
+from roofwatch.collector.outbox.journal import Header, Journal, discard, journal_path, read_header
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.terminal import print_error
 
@@ -48,7 +47,7 @@ def kept(destination: Path, header: Header, *, is_resumed: bool, is_discarded: b
     path = journal_path(destination)
     if is_discarded:
         discard(path)
-    with Journal.resume(path, header) if is_resumed else Journal.begin(path, header) as journal:
+    with Journal(path, header, is_resumed=is_resumed) as journal:
         if journal.result_count:
             print_error(f"going on with the {journal.result_count} results that are in {path}")
         try:

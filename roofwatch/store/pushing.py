@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.collector.outbox.spool import Delivery, Spool
-from roofwatch.collector.outbox.upload import TOKEN_VARIABLE, HttpSender
+from roofwatch.collector.outbox.upload import HttpSender
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.settings import load_settings
 from roofwatch.store.server import server_url

@@ -153,7 +153,7 @@ class Server:
     def _asked(self, path: str, headers: Mapping[str, str], document: bytes | None = None) -> Iterator[Response]:
         method = "GET" if document is None else "POST"
         try:
-            with self.line.ask(method, path, {**_HEADERS, **headers}, document) as response:
+            with self.line.request(method, path, {**_HEADERS, **headers}, document) as response:
                 yield response
         except ConnectionFailedError as error:
             raise ConnectionFailedError(
@@ -179,7 +179,7 @@ class Server:
             kind = GoneError
         elif response.status == _UNPROCESSABLE and _type_of(body) == _TOO_LARGE:
             kind = TooMuchError
-        raise kind(self.line.said(f"{self.line.url}: {said}"))
+        raise kind(self.line.clean(f"{self.line.url}: {said}"))
 
     def _whole(self, response: Response, most_bytes: int) -> bytes:
         return self._bounded(b"".join(self._chunks(response, most_bytes)), most_bytes)
@@ -200,7 +200,7 @@ class Server:
                 if most_bytes is not None and size_bytes > most_bytes:
                     return
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectionFailedError(self.line.said(f"the connection broke: {error}")) from None
+            raise ConnectionFailedError(self.line.clean(f"the connection broke: {error}")) from None
         if length is not None and length.isdecimal() and size_bytes < int(length):
             raise ConnectionFailedError("the connection broke within the answer")
 

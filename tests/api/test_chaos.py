@@ -47,7 +47,7 @@ def test_of_a_record_that_is_missing_it_is_told_where_it_is_and_what_its_pushes_
     ]
     path.write_bytes(b"\x1f\x8bgarbage")
     assert "in the spool: no" not in shipment.whereabouts(store, waiting)
-    assert "damaged or not whole" in shipment.whereabouts(store, waiting)
+    assert "damaged or incomplete" in shipment.whereabouts(store, waiting)
     assert shipment.whereabouts(store, refused).splitlines()[1:5] == [
         f"  stored: in {quarantine_name(refused.project)}, whole",
         "  in the spool: no",

@@ -147,11 +147,11 @@ def test_a_record_waits_in_the_spool_while_the_database_is_down(
         sender = HttpSender(f"http://{host}:{port}", text)
         gate.close()
         down = spool.deliver(sender, backoff=once)
-        ready_while_down = status_of(f"{sender.url}/readyz")
-        alive_while_down = status_of(f"{sender.url}/healthz")
+        ready_while_down = status_of(f"{sender.client.url}/readyz")
+        alive_while_down = status_of(f"{sender.client.url}/healthz")
         gate.open()
         up = spool.deliver(sender, backoff=once)
-        ready_again = status_of(f"{sender.url}/readyz")
+        ready_again = status_of(f"{sender.client.url}/readyz")
     through_gate.dispose()
     gate.close()
 
@@ -300,14 +300,16 @@ def test_a_project_that_a_token_is_not_for_holds_no_other(store: Engine, make_to
             *("push", "--spool", str(tmp_path), "--url", f"http://{host}:{port}"), ROOFWATCH_TOKEN=ingests.text
         )
         only_reads = make_token(Scope.READ, project="their/project")
-        with pytest.raises(SpoolError, match=r"takes no records from here: HTTP 403.*this needs the scope ingest"):
+        with pytest.raises(SpoolError, match=r"accepts no records from here: HTTP 403.*this needs the scope ingest"):
             spool.deliver(HttpSender(f"http://{host}:{port}", only_reads.text))
         again = spool.deliver(HttpSender(f"http://{host}:{port}", make_token(project="their/project").text))
 
     assert done.status == 2
     assert f"{len(ours)} record(s) sent and acknowledged" in done.output
     for name in theirs:
-        assert f"kept for later: {tmp_path / name}: project their/project: the token may not send" in done.output
+        assert (
+            f"kept for later: {tmp_path / name}: the token may not send records of project their/project" in done.output
+        )
     assert "roofwatch token create NAME --project their/project --scope ingest" in done.output
     assert f"this token is for {PROJECT}" in done.output
     assert again.sent == tuple(sorted(theirs))

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_entries import ALONE, header_of
+from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
@@ -100,7 +99,7 @@ def check(
         if is_cancelled:
             raise CancelledError
 
-    run = SuiteRun(suite.source, PLAN, journal.log())
+    run = SuiteRun(suite.source, PLAN, journal)
     with WorkerPool(fork_server, suite.source, device="cpu", thread_count=1) as workers:
         run.select(workers.start())
         try:
@@ -123,11 +122,11 @@ def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left
     suite: SuiteAt, fork_server: ForkServer, tmp_path: Path, number: int, error: type[BaseException]
 ) -> None:
     path = tmp_path / "journal"
-    header = header_of({ALONE: suite}, PLAN)
+    header = make_header({ALONE: suite}, PLAN)
     (tmp_path / "stop").write_text(f"{int(number)} {os.getpid()}")
     pids: set[int | None] = set()
 
-    with Journal.begin(path, header) as journal, pytest.raises(error):
+    with Journal(path, header) as journal, pytest.raises(error):
         check(suite, fork_server, journal, pids, is_cancelled=number == 0)
 
     begun = checked_in(tmp_path)
@@ -137,10 +136,10 @@ def test_what_was_checked_before_a_run_is_stopped_is_kept_and_no_process_is_left
     assert b"crashed" not in path.read_bytes(), "that a process was ended says nothing about its kernel"
 
     (tmp_path / "stop").unlink()
-    with Journal.resume(path, header) as journal:
-        kept = [entry.accuracy.case_id for entry in journal.log().past if entry.accuracy is not None]
+    with Journal(path, header, is_resumed=True) as journal:
+        kept = [entry.accuracy.case_id for entry in journal.entries() if entry.accuracy is not None]
         step_count = check(suite, fork_server, journal, set())
-        known = [entry.accuracy for entry in journal.log().past if entry.accuracy is not None]
+        known = [entry.accuracy for entry in journal.entries() if entry.accuracy is not None]
     assert kept == ["first/n=64/float32/fwd"]
     assert step_count == 3
     assert checked_in(tmp_path) - begun == {"second": 1, "third": 1}, "first was checked before"

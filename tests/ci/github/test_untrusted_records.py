@@ -86,7 +86,7 @@ def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: 
     [
         (b"not a record", "not a complete JSON document"),
         (b'{"schema_version": "9.0", "run_id": "x"}', "schema version 9.0 is not known here"),
-        (b"\x1f\x8b damaged", "damaged or not whole"),
+        (b"\x1f\x8b damaged", "damaged or incomplete"),
         (b'{"schema_version": "1.2", "run_id": "`@everyone` <script>"}', "problem(s) in all"),
     ],
 )

@@ -12,8 +12,7 @@ from roofwatch.collector.device.nvml import NvmlBinding
 from roofwatch.collector.device.readings import Window
 from roofwatch.collector.device.telemetry import Sampler, joined
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_entries import ALONE, header_of
+from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import collect_run
 from roofwatch.collector.run_plan import RunPlan
@@ -212,7 +211,7 @@ def measured(
         WorkerPool(fork_server, suite.source, Mode.DEVICE, device="cpu", thread_count=1) as workers,
     ):
         watch.begin(GPU, UUID)
-        run = SuiteRun(suite.source, PLAN, None if journal is None else journal.log(), watch)
+        run = SuiteRun(suite.source, PLAN, journal, watch)
         run.select(workers.start())
         run.describe_machine(workers)
         run.check(workers, lambda _: None)
@@ -249,13 +248,13 @@ def test_every_ceiling_has_what_was_seen_of_the_device_meanwhile(suite: SuiteAt)
 def test_a_run_that_was_cut_short_keeps_what_each_of_its_processes_saw(
     suite: SuiteAt, tmp_path: Path, is_torn: bool
 ) -> None:
-    path, header = tmp_path / "record.json.journal", header_of({ALONE: suite}, PLAN)
-    with Journal.begin(path, header) as journal:
+    path, header = tmp_path / "record.json.journal", make_header({ALONE: suite}, PLAN)
+    with Journal(path, header) as journal:
         before = measured(suite, watch_of("normal"), 1, journal)
     if is_torn:  # killed while it wrote the block
         path.write_bytes(path.read_bytes()[:-20])
 
-    with Journal.resume(path, header) as journal:
+    with Journal(path, header, is_resumed=True) as journal:
         after = measured(suite, DeviceSession(earlier=journal.seen, nvml=replayed("power_cap")), None, journal)
         journalled = joined(journal.seen)
 

@@ -14,7 +14,7 @@ import pytest
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.files import (
     TooLargeError,
-    atomic_file,
+    atomic_path,
     check_writable,
     compress,
     make_folder,
@@ -26,12 +26,12 @@ from roofwatch.records import read_records
 from tests.builders import make_record
 
 
-def test_two_that_write_one_file_at_once_each_put_a_whole_one_there(tmp_path: Path) -> None:
+def test_two_that_write_one_file_each_write_a_complete_one(tmp_path: Path) -> None:
     path = tmp_path / "answers.json"
-    with atomic_file(path) as first:
-        first.write(b"of the first, which is longer")
-        with atomic_file(path) as second:
-            second.write(b"of the second")
+    with atomic_path(path) as first:
+        first.write_bytes(b"of the first, which is longer")
+        with atomic_path(path) as second:
+            second.write_bytes(b"of the second")
         assert path.read_bytes() == b"of the second"
 
     assert path.read_bytes() == b"of the first, which is longer"
@@ -100,15 +100,6 @@ def test_a_file_that_is_not_whole_is_one_clear_error(tmp_path: Path, cut: int) -
     file = tmp_path / "record.json.gz"
     file.write_bytes(compress(make_record().to_json())[:cut])
     with pytest.raises(RecordError, match=r"record\.json\.gz: (compressed, and damaged|not a complete JSON document)"):
-        RunRecord.read(file)
-
-
-def test_a_flipped_bit_is_one_clear_error(tmp_path: Path) -> None:
-    document = bytearray(compress(make_record().to_json()))
-    document[-3] ^= 1
-    file = tmp_path / "record.json.gz"
-    file.write_bytes(document)
-    with pytest.raises(RecordError, match="compressed, and damaged or not whole"):
         RunRecord.read(file)
 
 

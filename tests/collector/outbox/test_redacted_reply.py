@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.accuracy.check_run import CheckPlan, check_suite
-from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.outbox.journal_entries import ALONE, header_of
+from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import Progress, collect_run
 from roofwatch.collector.run_plan import RunPlan
@@ -35,7 +34,7 @@ def fork_server() -> Iterator[ForkServer]:
 def test_the_journal_of_a_run_tells_nothing(fork_server: ForkServer, tmp_path: Path) -> None:
     path = tmp_path / "record.json.journal"
     said: list[Progress] = []
-    with Journal.begin(path, header_of({ALONE: TELLS}, PLAN)) as journal:
+    with Journal(path, make_header({ALONE: TELLS}, PLAN)) as journal:
         record = collect_run(TELLS, PLAN, said.append, fork_server=fork_server, journal=journal)
         written = path.read_text()
 

@@ -1,7 +1,6 @@
-"""Records wait until a server acknowledges them by name, whatever happens meanwhile."""
+"""The spool: records and their files wait until a server acknowledges them."""
 
 import errno
-import os
 import signal
 import subprocess
 import sys
@@ -13,86 +12,73 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.errors import RecordError, SpoolError
-from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Deferred, Refused, Spool, Unavailable
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
+from roofwatch.collector.outbox.spool import Acknowledged, Answer, Backoff, Refused, Spool, Unavailable
+from roofwatch.collector.outbox.upload import HttpSender
+from roofwatch.collector.record.record import Artefact, RunRecord
 from tests.builders import make_record
 
 ROOT = Path(__file__).parents[3]
+ONCE = Backoff(attempts=1)
 
 
 def accept(record: RunRecord) -> Answer:
     return Acknowledged(record.run_id, record.content_hash)
 
 
-def nothing_to_wait_for(_seconds: float) -> None:
+def no_wait(_seconds: float) -> None:
     raise AssertionError("it waited")
 
 
 class Server:
-    """Answers as it is told, then accepts; keeps what it accepted."""
+    """Gives the answers in turn, then accepts."""
 
-    def __init__(self, *answers: Answer | Callable[[RunRecord], Answer]) -> None:
+    def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.accepted: list[uuid.UUID] = []
 
     def __call__(self, record: RunRecord) -> Answer:
-        answer = self.answers.pop(0) if self.answers else accept
-        answer = answer(record) if callable(answer) else answer
+        answer = self.answers.pop(0) if self.answers else accept(record)
         if isinstance(answer, Acknowledged):
             self.accepted.append(record.run_id)
         return answer
 
 
-def test_a_record_waits_until_it_is_acknowledged_and_is_then_gone(tmp_path: Path) -> None:
+def test_a_record_waits_until_it_is_acknowledged(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     record = make_record()
     path = spool.submit(record)
+    assert spool.submit(record) == path
     assert RunRecord.read(path) == record
 
-    delivery = spool.deliver(accept, sleep=nothing_to_wait_for)
+    delivery = spool.deliver(accept, sleep=no_wait)
 
     assert delivery.sent == (path.name,)
     assert (delivery.refused, delivery.left, spool.waiting) == ((), (), [])
 
 
-def test_a_record_put_in_twice_is_one(tmp_path: Path) -> None:
-    spool = Spool(tmp_path)
-    record = make_record()
-    assert spool.submit(record) == spool.submit(record)
-    assert len(spool.waiting) == 1
-
-
-def test_a_server_that_is_away_is_tried_again_with_growing_waits_and_loses_nothing(tmp_path: Path) -> None:
+def test_an_unavailable_server_is_tried_again_with_growing_waits(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     spool.submit(make_record())
     waits: list[float] = []
-    away = Server(*[Unavailable("no connection")] * 5)
+    server = Server(*[Unavailable("no connection")] * 5)
 
-    delivery = spool.deliver(away, backoff=Backoff(attempts=4, longest_s=3.0), sleep=waits.append, draw=lambda: 1.0)
+    delivery = spool.deliver(server, backoff=Backoff(attempts=4, longest_s=3.0), sleep=waits.append, draw=lambda: 1.0)
 
     assert waits == [1.0, 2.0, 3.0]
     assert [reason for _, reason in delivery.left] == ["no connection"]
     assert len(spool.waiting) == 1
-    assert len(spool.deliver(away, sleep=waits.append).sent) == 1
+    assert len(spool.deliver(server, sleep=waits.append).sent) == 1
 
 
-def test_waits_are_drawn_so_that_many_do_not_come_back_at_once() -> None:
-    backoff = Backoff()
-    assert backoff.wait_s(2, None, lambda: 0.0) == 0.0
-    assert backoff.wait_s(2, None, lambda: 0.5) == 2.0
-    assert backoff.wait_s(5, None, lambda: 0.5) is None
-
-
-@pytest.mark.parametrize(("asked_s", "waited"), [(7.0, [7.5]), (3600.0, [])])
-def test_a_server_that_asks_to_wait_is_left_alone_for_as_long(
-    tmp_path: Path, asked_s: float, waited: list[float]
-) -> None:
+@pytest.mark.parametrize(("retry_after_s", "waited"), [(7.0, [7.5]), (3600.0, [])])
+def test_a_server_may_ask_for_a_wait(tmp_path: Path, retry_after_s: float, waited: list[float]) -> None:
     spool = Spool(tmp_path)
     for number in range(3):
         spool.submit(make_record(number))
     waits: list[float] = []
-    server = Server(Unavailable("too many", retry_after_s=asked_s))
+    server = Server(Unavailable("too many", retry_after_s=retry_after_s))
 
     delivery = spool.deliver(server, sleep=waits.append, draw=lambda: 0.5)
 
@@ -101,119 +87,80 @@ def test_a_server_that_asks_to_wait_is_left_alone_for_as_long(
     assert len(spool.waiting) == len(delivery.left) == (0 if waited else 3)
 
 
-def test_a_record_that_fails_does_not_hold_the_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [Unavailable("HTTP 500"), Unavailable("HTTP 503", 10.0)])
+def test_a_record_that_fails_does_not_hold_up_the_others(tmp_path: Path, answer: Unavailable) -> None:
     spool = Spool(tmp_path)
-    records = [make_record(number) for number in range(3)]
-    bad = min(spool.submit(record).name for record in records)
+    bad = min(spool.submit(make_record(number)).name for number in range(3))
 
     def fails_on_the_first(record: RunRecord) -> Answer:
-        return Unavailable("HTTP 500") if bad.startswith(str(record.run_id)) else accept(record)
+        return answer if bad.startswith(str(record.run_id)) else accept(record)
 
     delivery = spool.deliver(fails_on_the_first, backoff=Backoff(attempts=2), sleep=lambda _: None)
 
     assert len(delivery.sent) == 2
-    assert [name for name, _ in delivery.left] == [bad]
+    assert delivery.left == ((bad, answer.reason),)
 
 
-def test_a_record_for_which_a_server_asks_each_time_to_be_left_alone_does_not_hold_the_others(tmp_path: Path) -> None:
+def test_a_forbidden_record_is_tried_once_per_delivery(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
-    records = [make_record(number) for number in range(3)]
-    bad = min(spool.submit(record).name for record in records)
-
-    def asks_to_wait_for_the_first(record: RunRecord) -> Answer:
-        return Unavailable("HTTP 503", 10.0) if bad.startswith(str(record.run_id)) else accept(record)
-
-    delivery = spool.deliver(asks_to_wait_for_the_first, backoff=Backoff(attempts=2), sleep=lambda _: None)
-
-    assert len(delivery.sent) == 2
-    assert delivery.left == ((bad, "HTTP 503"),)
-
-
-@pytest.mark.parametrize("is_of_project", [True, False])
-def test_what_the_sender_may_not_send_is_asked_once_and_holds_no_other(tmp_path: Path, is_of_project: bool) -> None:
-    spool = Spool(tmp_path)
-    others = [spool.submit(make_record(number)).name for number in range(3)]
-    theirs = [spool.submit(make_record(number, project="their/project")).name for number in range(3, 6)]
-    asked: list[str] = []
+    ours, theirs = spool.submit(make_record()).name, spool.submit(make_record(1, project="their/project")).name
+    projects: list[str] = []
 
     def server(record: RunRecord) -> Answer:
-        asked.append(record.project)
-        return Deferred("HTTP 403", is_of_project) if record.project == "their/project" else accept(record)
+        projects.append(record.project)
+        return Unavailable("HTTP 403", is_retried=False) if record.project == "their/project" else accept(record)
 
-    delivery = spool.deliver(server, sleep=nothing_to_wait_for)
+    delivery = spool.deliver(server, sleep=no_wait)
 
-    assert delivery.sent == tuple(sorted(others))
-    assert delivery.left == tuple((name, "HTTP 403") for name in sorted(theirs))
-    assert asked.count("their/project") == (1 if is_of_project else 3)
-    assert len(spool.deliver(accept, sleep=nothing_to_wait_for).sent) == 3
+    assert (delivery.sent, delivery.left) == ((ours,), ((theirs, "HTTP 403"),))
+    assert projects.count("their/project") == 1
+    assert spool.deliver(accept, sleep=no_wait).sent == (theirs,)
 
 
-def test_a_record_that_is_refused_is_put_aside_with_the_reason_and_not_sent_again(tmp_path: Path) -> None:
+def test_a_refused_record_is_put_aside_with_the_reason(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     record = make_record()
     name = spool.submit(record).name
 
-    delivery = spool.deliver(Server(Refused("HTTP 422: no such project")), sleep=nothing_to_wait_for)
+    delivery = spool.deliver(Server(Refused("HTTP 422: no such project")), sleep=no_wait)
 
     assert delivery.refused == ((name, "HTTP 422: no such project"),)
     assert RunRecord.read(tmp_path / "refused" / name) == record
     assert (tmp_path / "refused" / f"{name}.reason.txt").read_text() == "HTTP 422: no such project\n"
-    assert spool.deliver(Server(Refused("again")), sleep=nothing_to_wait_for).refused == ()
+    assert spool.waiting == []
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        lambda record: Acknowledged(uuid.uuid4(), record.content_hash),
-        lambda record: Acknowledged(record.run_id, "0" * 64),
-    ],
-    ids=["of another run", "of other content"],
-)
-def test_an_acknowledgement_of_something_else_removes_nothing(
-    tmp_path: Path, answer: Callable[[RunRecord], Answer]
+@pytest.mark.parametrize(("run_id", "content_hash"), [(uuid.uuid4(), None), (None, "0" * 64)])
+def test_an_acknowledgement_of_another_record_removes_nothing(
+    tmp_path: Path, run_id: uuid.UUID | None, content_hash: str | None
 ) -> None:
     spool = Spool(tmp_path)
-    spool.submit(make_record())
+    record = make_record()
+    spool.submit(record)
+    answer = Acknowledged(run_id or record.run_id, content_hash or record.content_hash)
 
-    delivery = spool.deliver(answer, backoff=Backoff(attempts=1), sleep=nothing_to_wait_for)
+    delivery = spool.deliver(Server(answer), backoff=ONCE)
 
     assert "acknowledged another record" in delivery.left[0][1]
     assert len(spool.waiting) == 1
 
 
-def test_a_file_that_is_no_record_stays_and_the_others_are_sent(tmp_path: Path) -> None:
+def test_an_unreadable_file_stays_and_the_others_are_sent(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
-    spool.submit(make_record())
+    sent = spool.submit(make_record())
     (tmp_path / "0.json.gz").write_bytes(b"\x1f\x8bgarbage")
+    (tmp_path / "1.json.gz").symlink_to("1.json.gz")
 
-    delivery = spool.deliver(accept, sleep=nothing_to_wait_for)
+    delivery = spool.deliver(accept, sleep=no_wait)
 
-    assert len(delivery.sent) == 1
-    ((name, reason),) = delivery.left
-    assert name == "0.json.gz"
-    assert "damaged or not whole" in reason
+    assert delivery.sent == (sent.name,)
+    assert [name for name, _ in delivery.left] == ["0.json.gz", "1.json.gz"]
+    assert "damaged or incomplete" in delivery.left[0][1]
+    assert "Too many levels of symbolic links" in delivery.left[1][1]
     assert (tmp_path / "0.json.gz").read_bytes() == b"\x1f\x8bgarbage"
 
 
-def test_a_record_that_could_not_be_read_once_is_sent_the_next_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = Spool(tmp_path)
-    path = spool.submit(make_record())
-
-    def interrupted(path: Path) -> RunRecord:
-        raise RecordError(f"{path}: cannot be read: Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunRecord, "read", interrupted)
-        first = spool.deliver(accept, sleep=nothing_to_wait_for)
-    second = spool.deliver(accept, sleep=nothing_to_wait_for)
-
-    assert first.left == ((path.name, f"{path}: cannot be read: Input/output error"),)
-    assert (second.sent, second.left) == ((path.name,), ())
-
-
-def test_what_can_never_be_sent_this_way_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_wrong_token_ends_the_delivery_and_loses_nothing(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     spool.submit(make_record())
 
@@ -221,65 +168,44 @@ def test_what_can_never_be_sent_this_way_stays_where_it_is(tmp_path: Path) -> No
         raise SpoolError("HTTP 401")
 
     with pytest.raises(SpoolError, match="401"):
-        spool.deliver(unknown_token, sleep=nothing_to_wait_for)
+        spool.deliver(unknown_token, sleep=no_wait)
     assert len(spool.waiting) == 1
 
 
-def test_several_that_deliver_at_once_lose_none_and_send_none_at_the_same_time(tmp_path: Path) -> None:
+def test_parallel_deliveries_send_each_record_once(tmp_path: Path) -> None:
     records = [make_record(number) for number in range(12)]
     for record in records:
         Spool(tmp_path).submit(record)
-    being_sent: set[uuid.UUID] = set()
-    accepted: list[uuid.UUID] = []
-
-    def send(record: RunRecord) -> Answer:
-        assert record.run_id not in being_sent
-        being_sent.add(record.run_id)
-        accepted.append(record.run_id)
-        being_sent.remove(record.run_id)
-        return accept(record)
+    server = Server()
 
     with ThreadPoolExecutor(4) as pool:
-        deliveries = list(pool.map(lambda _: Spool(tmp_path).deliver(send, sleep=nothing_to_wait_for), range(4)))
+        deliveries = list(pool.map(lambda _: Spool(tmp_path).deliver(server, sleep=no_wait), range(4)))
 
-    assert sorted(accepted) == sorted(record.run_id for record in records)
+    assert sorted(server.accepted) == sorted(record.run_id for record in records)
     assert sum(len(delivery.sent) for delivery in deliveries) == 12
     assert Spool(tmp_path).waiting == []
 
 
-def test_a_process_that_is_killed_while_it_sends_leaves_the_record_and_no_lock(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_the_record_and_no_lock(tmp_path: Path) -> None:
     record = make_record()
     Spool(tmp_path).submit(record)
-
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False, env=os.environ.copy())
-    assert done.returncode == -signal.SIGKILL
-
-    server = Server()
-    delivery = Spool(tmp_path).deliver(server, sleep=nothing_to_wait_for)
-
-    assert server.accepted == [record.run_id]
-    assert len(delivery.sent) == 1
-
-
-KILLED = """
+    killed = """
 import os, signal, sys
 from pathlib import Path
 from roofwatch.collector.outbox.spool import Spool
 Spool(Path(sys.argv[1])).deliver(lambda record: os.kill(os.getpid(), signal.SIGKILL))
 """
+    done = subprocess.run([sys.executable, "-c", killed, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+    server = Server()
+    Spool(tmp_path).deliver(server, sleep=no_wait)
+    assert server.accepted == [record.run_id]
 
 
-def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
-    (tmp_path / "spool").touch()
-    with pytest.raises(SpoolError, match="spool: cannot be read: Not a directory"):
-        Spool(tmp_path / "spool").deliver(accept, sleep=nothing_to_wait_for)
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"), [(accept, "sent"), (lambda _: Refused("HTTP 422: no"), "refused (HTTP 422: no)")]
-)
-def test_what_cannot_be_taken_out_of_the_spool_stays_and_does_not_hold_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[RunRecord], Answer], said: str
+@pytest.mark.parametrize("answer", [None, Refused("HTTP 422: no")])
+def test_a_record_that_cannot_be_removed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Refused | None
 ) -> None:
     spool = Spool(tmp_path)
     first = min(spool.submit(make_record(number)) for number in range(2))
@@ -295,49 +221,80 @@ def test_what_cannot_be_taken_out_of_the_spool_stays_and_does_not_hold_the_other
     with monkeypatch.context() as patch:
         for name in ("replace", "unlink"):
             patch.setattr(Path, name, full_for_the_first(getattr(Path, name)))
-        delivery = spool.deliver(answer, sleep=nothing_to_wait_for)
+        delivery = spool.deliver(lambda record: answer or accept(record), sleep=no_wait)
 
-    assert delivery.left == (
-        (first.name, f"{said}, and cannot be taken out of the spool: no space left on the device"),
-    )
+    assert delivery.left == ((first.name, "cannot be opened or removed: no space left on the device"),)
     assert len(delivery.sent + delivery.refused) == 1
-    assert spool.waiting == [first]
-    assert spool.deliver(accept, sleep=nothing_to_wait_for).sent == (first.name,)
+    assert spool.deliver(accept, sleep=no_wait).sent == (first.name,)
 
 
-def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "a-file").touch()
-    with pytest.raises(SpoolError, match="cannot be written: Not a directory"):
-        Spool(tmp_path / "a-file" / "spool").submit(make_record())
+def test_a_spool_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SpoolError, match=r"cannot be written: (Not a directory|File exists)"):
+        Spool(tmp_path / "file" / "spool").submit(make_record())
+    with pytest.raises(SpoolError, match="file: cannot be read: Not a directory"):
+        Spool(tmp_path / "file").deliver(accept, sleep=no_wait)
 
 
-def test_what_cannot_be_written_whole_leaves_nothing_half_in_the_spool(tmp_path: Path) -> None:
-    make_record().write(tmp_path / "record.json.gz")
-
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, tmp_path / "spool", tmp_path / "record.json.gz"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.stdout == "refused\n", done.stderr
-    assert Spool(tmp_path / "spool").waiting == []
-    assert list((tmp_path / "spool").iterdir()) == []
+# --- artefacts
 
 
-FULL_DISK = """
-import resource, signal, sys
-from pathlib import Path
-from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.spool import Spool
-from roofwatch.collector.record.record import RunRecord
-record = RunRecord.read(Path(sys.argv[2]))
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails instead
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-try:
-    Spool(Path(sys.argv[1])).submit(record)
-except SpoolError:
-    sys.stdout.write("refused\\n")
-"""
+def submit_with_artefact(spool: Spool, folder: Path) -> RunRecord:
+    artefacts = ArtefactFolder(folder / "artefacts")
+    (folder / "trace.json").write_bytes(b"a trace")
+    record = make_record(artefacts=[artefacts.add(folder / "trace.json")])
+    spool.submit(record, artefacts)
+    return record
+
+
+def accept_without_artefacts(record: RunRecord) -> Answer:
+    return Acknowledged(record.run_id, record.content_hash, tuple(one.sha256 for one in record.artefacts))
+
+
+def test_a_record_stays_until_the_server_has_its_artefacts(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    record = submit_with_artefact(spool, tmp_path)
+    sent: list[bytes] = []
+
+    def send_artefact(of: RunRecord, artefact: Artefact, file: Path) -> Unavailable | None:
+        assert (of, artefact) == (record, record.artefacts[0])
+        sent.append(file.read_bytes())
+        return Unavailable("HTTP 503") if len(sent) == 1 else None
+
+    first = spool.deliver(accept_without_artefacts, send_artefact=send_artefact, backoff=ONCE)
+    second = spool.deliver(accept_without_artefacts, send_artefact=send_artefact, backoff=ONCE)
+
+    assert [reason for _, reason in first.left] == ["HTTP 503"]
+    assert (len(second.sent), second.left, second.incomplete) == (1, (), ())
+    assert sent == [b"a trace"] * 2
+    assert list(spool.folder.iterdir()) == []
+
+
+def test_a_refused_artefact_does_not_hold_up_its_record(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    submit_with_artefact(spool, tmp_path)
+
+    delivery = spool.deliver(accept_without_artefacts, send_artefact=lambda *_: Refused("HTTP 413"), sleep=no_wait)
+
+    assert len(delivery.sent) == 1
+    assert [reason for _, reason in delivery.incomplete] == ["trace.json: HTTP 413"]
+    assert list(spool.folder.iterdir()) == []
+
+
+def test_a_refused_record_takes_its_artefacts_along(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    record = submit_with_artefact(spool, tmp_path)
+
+    spool.deliver(lambda _: Refused("HTTP 422"), sleep=no_wait)
+
+    aside = spool.folder / "refused"
+    assert len(list(aside.glob(f"*.artefacts/{record.artefacts[0].sha256}"))) == 1
+    assert list(spool.folder.iterdir()) == [aside]
+
+
+def test_an_unreadable_artefact_keeps_its_record_in_the_spool(tmp_path: Path) -> None:
+    record = submit_with_artefact(Spool(tmp_path / "spool"), tmp_path)
+
+    answer = HttpSender("https://example.org").send_artefact(record, record.artefacts[0], tmp_path)
+
+    assert answer == Unavailable(f"{tmp_path}: cannot be read: Is a directory", is_retried=False)

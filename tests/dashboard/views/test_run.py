@@ -178,8 +178,8 @@ def test_a_stored_trace_is_drawn_and_can_be_taken_away(open_view: OpenView, stor
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"\x1f\x8bno gzip", "damaged or not whole"),
-        (zlib.compress(b"{}", wbits=zlib.MAX_WBITS | 16)[:-4], "damaged or not whole"),
+        (b"\x1f\x8bno gzip", "damaged or incomplete"),
+        (zlib.compress(b"{}", wbits=zlib.MAX_WBITS | 16)[:-4], "damaged or incomplete"),
         (b'{"other": 1}', "no trace of torch.profiler"),
     ],
 )

@@ -69,7 +69,7 @@ def test_who_names_no_record_where_none_waits_hears_that(door: Door, tmp_path: P
 
 @pytest.mark.parametrize(
     ("url", "reason"),
-    [((), "which server?"), (("--url", "http://roofwatch.example"), "plain http would show records and token")],
+    [((), "which server?"), (("--url", "http://roofwatch.example"), "plain http would expose records and token")],
 )
 def test_without_a_server_that_can_be_trusted_nothing_is_sent(
     tmp_path: Path, url: tuple[str, ...], reason: str
@@ -84,6 +84,6 @@ def test_a_token_that_the_server_does_not_know_is_said_and_shown_nowhere(door: D
     door.answers = [answer(401, f"unknown token {TOKEN}".encode())]
     done = push(tmp_path, "record.json", "--url", door.url)
     assert done.status == 2
-    assert "takes no records from here: HTTP 401: unknown token ***" in done.error
+    assert "accepts no records from here: HTTP 401: unknown token ***" in done.error
     assert TOKEN not in done.output + done.error
     assert len(Spool(tmp_path / "data" / "spool").waiting) == 1
