@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from roofwatch.arguments import suite_at
 from roofwatch.collector.errors import CollectorError, SuiteError, TimerError
-from roofwatch.collector.profiling.ncu.counting import find_ncu
+from roofwatch.collector.profiling.ncu_count import find_ncu
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.record import RunRecord

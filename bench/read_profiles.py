@@ -19,7 +19,7 @@ from typing import Any
 LIMIT_S = 10.0
 LIMIT_BYTES = 2**30
 _READERS = {
-    "roofwatch read": "from roofwatch.collector.profiling.detect_format import read_profile as read",
+    "roofwatch read": "from roofwatch.collector.profiling.profile_formats import read_profile as read",
     "where the time went": "from roofwatch.collector.profiling.time_spent import read_time_spent as read",
 }
 _MEASURE = """

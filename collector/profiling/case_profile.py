@@ -1,4 +1,4 @@
-"""Profile the calls of one case, and summarise what they launched."""
+"""Profile the calls of one case with torch.profiler and summarise what they launched."""
 
 from __future__ import annotations
 
@@ -13,177 +13,139 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from roofwatch.collector.profiling.chrome_trace import scan_trace
-from roofwatch.collector.profiling.host_work import HostWork
-from roofwatch.collector.profiling.kineto import Activity, TraceSummary
-from roofwatch.collector.profiling.profile_file import ProfileError, length_ns, union
+from roofwatch.collector.profiling.activities import KERNEL, Activity, HostEvent, join_launches, length_ns, union
+from roofwatch.collector.profiling.host_work import busiest_thread_ns, operator_totals
+from roofwatch.collector.profiling.profile_file import ProfileError
+from roofwatch.collector.profiling.trace import Trace
+from roofwatch.collector.profiling.trace_summary import count_launch_configurations, weighted_occupancy_pct
 from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
 
-_KERNEL = "kernel"
-_UNNAMED = "(unnamed)"
+PROFILED_CALLS = 3
+"""Few, because one call may launch thousands of kernels."""
+_WARM_UP_CALLS = 2
+"""In the first calls a library selects its kernel and allocates workspace."""
+
+
+def profile_calls(call: Callable[[], object], device: str, *, case_id: str, implementation: str) -> CaseProfile:
+    """Profile some calls after a warm-up.
+
+    Run it in a process of its own: CUPTI serves one profiler at a time, and a timer may use it.
+
+    Args:
+        call: Does the work of the case.
+        device: Device that it runs on.
+        case_id: The case.
+        implementation: The implementation.
+
+    Raises:
+        ProfileError: the profiler recorded nothing.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silence messages at start and stop
+    is_on_gpu = device != "cpu"
+    for _ in range(_WARM_UP_CALLS):
+        call()
+    if is_on_gpu:
+        torch.cuda.synchronize()
+    # torch.profiler.profile imports all of inductor first
+    with profile(use_device="cuda" if is_on_gpu else None, use_kineto=True) as recorded:
+        for _ in range(PROFILED_CALLS):
+            call()
+        if is_on_gpu:
+            torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory(prefix="roofwatch-profile-") as folder:
+        path = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(path))
+        content = path.read_bytes()
+    return profile_of_calls(content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS)
 
 
 def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_count: int) -> CaseProfile:
-    """What a trace of torch.profiler says of the calls that it recorded.
-
-    Where a device was at work its activities are told; where none was, what the CPU did, operator by operator.
-
-    Args:
-        content: The trace, unpacked.
-        case_id: Of the calls.
-        implementation: Of the calls.
-        call_count: How many there were.
+    """Summarise a trace: device activities if there are any, else operators on the CPU.
 
     Raises:
-        ProfileError: the content is no whole trace, or nothing was recorded.
+        ProfileError: the trace is truncated or holds neither.
     """
-    trace, host = TraceSummary(), HostWork()
-
-    def visit(event: dict[str, Any]) -> None:
-        trace.add(event)
-        host.add(event)
-
-    if scan_trace(content, "the profile", visit) is None:
+    trace = Trace.read(content, "the profile")
+    if trace is None:
         raise ProfileError("the profile: torch wrote no trace")
-    # one without an end, or that ends before it begins, says nothing of time
-    activities = [activity for activity in trace.completed() if activity.duration_ns >= 0]
+    activities = [activity for activity in trace.activities if activity.duration_ns >= 0]
     if activities:
-        apart = union(activity.interval for activity in activities)
-        span_ns, busy_ns, rows = apart[-1][1] - apart[0][0], length_ns(apart), _rows_of(activities)
+        disjoint = union(activity.interval for activity in activities)
+        span_ns, busy_ns = disjoint[-1][1] - disjoint[0][0], length_ns(disjoint)
+        rows = _activity_rows(activities)
     else:
-        span_ns, busy_ns, rows = host.window_ns, host.busiest_thread_ns(), _operators(host)
+        span_ns, busy_ns = trace.window_ns, busiest_thread_ns(trace.host_events)
+        rows = _operator_rows(trace.host_events)
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
-    delays = [kernel.start_ns - call.start_ns for kernel, call in trace.launched()]
-    ordered = sorted(rows, key=lambda row: (-row.total_ns, row.kind, row.name, row.device))
-    left_out = ordered[MOST_ROWS:]
+    launched = join_launches(trace.host_events, trace.of_kind(KERNEL))
+    delays_ns = [kernel.start_ns - call.start_ns for kernel, call in launched]
+    rows.sort(key=lambda row: (-row.total_ns, row.kind, row.name, row.device))
     return CaseProfile(
         case_id=case_id,
         implementation=implementation,
         call_count=call_count,
         span_ns=span_ns,
         busy_ns=min(busy_ns, span_ns),
-        launch_delay_ns=statistics.median(delays) if delays else None,
-        rows=tuple(ordered[:MOST_ROWS]),
-        left_out_count=len(left_out),
-        left_out_ns=sum(row.total_ns for row in left_out),
+        launch_delay_ns=statistics.median(delays_ns) if delays_ns else None,
+        rows=tuple(rows[:MOST_ROWS]),
+        left_out_count=len(rows[MOST_ROWS:]),
+        left_out_ns=sum(row.total_ns for row in rows[MOST_ROWS:]),
     )
 
 
-def _rows_of(activities: Iterable[Activity]) -> list[ProfiledActivity]:
-    alike: defaultdict[tuple[str, str, str], list[Activity]] = defaultdict(list)
+def _activity_rows(activities: Iterable[Activity]) -> list[ProfiledActivity]:
+    groups: defaultdict[tuple[str, str, str], list[Activity]] = defaultdict(list)
     for activity in activities:
-        alike[activity.kind, _shown(activity.name), _shown(activity.device)].append(activity)
-    return [_row(kind, name, device, members) for (kind, name, device), members in alike.items()]
+        groups[activity.kind, _storable(activity.name), _storable(activity.device)].append(activity)
+    return [_activity_row(kind, name, device, members) for (kind, name, device), members in groups.items()]
 
 
-def _row(kind: str, name: str, device: str, members: Sequence[Activity]) -> ProfiledActivity:
-    durations_ns = [member.duration_ns for member in members]
+def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]) -> ProfiledActivity:
     first = min(members, key=lambda member: member.start_ns).launch
-    is_kernel = kind == _KERNEL
-    # those that were launched alike share one configuration
-    launches = {id(member.launch): member.launch for member in members}.values()
-    shapes = {repr([launch.get(part) for part in ("grid", "block", "shared_memory_bytes")]) for launch in launches}
+    is_kernel = kind == KERNEL
+    occupancy_pct = weighted_occupancy_pct(members)
     return ProfiledActivity(
         kind=kind,
         name=name,
         device=device,
         count=len(members),
-        total_ns=sum(durations_ns),
-        max_ns=max(durations_ns),
-        bytes=None if is_kernel else max(0, sum(member.bytes for member in members)),
-        grid=_dimensions(first.get("grid")),
-        block=_dimensions(first.get("block")),
-        registers=_whole(first.get("registers_per_thread")),
-        shared_bytes=_whole(first.get("shared_memory_bytes")),
-        estimated_occupancy=_occupancy(members),
-        configuration_count=len(shapes) if is_kernel else None,
+        total_ns=sum(member.duration_ns for member in members),
+        max_ns=max(member.duration_ns for member in members),
+        bytes=None if is_kernel else sum(member.bytes for member in members),
+        grid=_dimensions(first.get("grid", ())),
+        block=_dimensions(first.get("block", ())),
+        registers=_count(first.get("registers_per_thread")),
+        shared_bytes=_count(first.get("shared_memory_bytes")),
+        estimated_occupancy=None if occupancy_pct is None else min(max(occupancy_pct / 100, 0.0), 1.0),
+        configuration_count=count_launch_configurations(members) if is_kernel else None,
     )
 
 
-def _operators(host: HostWork) -> list[ProfiledActivity]:
-    alike: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for work in host.operators():
-        alike[_shown(work.name)].append((work.count, work.self_ns))
+def _operator_rows(events: Iterable[HostEvent]) -> list[ProfiledActivity]:
+    groups: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for total in operator_totals(events):
+        groups[_storable(total.name)].append((total.count, total.self_ns))
     return [
         ProfiledActivity(
             kind="operator",
             name=name,
             device="cpu",
-            count=sum(count for count, _ in works),
-            total_ns=sum(self_ns for _, self_ns in works),
+            count=sum(count for count, _ in totals),
+            total_ns=sum(self_ns for _, self_ns in totals),
         )
-        for name, works in alike.items()
+        for name, totals in groups.items()
     ]
 
 
-def _occupancy(kernels: Sequence[Activity]) -> float | None:
-    known = [
-        (percent, kernel.duration_ns)
-        for kernel in kernels
-        if isinstance(percent := kernel.launch.get("est_achieved_occupancy_pct"), int | float)
-    ]
-    weight = sum(duration_ns for _, duration_ns in known)
-    share = sum(percent * duration_ns for percent, duration_ns in known) / weight / 100 if weight else None
-    return None if share is None else min(max(share, 0.0), 1.0)
+def _dimensions(lengths: Sequence[int]) -> tuple[int, ...]:
+    return tuple(lengths) if len(lengths) <= 3 and min(lengths, default=0) >= 0 else ()
 
 
-def _dimensions(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or len(value) > 3:
-        return ()
-    known = [whole for each in value if (whole := _whole(each)) is not None]
-    return tuple(known) if len(known) == len(value) else ()
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and value >= 0 else None
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else None
-
-
-def _shown(name: str) -> str:
-    """A name that a record and a database can hold."""
-    told = name[:MOST_NAME].replace("\0", "").encode(errors="replace").decode()  # half a surrogate is no text
-    return told or _UNNAMED
-
-
-PROFILED_CALLS = 3
-"""Enough to see what differs from call to call, few enough for a call of thousands of kernels."""
-_WARM_UP_CALLS = 2
-"""A library chooses its kernel, and takes its workspace, in the first."""
-_SILENT = "99"
-
-
-def profile_calls(call: Callable[[], object], device: str, *, case_id: str, implementation: str) -> CaseProfile:
-    """Profile a few calls, after some that are not.
-
-    For a process of its own: CUPTI serves one profiler at a time, and a timer may hold it.
-
-    Args:
-        call: Does the case's work.
-        device: That it runs on.
-        case_id: Of the call.
-        implementation: Of the call.
-
-    Raises:
-        ProfileError: the profiler recorded nothing.
-    """
-    # Kineto would print when it starts and stops
-    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)
-    is_on_gpu = device != "cpu"
-    for _ in range(_WARM_UP_CALLS):
-        call()
-    _wait(is_on_gpu=is_on_gpu)
-    # torch.profiler's own class imports all of inductor first
-    with profile(use_device="cuda" if is_on_gpu else None, use_kineto=True) as recorded:
-        for _ in range(PROFILED_CALLS):
-            call()
-        _wait(is_on_gpu=is_on_gpu)
-    with tempfile.TemporaryDirectory(prefix="roofwatch-profile-") as folder:
-        trace = Path(folder) / "trace.json"
-        recorded.export_chrome_trace(str(trace))
-        content = trace.read_bytes()
-    return profile_of_calls(content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS)
-
-
-def _wait(*, is_on_gpu: bool) -> None:
-    if is_on_gpu:
-        torch.cuda.synchronize()
+def _storable(name: str) -> str:
+    """Cut a name to what a record and a database can hold."""
+    return name[:MOST_NAME].replace("\0", "").encode(errors="replace").decode() or "(unnamed)"

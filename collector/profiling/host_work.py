@@ -1,161 +1,96 @@
-"""What the host did, by a trace of torch.profiler: operators, calls of the GPU's runtime, and a program's own marks.
+"""Time of operators, runtime calls and annotations on the host.
 
-Source: pytorch/kineto output_json.cpp; calls nest within a thread, and what a call spent itself is its time without the
-calls inside it.
+Calls nest within a thread: self time is the time of a call without the calls inside it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
-from roofwatch.collector.profiling.profile_file import Interval, length_ns, nanoseconds, union
-
-_OPERATOR, _CALL, _MARK, _PYTHON = "operator", "call", "mark", "python"
-_KIND_OF_CATEGORY = {
-    "cpu_op": _OPERATOR,
-    "operator": _OPERATOR,
-    "cuda_runtime": _CALL,
-    "cuda_driver": _CALL,
-    "runtime": _CALL,
-    "driver": _CALL,
-    "hip_runtime": _CALL,
-    "hip_driver": _CALL,
-    "user_annotation": _MARK,
-    "python_function": _PYTHON,
-}
-
-
-class _Event(NamedTuple):
-    thread: str
-    start_ns: int
-    end_ns: int
-    name: str
-    kind: str
+from roofwatch.collector.profiling.activities import CALL, MARK, OPERATOR, HostEvent, Interval, length_ns, union
 
 
 @dataclass(frozen=True)
-class Work:
+class HostTotal:
     """All calls of one name."""
 
     name: str
     count: int
     self_ns: int
-    """Without what was called inside."""
     total_ns: int
-    """With what was called inside; time of a call inside one of its own name counts once."""
+    """Includes calls inside; nested calls of the same name count once."""
 
 
-@dataclass
-class HostWork:
-    """Collects events by `add`, as `TraceSummary` does, and answers what the host spent its time on."""
-
-    _events: list[_Event] = field(default_factory=list)
-    _names: dict[str, str] = field(default_factory=dict)
-    first_ns: int | None = None
-    last_ns: int | None = None
-
-    def add(self, event: dict[str, Any]) -> None:
-        if event.get("ph") != "X":
-            return
-        category = str(event.get("cat", "")).lower()
-        if category == "trace":  # the profiler's own: it may cover what was not recorded
-            return
-        start_ns, duration_ns = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
-        if start_ns is None or duration_ns is None:
-            return
-        end_ns = start_ns + duration_ns
-        if self.first_ns is None or start_ns < self.first_ns:
-            self.first_ns = start_ns
-        if self.last_ns is None or end_ns > self.last_ns:
-            self.last_ns = end_ns
-        kind = _KIND_OF_CATEGORY.get(category)
-        if kind is not None:
-            name = str(event.get("name", ""))
-            # one copy of each text: a trace has few names and many events
-            name = self._names.setdefault(name, name)
-            self._events.append(_Event(self._thread_of(event), start_ns, end_ns, name, kind))
-
-    def _thread_of(self, event: dict[str, Any]) -> str:
-        thread = f"{event.get('pid')}/{event.get('tid')}"
-        return self._names.setdefault(thread, thread)
-
-    @property
-    def window_ns(self) -> int:
-        """From the first event to the end of the last, of host and devices."""
-        return 0 if self.first_ns is None or self.last_ns is None else self.last_ns - self.first_ns
-
-    def operators(self) -> list[Work]:
-        """Operators and runtime calls, what spent the most itself first."""
-        return _ranked(self._events, {_OPERATOR, _CALL})
-
-    def marks(self) -> list[Work]:
-        """What the program marked itself, such as an optimizer's step, the longest in all first."""
-        return sorted(_ranked(self._events, {_MARK}), key=lambda work: (-work.total_ns, work.name))
-
-    def busiest_thread_ns(self) -> int:
-        """How long the thread that did the most was inside of operators and runtime calls."""
-        inside: dict[str, list[Interval]] = defaultdict(list)
-        for event in self._events:
-            if event.kind in {_OPERATOR, _CALL}:
-                inside[event.thread].append((event.start_ns, event.end_ns))
-        return max((length_ns(union(intervals)) for intervals in inside.values()), default=0)
-
-    def during(self, gap: Interval) -> list[tuple[str, int]]:
-        """What the host did in a span of time: names and ns, the longest first. On the thread that did the most then; a
-        mark and a Python function count where nothing inside them was recorded.
-        """
-        start_ns, end_ns = gap
-        inside: dict[str, list[_Event]] = defaultdict(list)
-        for event in self._events:
-            if event.start_ns < end_ns and event.end_ns > start_ns:
-                clipped = event._replace(start_ns=max(event.start_ns, start_ns), end_ns=min(event.end_ns, end_ns))
-                inside[event.thread].append(clipped)
-        if not inside:
-            return []
-        busiest = max(inside.values(), key=lambda events: length_ns(union((e.start_ns, e.end_ns) for e in events)))
-        spent: dict[str, int] = defaultdict(int)
-        for event, self_ns in _self_times(busiest):
-            spent[event.name] += self_ns
-        return sorted(((name, ns) for name, ns in spent.items() if ns), key=lambda item: (-item[1], item[0]))
+def operator_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
+    """Totals of operators and runtime calls, the longest self time first."""
+    return sorted(_totals(events, {OPERATOR, CALL}), key=lambda total: (-total.self_ns, total.name))
 
 
-def _ranked(events: Iterable[_Event], kinds: set[str]) -> list[Work]:
+def annotation_totals(events: Iterable[HostEvent]) -> list[HostTotal]:
+    """Totals of user annotations such as optimizer steps, the longest first."""
+    return sorted(_totals(events, {MARK}), key=lambda total: (-total.total_ns, total.name))
+
+
+def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
+    """Time in operators and runtime calls of the thread with the most."""
+    threads = _by_thread(event for event in events if event.kind in {OPERATOR, CALL})
+    return max(map(_busy_ns, threads.values()), default=0)
+
+
+def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[str, int]]:
+    """Names and self times in ns on the busiest thread during a span, the longest first."""
+    start_ns, end_ns = span
+    clipped = (
+        event._replace(start_ns=max(event.start_ns, start_ns), end_ns=min(event.end_ns, end_ns))
+        for event in events
+        if event.start_ns < end_ns and event.end_ns > start_ns
+    )
+    busiest = max(_by_thread(clipped).values(), key=_busy_ns, default=[])
+    spent_ns: dict[str, int] = defaultdict(int)
+    for event, self_ns in _self_times(busiest):
+        spent_ns[event.name] += self_ns
+    return sorted(((name, ns) for name, ns in spent_ns.items() if ns), key=lambda item: (-item[1], item[0]))
+
+
+def _totals(events: Iterable[HostEvent], kinds: set[str]) -> Iterator[HostTotal]:
     counts: dict[str, int] = defaultdict(int)
     self_ns: dict[str, int] = defaultdict(int)
-    spans: dict[tuple[str, str], list[Interval]] = defaultdict(list)
-    for event, own_ns in _self_times([event for event in events if event.kind in kinds]):
-        counts[event.name] += 1
-        self_ns[event.name] += own_ns
-        spans[event.name, event.thread].append((event.start_ns, event.end_ns))
     total_ns: dict[str, int] = defaultdict(int)
-    for (name, _), intervals in spans.items():
-        total_ns[name] += length_ns(union(intervals))
-    works = [Work(name, count, self_ns[name], total_ns[name]) for name, count in counts.items()]
-    return sorted(works, key=lambda work: (-work.self_ns, work.name))
+    for members in _by_thread(event for event in events if event.kind in kinds).values():
+        spans: dict[str, list[Interval]] = defaultdict(list)
+        for event, own_ns in _self_times(members):
+            counts[event.name] += 1
+            self_ns[event.name] += own_ns
+            spans[event.name].append((event.start_ns, event.end_ns))
+        for name, intervals in spans.items():
+            total_ns[name] += length_ns(union(intervals))
+    return (HostTotal(name, count, self_ns[name], total_ns[name]) for name, count in counts.items())
 
 
-def _self_times(events: Iterable[_Event]) -> list[tuple[_Event, int]]:
-    """Each event with its time without what began inside it on its thread."""
-    by_thread: dict[str, list[_Event]] = defaultdict(list)
-    for event in events:
-        by_thread[event.thread].append(event)
-    return [pair for members in by_thread.values() for pair in _self_times_of_thread(members)]
-
-
-def _self_times_of_thread(events: list[_Event]) -> Iterator[tuple[_Event, int]]:
-    # an outer call begins first, and ends last where both begin at once
+def _self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
+    """Each event of one thread with its self time in ns."""
+    # an outer call starts first, or ends last if both start together
     ordered = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
-    own = [event.end_ns - event.start_ns for event in ordered]
-    open_calls: list[tuple[int, int]] = []
+    self_ns = [event.end_ns - event.start_ns for event in ordered]
+    open_calls: list[int] = []
     for at, event in enumerate(ordered):
-        start_ns, end_ns = event.start_ns, event.end_ns
-        while open_calls and open_calls[-1][1] <= start_ns:
+        while open_calls and ordered[open_calls[-1]].end_ns <= event.start_ns:
             open_calls.pop()
         if open_calls:
-            outer, outer_end_ns = open_calls[-1]
-            own[outer] -= min(end_ns, outer_end_ns) - start_ns
-        open_calls.append((at, end_ns))
-    return ((event, max(spent, 0)) for event, spent in zip(ordered, own, strict=True))
+            outer = open_calls[-1]
+            self_ns[outer] -= min(event.end_ns, ordered[outer].end_ns) - event.start_ns
+        open_calls.append(at)
+    return ((event, max(ns, 0)) for event, ns in zip(ordered, self_ns, strict=True))
+
+
+def _by_thread(events: Iterable[HostEvent]) -> dict[str, list[HostEvent]]:
+    threads: dict[str, list[HostEvent]] = defaultdict(list)
+    for event in events:
+        threads[event.thread].append(event)
+    return threads
+
+
+def _busy_ns(events: Iterable[HostEvent]) -> int:
+    return length_ns(union((event.start_ns, event.end_ns) for event in events))

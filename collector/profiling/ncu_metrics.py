@@ -1,7 +1,7 @@
-"""Nsight Compute's metrics under one name and unit each, whichever page or version they come from.
+"""Metrics of Nsight Compute under one name and unit each, and the counters of a record made of them.
 
-Durations in ns, sizes in bytes (ncu's kilobyte has 1000), rates in bytes/s, frequencies in Hz; anything else keeps its
-unit. Source: Nsight Compute documentation, metrics reference; `Kbyte` and its kin are decimal in ncu's own output.
+Durations are in ns, sizes in bytes, rates in bytes/s, frequencies in Hz; other metrics keep their unit. Source: Nsight
+Compute documentation, metrics reference. `Kbyte` has 1000 bytes in its output.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from roofwatch.collector.record.results import Counters, ProfilerFinding
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "duration_ns": ("Duration", "gpu__time_duration.sum"),
@@ -39,10 +41,10 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "l1_hit_rate_pct": ("L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"),
     "sm_throughput_pct": ("Compute (SM) Throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
     "tensor_pipe_pct": (
-        # Blackwell's fifth generation of tensor cores has a pipe of its own
+        # Blackwell
         "sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_active",
         "sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_elapsed",
-        # since Ampere; Volta and Turing have one for each type of operand
+        # Ampere and Hopper; Volta and Turing have one pipe per operand type
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
         "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
         "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
@@ -52,111 +54,115 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "theoretical_occupancy_pct": ("Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"),
     "waves_per_multiprocessor": ("Waves Per SM", "launch__waves_per_multiprocessor"),
     "registers_per_thread": ("Registers Per Thread", "launch__registers_per_thread"),
-    "static_shared_memory_per_block_bytes": (
-        "Static Shared Memory Per Block",
-        "launch__shared_mem_per_block_static",
-    ),
+    "static_shared_memory_per_block_bytes": ("Static Shared Memory Per Block", "launch__shared_mem_per_block_static"),
     "dynamic_shared_memory_per_block_bytes": (
         "Dynamic Shared Memory Per Block",
         "launch__shared_mem_per_block_dynamic",
     ),
 }
-"""Our name of a fact, its unit in it, and what the details page and the raw page call it: the first that has a number
-counts. Architectures and versions differ in their names; what one page shows as its own comes first.
-"""
+"""Our name of each fact, and its names on the details page and the raw page; the first with a number counts."""
+STALL_REASONS = {
+    "long_scoreboard": "data from device memory, L2 or L1",
+    "short_scoreboard": "data from shared memory or a special function unit",
+    "lg_throttle": "a full queue of load and store instructions",
+    "mio_throttle": "a full queue of shared-memory and special-function instructions",
+    "tex_throttle": "a full queue of texture instructions",
+    "math_pipe_throttle": "a busy arithmetic pipe",
+    "barrier": "other warps of the block at a barrier",
+    "membar": "a memory fence",
+    "wait": "the fixed latency of the previous instruction",
+    "not_selected": "the scheduler, which selected another ready warp",
+    "no_instruction": "instruction fetch",
+    "no_instructions": "instruction fetch",
+    "imc_miss": "a miss in the constant cache",
+    "branch_resolving": "a branch target",
+    "dispatch_stall": "the dispatcher",
+    "drain": "memory writes before exit",
+    "sleeping": "a sleep instruction",
+    "gmma": "asynchronous tensor core instructions",
+    "misc": "other reasons",
+}
+"""What warps wait for, by Nsight Compute's name. Source: its documentation, warp stall reasons."""
 
-_STALLS = (
+_STALL_METRICS = (
     re.compile(r"smsp__average_warps_issue_stalled_(?P<reason>\w+)_per_issue_active\.ratio"),
     re.compile(r"smsp__pcsamp_warps_issue_stalled_(?P<reason>\w+?)(?P<variant>_not_issued)?"),
 )
-"""Cycles of a warp for each instruction that is issued, by what the warp waits for; and the same from samples."""
+"""Cycles per issued instruction that a warp is stalled, from counters or from samples."""
 _ISSUING = "selected"
-"""In the list of reasons, and none: the warp issued its instruction."""
-
-_MOST_WHOLE = 2**63
-"""Of whole numbers in JSON."""
-_SECONDS = {
-    "nsecond": 1,
-    "usecond": 10**3,
-    "msecond": 10**6,
-    "second": 10**9,
+"""Listed among the reasons, but the warp issued its instruction."""
+_STALL_PREFIX, _SHARE, _PERCENT = "stall_", "_share", "_pct"
+_MAX_INTEGER = 2**63
+_TIMES = {
     "ns": 1,
     "us": 10**3,
     "ms": 10**6,
     "s": 10**9,
+    "nsecond": 1,
+    "usecond": 10**3,
+    "msecond": 10**6,
+    "second": 10**9,
 }
-_BYTES = {"byte": 1, "Kbyte": 10**3, "Mbyte": 10**6, "Gbyte": 10**9, "Tbyte": 10**12}
-_HERTZ = {
+_SIZES = {"byte": 1, "kbyte": 10**3, "mbyte": 10**6, "gbyte": 10**9, "tbyte": 10**12}
+_FREQUENCIES = {
     "hz": 1,
-    "Khz": 10**3,
-    "Mhz": 10**6,
-    "Ghz": 10**9,
+    "khz": 10**3,
+    "mhz": 10**6,
+    "ghz": 10**9,
     "cycle/second": 1,
     "cycle/usecond": 10**6,
     "cycle/nsecond": 10**9,
 }
+_MAX_NAME, _MAX_MESSAGE = 500, 4_000
+_ADVICE_TYPES = frozenset({"OPT", "WRN"})
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A value in a normalised unit; None where ncu wrote none."""
+    """A value in a normalised unit; None if ncu wrote no value."""
 
     value: float | None
     unit: str
 
 
 def normalised(value: float | None, unit: str) -> Metric:
-    """The value in our unit.
-
-    Args:
-        value: As ncu gives it, or None.
-        unit: As ncu writes it; versions differ (`nsecond`, `ns`).
-    """
+    """Convert a value to our unit; versions of ncu write units differently (`nsecond`, `ns`)."""
     quantity, _, per = unit.partition("/")
     factor, name = 1, unit
-    if unit in _SECONDS:
-        factor, name = _SECONDS[unit], "ns"
-    elif _capitalised(unit) in _HERTZ:
-        factor, name = _HERTZ[_capitalised(unit)], "hz"
-    elif quantity in _BYTES and per in {"second", "s"}:
-        factor, name = _BYTES[quantity], "byte/s"
-    elif quantity in _BYTES:
-        factor, name = _BYTES[quantity], "byte" + (f"/{per}" if per else "")
-    return Metric(None if value is None else _as_json_has_it(value * factor), name)
-
-
-def _capitalised(unit: str) -> str:
-    return unit[:1] + unit[1:].lower() if unit[-2:].lower() == "hz" and unit.lower() != "hz" else unit.lower()
+    if unit.lower() in _TIMES:
+        factor, name = _TIMES[unit.lower()], "ns"
+    elif unit.lower() in _FREQUENCIES:
+        factor, name = _FREQUENCIES[unit.lower()], "hz"
+    elif quantity.lower() in _SIZES:
+        factor = _SIZES[quantity.lower()]
+        name = "byte/s" if per in {"second", "s"} else f"byte/{per}" if per else "byte"
+    return Metric(None if value is None else _json_number(value * factor), name)
 
 
 def number(text: str) -> float | None:
-    """A number as ncu prints it; None for `n/a`, `nan` and nothing, which are absent values and never 0."""
+    """Parse a number of ncu; None for `n/a`, `nan` and nothing, which are missing values and never 0."""
     try:
         value = float(text.replace(",", ""))
     except ValueError:
         return None
-    if not math.isfinite(value):
-        return None
-    return int(value) if value.is_integer() and "." not in text and abs(value) < _MOST_WHOLE else value
+    if value.is_integer() and "." not in text and abs(value) < _MAX_INTEGER:
+        return int(value)
+    return value if math.isfinite(value) else None
 
 
-def _as_json_has_it(value: float) -> float | None:
-    """Readers of JSON take no whole number of more than 64 bits, and no infinite one."""
+def _json_number(value: float) -> float | None:
+    """JSON readers accept no integer over 64 bits and no infinity."""
     if not math.isfinite(value):
         return None
-    return value if abs(value) < _MOST_WHOLE else float(value)
+    return value if abs(value) < _MAX_INTEGER else float(value)
 
 
 def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
-    """Those of `FACTS` that a kernel has a number for, and `stalls` where it has those.
-
-    Where one name has a share of the peak and a rate, the share counts. `dram_bytes` is the sum of what was read and
-    written where the file has the two alone.
-    """
+    """Select the `FACTS` of a kernel, and `stalls` if they were measured."""
     found: dict[str, Any] = {}
     for fact, names in FACTS.items():
         candidates = [metric for name in names for metric in metrics.get(name, ()) if metric.value is not None]
-        if fact.endswith("_pct"):
+        if fact.endswith(_PERCENT):  # one name may stand for a share of the peak and for a rate
             candidates = [metric for metric in candidates if metric.unit in {"%", ""}]
         if candidates:
             found[fact] = candidates[0].value
@@ -168,21 +174,76 @@ def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
 
 
 def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
-    """Share of a warp's time between two instructions that it waits for each reason, from 0 to 1, the largest first.
-
-    Issuing counts towards the whole and is no reason to wait. Counters are taken before samples.
-    """
-    for pattern in _STALLS:
-        cycles = {
-            match["reason"]: values[0].value
-            for name, values in metrics.items()
-            if (match := pattern.fullmatch(name)) is not None
-            and not match.groupdict().get("variant")
-            and values
-            and values[0].value is not None
-        }
-        whole = sum(cycles.values())
-        if whole > 0:
+    """Shares of a warp's time per stall reason, the largest first; counters take precedence over samples."""
+    for pattern in _STALL_METRICS:
+        cycles: dict[str, float] = {}
+        for name, values in metrics.items():
+            match = pattern.fullmatch(name)
+            if match and not match.groupdict().get("variant") and values and values[0].value is not None:
+                cycles[match["reason"]] = values[0].value
+        total = sum(cycles.values())
+        if total > 0:
             reasons = sorted(cycles, key=lambda reason: (-cycles[reason], reason))
-            return {reason: cycles[reason] / whole for reason in reasons if reason != _ISSUING and cycles[reason] > 0}
+            return {reason: cycles[reason] / total for reason in reasons if reason != _ISSUING and cycles[reason] > 0}
     return {}
+
+
+# --- counters of a record
+
+
+def counters_of(profile: Mapping[str, Any], case_id: str, implementation: str) -> tuple[Counters, ...]:
+    """Convert a report or CSV to counters, one entry per kernel in launch order."""
+    return tuple(
+        Counters(
+            case_id=case_id,
+            implementation=implementation,
+            function=str(kernel["name"])[:_MAX_NAME],
+            launch_index=index,
+            values=_values(kernel),
+            findings=_findings(kernel.get("findings", ())),
+        )
+        for index, kernel in enumerate(profile["kernels"])
+    )
+
+
+def stalls_of(values: Mapping[str, float]) -> dict[str, float]:
+    """Select the stall reasons among the counters of a record, the largest share first."""
+    found = {
+        name.removeprefix(_STALL_PREFIX).removesuffix(_SHARE): share
+        for name, share in values.items()
+        if name.startswith(_STALL_PREFIX) and name.endswith(_SHARE)
+    }
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _values(kernel: Mapping[str, Any]) -> dict[str, float]:
+    """Values by name, percentages as shares from 0 to 1."""
+    values = {}
+    for fact in FACTS:
+        if fact in kernel and fact.endswith(_PERCENT):
+            values[fact.removesuffix(_PERCENT) + _SHARE] = kernel[fact] / 100
+        elif fact in kernel:
+            values[fact] = float(kernel[fact])
+    stalls = kernel.get("stalls", {})
+    return values | {f"{_STALL_PREFIX}{reason}{_SHARE}": share for reason, share in stalls.items()}
+
+
+def _findings(rules: Sequence[Mapping[str, Any]]) -> tuple[ProfilerFinding, ...]:
+    """Rule results with advice: estimates for the whole kernel first, then for a part, then without an estimate."""
+    findings = [
+        ProfilerFinding(
+            rule=rule["rule"][:_MAX_NAME],
+            message=rule["message"][:_MAX_MESSAGE],
+            estimated_speedup=None if percent is None else min(max(percent / 100, 0.0), 1.0),
+            is_estimate_of_a_part=rule["speedup_scope"] == "local",
+        )
+        for rule in rules
+        if rule["type"] in _ADVICE_TYPES
+        for percent in [rule["estimated_speedup_pct"]]
+    ]
+    return tuple(sorted(findings, key=finding_rank))
+
+
+def finding_rank(finding: ProfilerFinding) -> tuple[bool, bool, float]:
+    """Sort key that puts the largest estimate for a whole kernel first."""
+    return finding.estimated_speedup is None, finding.is_estimate_of_a_part, -(finding.estimated_speedup or 0.0)

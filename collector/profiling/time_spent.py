@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from roofwatch.collector.profiling.chrome_trace import scan_trace
-from roofwatch.collector.profiling.host_work import HostWork
-from roofwatch.collector.profiling.kineto import Activity, TraceSummary
-from roofwatch.collector.profiling.profile_file import Interval, ProfileError, length_ns, read_bytes, union
+from roofwatch.collector.profiling.activities import (
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    Activity,
+    Interval,
+    group_by_device,
+    group_by_name,
+    join_launches,
+    length_ns,
+    union,
+)
+from roofwatch.collector.profiling.host_work import (
+    annotation_totals,
+    busiest_thread_ns,
+    host_work_during,
+    operator_totals,
+)
+from roofwatch.collector.profiling.profile_file import ProfileError, read_bytes
+from roofwatch.collector.profiling.trace import Trace
 
 TOP_COUNT = 15
 GAP_COUNT = 5
@@ -22,7 +36,7 @@ _HOST_ROWS_OF_A_GAP = 3
 
 @dataclass(frozen=True)
 class TimeRow:
-    """All kernels, copies, operators or marks of one name."""
+    """All kernels, copies, operators or annotations of one name."""
 
     name: str
     count: int
@@ -30,8 +44,10 @@ class TimeRow:
     mean_ns: float
     max_ns: int | None
     share: float | None
-    """Of kernels and copies: of the time in which the device was busy. Of operators and marks: of the window. What ran
-    side by side makes a sum of more than one."""
+    """Of device busy time for kernels and copies, of the window for operators and annotations.
+
+    Concurrent work makes the sum exceed 1.
+    """
     kind: str
     registers: int | None = None
 
@@ -40,9 +56,9 @@ class TimeRow:
 class DeviceTime:
     device: str
     busy_ns: int
-    """Length of the union of what ran there."""
+    """Union of all activities."""
     window_ns: int
-    """Of the whole trace, so that what came before the first kernel counts as idle."""
+    """Of the whole trace: time before the first kernel counts as idle."""
     kernel_count: int
     kernel_ns: int
     transfer_count: int
@@ -55,25 +71,25 @@ class DeviceTime:
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which a device did nothing although work came after it."""
+    """Idle time of a device between two activities."""
 
     device: str
     after_start_ns: int
-    """Since the beginning of the trace."""
+    """Since the start of the trace."""
     length_ns: int
     before: str
-    """The activity that ended it."""
+    """Name of the activity after the gap."""
     host: tuple[tuple[str, int], ...]
-    """What the host did most meanwhile, with ns."""
+    """What the host did most in the gap, in ns."""
     host_inside_ns: int
-    """In all that was recorded; the rest was spent outside of what torch sees."""
+    """Host time in recorded events; the rest was spent outside PyTorch."""
 
 
 @dataclass(frozen=True)
 class LaunchTime:
     count: int
     median_delay_ns: float | None
-    """From the call to the kernel's start; None where no kernel can be joined to its call."""
+    """From the call to the start of the kernel; None if no kernel could be matched to its call."""
     max_delay_ns: int | None
 
 
@@ -86,141 +102,115 @@ class TimeSpent:
     transfers: tuple[TimeRow, ...]
     launches: LaunchTime
     gaps: tuple[Gap, ...]
-    """The longest first, of all devices."""
+    """The longest gaps of all devices, the longest first."""
     operators: tuple[TimeRow, ...]
     operator_names: int
     marks: tuple[TimeRow, ...]
+    """Annotations by the program."""
     host_inside_ns: int
-    """How long the thread that did the most was inside of operators and runtime calls."""
+    """Time of the busiest thread in operators and runtime calls."""
 
 
 def read_time_spent(path: Path) -> TimeSpent:
     """Read a trace of torch.profiler.
 
     Raises:
-        ProfileError: it cannot be read, is no trace, or is cut short.
+        ProfileError: it cannot be read, is not a trace, or is truncated.
     """
-    summary, host = TraceSummary(), HostWork()
-
-    def add(event: dict[str, Any]) -> None:
-        summary.add(event)
-        host.add(event)
-
-    if scan_trace(read_bytes(path), str(path), add) is None:
-        raise ProfileError(f"{path}: is no trace of torch.profiler")
-    return time_spent(summary, host)
+    trace = Trace.read(read_bytes(path), str(path))
+    if trace is None:
+        raise ProfileError(f"{path}: not a trace of torch.profiler")
+    return time_spent(trace)
 
 
-def time_spent(summary: TraceSummary, host: HostWork) -> TimeSpent:
-    window_ns = host.window_ns
-    devices = _devices(summary, window_ns)
+def time_spent(trace: Trace) -> TimeSpent:
+    window_ns, host = trace.window_ns, trace.host_events
+    devices = tuple(
+        _device_time(device, members, window_ns) for device, members in group_by_device(trace.activities).items()
+    )
     busy_ns = sum(device.busy_ns for device in devices)
-    kernels, transfers = _rows(summary, {"kernel"}, busy_ns), _rows(summary, {"memcpy", "memset"}, busy_ns)
-    operators = [_host_row(work.name, work.count, work.self_ns, "operator", window_ns) for work in host.operators()]
-    marks = [_host_row(work.name, work.count, work.total_ns, "mark", window_ns) for work in host.marks()]
+    kernels = _device_rows(trace.of_kind(KERNEL), busy_ns)
+    transfers = _device_rows([*trace.of_kind(MEMCPY), *trace.of_kind(MEMSET)], busy_ns)
+    operators = [
+        _host_row(total.name, total.count, total.self_ns, "operator", window_ns) for total in operator_totals(host)
+    ]
+    marks = [_host_row(total.name, total.count, total.total_ns, "mark", window_ns) for total in annotation_totals(host)]
+    delays_ns = [kernel.start_ns - call.start_ns for kernel, call in join_launches(host, trace.of_kind(KERNEL))]
     return TimeSpent(
         window_ns=window_ns,
         devices=devices,
         kernels=tuple(kernels[:TOP_COUNT]),
         kernel_names=len(kernels),
         transfers=tuple(transfers[:TOP_COUNT]),
-        launches=_launches(summary),
-        gaps=tuple(longest_gaps(summary, host)),
+        launches=LaunchTime(
+            count=len(delays_ns),
+            median_delay_ns=statistics.median(delays_ns) if delays_ns else None,
+            max_delay_ns=max(delays_ns, default=None),
+        ),
+        gaps=_longest_gaps(trace),
         operators=tuple(operators[:TOP_COUNT]),
         operator_names=len(operators),
         marks=tuple(marks[:TOP_COUNT]),
-        host_inside_ns=host.busiest_thread_ns(),
+        host_inside_ns=busiest_thread_ns(host),
     )
 
 
-def longest_gaps(summary: TraceSummary, host: HostWork, count: int = GAP_COUNT) -> list[Gap]:
-    """The longest times between two activities of a device, and what the host did in them."""
-    first_ns = host.first_ns or 0
+def _longest_gaps(trace: Trace) -> tuple[Gap, ...]:
     found: list[tuple[Interval, str, str]] = []
-    for device, activities in _by_device(summary).items():
-        apart = union(activity.interval for activity in activities)
-        begins = {activity.start_ns: activity.name for activity in activities}
-        found += [((left[1], right[0]), device, begins[right[0]]) for left, right in pairwise(apart)]
+    for device, activities in group_by_device(trace.activities).items():
+        names = {activity.start_ns: activity.name for activity in activities}
+        disjoint = union(activity.interval for activity in activities)
+        found += [((left[1], right[0]), device, names[right[0]]) for left, right in pairwise(disjoint)]
     found.sort(key=lambda gap: (gap[0][0] - gap[0][1], gap[0]))
-    return [_gap(span, device, before, host, first_ns) for span, device, before in found[:count]]
-
-
-def _gap(span: Interval, device: str, before: str, host: HostWork, first_ns: int) -> Gap:
-    start_ns, end_ns = span
-    meanwhile = host.during(span)
-    return Gap(
-        device=device,
-        after_start_ns=start_ns - first_ns,
-        length_ns=end_ns - start_ns,
-        before=before,
-        host=tuple(meanwhile[:_HOST_ROWS_OF_A_GAP]),
-        host_inside_ns=sum(ns for _, ns in meanwhile),
-    )
-
-
-def _devices(summary: TraceSummary, window_ns: int) -> tuple[DeviceTime, ...]:
-    found = []
-    for device, activities in sorted(_by_device(summary).items()):
-        kernels = [activity for activity in activities if activity.kind == "kernel"]
-        kernel_ns = sum(kernel.duration_ns for kernel in kernels)
-        found.append(
-            DeviceTime(
+    gaps = []
+    for (start_ns, end_ns), device, before in found[:GAP_COUNT]:
+        host = host_work_during(trace.host_events, (start_ns, end_ns))
+        gaps.append(
+            Gap(
                 device=device,
-                busy_ns=length_ns(union(activity.interval for activity in activities)),
-                window_ns=window_ns,
-                kernel_count=len(kernels),
-                kernel_ns=kernel_ns,
-                transfer_count=len(activities) - len(kernels),
-                transfer_ns=sum(activity.duration_ns for activity in activities) - kernel_ns,
+                after_start_ns=start_ns - (trace.start_ns or 0),
+                length_ns=end_ns - start_ns,
+                before=before,
+                host=tuple(host[:_HOST_ROWS_OF_A_GAP]),
+                host_inside_ns=sum(ns for _, ns in host),
             )
         )
-    return tuple(found)
+    return tuple(gaps)
 
 
-def _by_device(summary: TraceSummary) -> dict[str, list[Activity]]:
-    by_device: dict[str, list[Activity]] = defaultdict(list)
-    for activity in summary.activities:
-        by_device[activity.device].append(activity)
-    return by_device
-
-
-def _rows(summary: TraceSummary, kinds: set[str], busy_ns: int) -> list[TimeRow]:
-    by_name: dict[str, list[Activity]] = defaultdict(list)
-    for activity in summary.activities:
-        if activity.kind in kinds:
-            by_name[activity.name].append(activity)
-    rows = [_device_row(name, members, busy_ns) for name, members in by_name.items()]
-    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
-
-
-def _device_row(name: str, members: Sequence[Activity], busy_ns: int) -> TimeRow:
-    durations = [member.duration_ns for member in members]
-    total_ns = sum(durations)
-    return TimeRow(
-        name=name,
-        count=len(durations),
-        total_ns=total_ns,
-        mean_ns=total_ns / len(durations),
-        max_ns=max(durations),
-        share=total_ns / busy_ns if busy_ns else None,
-        kind=members[0].kind,
-        registers=members[0].launch.get("registers_per_thread"),
+def _device_time(device: str, activities: Sequence[Activity], window_ns: int) -> DeviceTime:
+    kernels = [activity for activity in activities if activity.kind == KERNEL]
+    kernel_ns = sum(kernel.duration_ns for kernel in kernels)
+    return DeviceTime(
+        device=device,
+        busy_ns=length_ns(union(activity.interval for activity in activities)),
+        window_ns=window_ns,
+        kernel_count=len(kernels),
+        kernel_ns=kernel_ns,
+        transfer_count=len(activities) - len(kernels),
+        transfer_ns=sum(activity.duration_ns for activity in activities) - kernel_ns,
     )
+
+
+def _device_rows(activities: Iterable[Activity], busy_ns: int) -> list[TimeRow]:
+    rows = []
+    for name, members in group_by_name(activities).items():
+        total_ns = sum(member.duration_ns for member in members)
+        rows.append(
+            TimeRow(
+                name=name,
+                count=len(members),
+                total_ns=total_ns,
+                mean_ns=total_ns / len(members),
+                max_ns=max(member.duration_ns for member in members),
+                share=total_ns / busy_ns if busy_ns else None,
+                kind=members[0].kind,
+                registers=members[0].launch.get("registers_per_thread"),
+            )
+        )
+    return sorted(rows, key=lambda row: (-row.total_ns, row.name))
 
 
 def _host_row(name: str, count: int, spent_ns: int, kind: str, window_ns: int) -> TimeRow:
     share = spent_ns / window_ns if window_ns else None
     return TimeRow(name, count, spent_ns, spent_ns / count, max_ns=None, share=share, kind=kind)
-
-
-def _launches(summary: TraceSummary) -> LaunchTime:
-    delays_ns = list(_delays_ns(summary))
-    return LaunchTime(
-        count=len(delays_ns),
-        median_delay_ns=statistics.median(delays_ns) if delays_ns else None,
-        max_delay_ns=max(delays_ns, default=None),
-    )
-
-
-def _delays_ns(summary: TraceSummary) -> Iterable[int]:
-    return (kernel.start_ns - call.start_ns for kernel, call in summary.launched())

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from roofwatch.collector.errors import TimerError
-from roofwatch.collector.profiling.profile_file import length_ns, union
+from roofwatch.collector.profiling.activities import length_ns, union
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.method import TimingMethod
 from roofwatch.collector.timing.stopwatch import Launch, Ranks, Sample

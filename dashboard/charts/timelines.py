@@ -14,7 +14,7 @@ from itertools import groupby, islice
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.profiling.kineto import Activity
+from roofwatch.collector.profiling.activities import Activity
 from roofwatch.collector.record.machine import Telemetry
 from roofwatch.collector.record.measurement import Block, Measurement
 from roofwatch.collector.record.metrics import format_ns

@@ -10,9 +10,9 @@ from io import BytesIO
 import streamlit as st
 
 from roofwatch.collector.outbox.files import read_document
-from roofwatch.collector.profiling.chrome_trace import scan_trace
-from roofwatch.collector.profiling.kineto import Activity, TraceSummary
+from roofwatch.collector.profiling.activities import Activity
 from roofwatch.collector.profiling.profile_file import ProfileError
+from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
@@ -338,10 +338,10 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
 
 def _activities_of(content: bytes, name: str) -> list[Activity]:
     """Kernels, copies and fills of a trace of torch.profiler, packed with gzip or not, in the order of the file."""
-    summary = TraceSummary()
-    if scan_trace(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name, summary.add) is None:
-        raise ProfileError(f"{name}: is no trace of torch.profiler")
-    return summary.activities
+    trace = Trace.read(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name)
+    if trace is None:
+        raise ProfileError(f"{name}: not a trace of torch.profiler")
+    return trace.activities
 
 
 if __name__ == "__main__":

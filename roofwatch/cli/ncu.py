@@ -59,8 +59,8 @@ def ncu(
     """
     from roofwatch.arguments import suite_at, suite_source
     from roofwatch.collector.errors import SuiteError
-    from roofwatch.collector.profiling.ncu.command import CounterChoice
-    from roofwatch.collector.profiling.ncu.counting import CountingPlan, count_call, find_ncu
+    from roofwatch.collector.profiling.ncu_command import CounterChoice
+    from roofwatch.collector.profiling.ncu_count import CountingPlan, count_call, find_ncu
     from roofwatch.collector.record.measurement import CacheState
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import Progress

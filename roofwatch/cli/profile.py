@@ -53,7 +53,7 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Run any PyTorch program, without a change to it, and say where its time goes; its exit status is passed on."""
-    from roofwatch.collector.profiling.profile_run import Window, profile_program
+    from roofwatch.collector.profiling.profile_program import Window, profile_program
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.profiles.profiling import folder_for, report_of

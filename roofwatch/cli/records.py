@@ -42,7 +42,7 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """Print what is in a profiler's file: a torch.profiler trace, or one of Nsight Compute or Nsight Systems."""
-    from roofwatch.collector.profiling.detect_format import read_profile
+    from roofwatch.collector.profiling.profile_formats import read_profile
     from roofwatch.profiles.reading import tables
     from roofwatch.terminal import print_json, print_table
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from roofwatch.collector.errors import RecordError, SuiteError
-from roofwatch.collector.profiling.ncu.command import stalls_of
-from roofwatch.collector.profiling.ncu.counting import CountedCall
+from roofwatch.collector.profiling.ncu_count import CountedCall
+from roofwatch.collector.profiling.ncu_metrics import stalls_of
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.metrics import format_bytes, format_ns

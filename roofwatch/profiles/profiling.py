@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from roofwatch.collector.compile.captured_kernels import CapturedKernel
-from roofwatch.collector.profiling.profile_run import Capture, CapturedProcess, CapturedTrace
+from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import TimeSpent, read_time_spent
 from roofwatch.collector.record.metrics import format_ns
 

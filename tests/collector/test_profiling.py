@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.profiling.profile_file import read_bytes
-from roofwatch.collector.profiling.profile_run import Capture, ProfilingError, Window, profile_program
+from roofwatch.collector.profiling.profile_program import Capture, ProfilingError, Window, profile_program
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 
 MULTIPLY = """

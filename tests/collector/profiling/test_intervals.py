@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.collector.profiling.profile_file import length_ns, overlap_ns, union
+from roofwatch.collector.profiling.activities import length_ns, overlap_ns, union
 
 intervals = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.profiling.detect_format import read_profile
 from roofwatch.collector.profiling.profile_file import ProfileError
-from roofwatch.collector.profiling.redacted import redact_profile
+from roofwatch.collector.profiling.profile_formats import read_profile, redact_profile
 from roofwatch.collector.redaction import Redaction
 
 SAID = "Processing [/home/alice/run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]..."
@@ -99,8 +98,8 @@ def test_a_copy_to_be_shared_leaves_out_what_the_tool_said_of_its_files(tmp_path
 
 
 @pytest.mark.parametrize("cell", ["inf", "1e40", "soon"])
-def test_a_time_that_none_is_is_refused(cell: str, tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=f"{cell}.* no number that can stand there; export it again"):
+def test_an_invalid_time_is_refused(cell: str, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=f"{cell}.* is not a valid number; export it again"):
         read_profile(written(tmp_path, KERNELS.replace(",3000,", f",{cell},")))
 
 

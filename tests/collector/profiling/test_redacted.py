@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.outbox.artefact_folder import redact_file
-from roofwatch.collector.profiling.detect_format import read_profile
 from roofwatch.collector.profiling.profile_file import ProfileError
-from roofwatch.collector.profiling.redacted import redact_profile
+from roofwatch.collector.profiling.profile_formats import read_profile, redact_profile
 from roofwatch.collector.redaction import EVERYTHING, Kind, Redaction, RedactionError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
@@ -185,5 +184,5 @@ def test_another_database_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(other)) as database:
         database.execute("CREATE TABLE t (x)")
-    with pytest.raises(RedactionError, match="no export of Nsight Systems"):
+    with pytest.raises(RedactionError, match="not an export of Nsight Systems"):
         redact_profile(other, tmp_path / "copy", Redaction())

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.collector.profiling.kineto import Activity
+from roofwatch.collector.profiling.activities import Activity
 from roofwatch.dashboard.charts.timelines import (
     MAX_SHOWN,
     UNCOUNTED,

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from roofwatch.collector.errors import RecordError, SuiteError
-from roofwatch.collector.profiling.ncu.counting import CountedCall
+from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding

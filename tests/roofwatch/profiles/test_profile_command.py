@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.profiling.profile_run import Capture, CapturedProcess, CapturedTrace
+from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import read_time_spent
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.profiles.profiling import ProcessTime, ProfileReport, folder_for, report_of

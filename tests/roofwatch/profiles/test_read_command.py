@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
-from roofwatch.collector.profiling.detect_format import read_profile
 from roofwatch.collector.profiling.profile_file import ProfileError
+from roofwatch.collector.profiling.profile_formats import read_profile
 from tests.builders import make_record
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
@@ -28,10 +28,10 @@ def kernels(*words: object) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["record.json", "record.json.gz"])
-def test_a_record_of_ours_is_told_to_be_one_with_what_reads_it(tmp_path: Path, name: str) -> None:
+def test_a_record_is_refused_with_the_commands_that_read_it(tmp_path: Path, name: str) -> None:
     make_record().write(tmp_path / name)
 
-    with pytest.raises(ProfileError, match=f"{name}: is a record of roofwatch.*roofwatch ingest stores it"):
+    with pytest.raises(ProfileError, match=f"{name}: is a record of roofwatch.*use roofwatch ingest"):
         read_profile(tmp_path / name)
 
 

@@ -1,7 +1,6 @@
-"""The process that Nsight Compute looks into: it makes one call of one case between the profiler's start and stop, so
-that nothing but that call's kernels is counted: no inputs, no warm-up, no autotuning.
+"""The process that Nsight Compute profiles: it makes one call of one case between profiler start and stop.
 
-As in a worker, nothing of ours is imported but `collector` and `roofwatch`, and all of that before the suite.
+Inputs, warm-up and autotuning are not counted. As in a worker, all our modules are imported before the suite.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 import torch
 
 from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
+from roofwatch.collector.profiling.ncu_command import NcuAnswer, NcuJob
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.workers.case_call import compiled, failure_of, prepare_call
@@ -22,12 +21,12 @@ from roofwatch.spec import Case, Implementation, KernelSpec
 
 
 def main(job_file: Path) -> None:
-    """Do the job that a file describes, and leave the answer where it says."""
+    """Do the job in a file and write the answer."""
     job = NcuJob.model_validate_json(job_file.read_bytes())
-    job.answer.write_text(NcuAnswer(failure=_do(job)).model_dump_json())
+    job.answer.write_text(NcuAnswer(failure=_run(job)).model_dump_json())
 
 
-def _do(job: NcuJob) -> Failure | None:
+def _run(job: NcuJob) -> Failure | None:
     if job.device == "cuda" and not torch.cuda.is_available():
         return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")
     try:
@@ -38,7 +37,7 @@ def _do(job: NcuJob) -> Failure | None:
             call()
         with _profiled(job.device):
             call()
-    except Exception as error:  # noqa: BLE001  the boundary: whatever a kernel raises is this case's outcome
+    except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of the case
         return failure_of(error)
     return None
 
@@ -48,12 +47,11 @@ def _find(specs: tuple[KernelSpec, ...], job: NcuJob) -> tuple[KernelSpec, Case,
         for case in (*spec.cases, *spec.edges):
             if case.id == job.case_id and job.implementation in spec.implementations:
                 return spec, case, spec.implementations[job.implementation]
-    raise SuiteError(f"no {job.implementation} of a case {job.case_id!r} in the suite")
+    raise SuiteError(f"the suite has no case {job.case_id!r} with implementation {job.implementation}")
 
 
 @contextlib.contextmanager
 def _profiled(device: str) -> Iterator[None]:
-    """Let the profiler see what runs in the block; a CPU has none."""
     if device != "cuda":
         yield
         return

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.profiling.ncu.counting import CountedCall, CountingPlan, NcuError, count_call
+from roofwatch.collector.profiling.ncu_count import CountedCall, CountingPlan, NcuError, count_call, find_ncu
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
 
@@ -35,9 +35,7 @@ def count(stand_in: str, tmp_path: Path, *, timeout_s: float = 30.0) -> CountedC
         ("print('==ERROR== Failed to find metric a__b.sum'); sys.exit(1)", "Failed to find metric a__b.sum"),
     ],
 )
-def test_what_is_not_the_kernel_s_doing_is_an_error_that_says_what_helps(
-    stand_in: str, message: str, tmp_path: Path
-) -> None:
+def test_a_problem_of_the_machine_is_an_error_with_a_way_out(stand_in: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(NcuError, match=message):
         count(stand_in, tmp_path)
 
@@ -51,9 +49,7 @@ def test_what_is_not_the_kernel_s_doing_is_an_error_that_says_what_helps(
         ("print('Segmentation fault'); sys.exit(11)", Outcome.CRASHED, "last output: Segmentation fault"),
     ],
 )
-def test_what_is_the_kernel_s_doing_is_an_outcome(
-    stand_in: str, outcome: Outcome, message: str, tmp_path: Path
-) -> None:
+def test_a_problem_of_the_kernel_is_an_outcome(stand_in: str, outcome: Outcome, message: str, tmp_path: Path) -> None:
     call = count(stand_in, tmp_path)
 
     assert call.failure is not None
@@ -76,8 +72,6 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_case_of_our_own_suite_is_counted() -> None:
-    from roofwatch.collector.profiling.ncu.counting import find_ncu
-
     try:
         executable = find_ncu()
     except NcuError as error:

@@ -1,13 +1,23 @@
-"""The command lines of Nsight Compute, word by word."""
+"""Command lines of Nsight Compute, the process that it profiles, and its error messages."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.profiling.ncu.command import CounterChoice, import_command, profile_command, target_command
-from roofwatch.collector.profiling.ncu.job import NcuAnswer, NcuJob
+from roofwatch.collector.profiling.ncu_command import (
+    CounterChoice,
+    NcuAnswer,
+    NcuJob,
+    explain_error,
+    import_command,
+    last_error,
+    profile_command,
+    saw_no_kernel,
+    target_command,
+)
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.suite import SuiteSource
@@ -17,7 +27,7 @@ NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")
 TOTAL = "total/n=500/float32/fwd"
 
 
-def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches_at_the_clock_as_it_is() -> None:
+def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches() -> None:
     command = profile_command(NCU, ["python", "job.json"], CounterChoice("full"), REPORT)
 
     assert " ".join(command) == (
@@ -30,27 +40,45 @@ def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches_at_the_clock_as_i
     )
 
 
-def test_metrics_by_name_are_counted_alone_and_caches_left_hot_on_demand() -> None:
+def test_metrics_by_name_are_counted_alone_and_caches_stay_hot_on_demand() -> None:
     choice = CounterChoice("dram__bytes.sum,lts__t_bytes.sum", CacheState.HOT)
-    command = profile_command(NCU, ["python"], choice, REPORT)
 
-    assert " ".join(command) == (
+    assert " ".join(profile_command(NCU, ["python"], choice, REPORT)) == (
         "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode kernel "
         "--clock-control none --cache-control none --metrics dram__bytes.sum,lts__t_bytes.sum --force-overwrite "
         "--export /tmp/a/report.ncu-rep python"
     )
-
-
-def test_a_page_of_a_report_is_printed_as_csv_with_the_names_that_the_module_gives_kernels() -> None:
     assert " ".join(import_command(NCU, REPORT, "raw")) == (
         "/opt/ncu --import /tmp/a/report.ncu-rep --csv --page raw --print-kernel-base function"
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "way_out"),
+    [
+        ("ERR_NVGPUCTRPERM - The user does not have permission to access counters", "sudo -E.*CAP_SYS_ADMIN"),
+        ("Profiling failed because a driver resource was unavailable.", "dcgmi profile --pause.*--resume"),
+        ("Failed to find metric dram__bites.sum", r"dram__bites\.sum.*--query-metrics"),
+    ],
+)
+def test_a_known_error_is_explained_with_a_way_out(line: str, way_out: str) -> None:
+    explanation = explain_error(f"==PROF== Connected to process 1\n==ERROR== {line}\n")
+    assert explanation is not None
+    assert re.search(way_out, explanation)
+
+
+def test_output_of_the_program_is_not_an_error_of_the_tool() -> None:
+    assert explain_error("a test prints ERR_NVGPUCTRPERM\n==PROF== Report: /tmp/report.ncu-rep\n") is None
+    failed = "==ERROR== Could not open the device\n==ERROR== The application returned an error code (1).\n"
+    assert last_error(failed) == "Could not open the device"
+    assert last_error("==ERROR== The application returned an error code (11).\n") is None
+    assert saw_no_kernel("==WARNING== No kernels were profiled.\n")
+
+
 def run_target(tmp_path: Path, **fields: object) -> NcuAnswer:
-    """Do a job in the process that Nsight Compute would look into."""
-    answer = tmp_path / "answer.json"
-    usual = {
+    """Do a job in the process that Nsight Compute would profile."""
+    answer, job_file = tmp_path / "answer.json", tmp_path / "job.json"
+    defaults = {
         "source": SuiteSource(SUITES / "bench_good.py"),
         "case_id": TOTAL,
         "implementation": "eager",
@@ -58,21 +86,16 @@ def run_target(tmp_path: Path, **fields: object) -> NcuAnswer:
         "warm_up_count": 1,
         "answer": answer,
     }
-    job_file = tmp_path / "job.json"
-    job_file.write_text(NcuJob.model_validate(usual | fields).model_dump_json())
+    job_file.write_text(NcuJob.model_validate(defaults | fields).model_dump_json())
     subprocess.run(target_command(sys.executable, job_file), check=True, cwd=tmp_path)
     return NcuAnswer.model_validate_json(answer.read_bytes())
 
 
 @pytest.mark.slow
-def test_the_target_makes_the_call_whatever_packages_the_folder_it_starts_in_has(tmp_path: Path) -> None:
-    (tmp_path / "collector.py").write_text("raise SystemExit('not the package that was meant')\n")
+def test_the_target_makes_the_call_despite_packages_in_its_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "collector.py").write_text("raise SystemExit('the wrong package')\n")
 
     assert run_target(tmp_path) == NcuAnswer()
-
-
-@pytest.mark.slow
-def test_a_backward_call_is_made_too(tmp_path: Path) -> None:
     assert run_target(tmp_path, case_id="total/n=500/float32/bwd") == NcuAnswer()
 
 
@@ -82,4 +105,4 @@ def test_a_kernel_that_fails_is_an_answer_with_its_outcome(tmp_path: Path) -> No
 
     assert answer.failure is not None
     assert answer.failure.outcome is not Outcome.OK
-    assert run_target(tmp_path, case_id="gone").failure is not None
+    assert run_target(tmp_path, case_id="missing").failure is not None

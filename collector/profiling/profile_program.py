@@ -1,0 +1,265 @@
+"""Run a program unchanged while every Python process in it that imports torch profiles itself.
+
+The folder `inject/` goes before the program's PYTHONPATH and records into a private folder. After the program ends,
+redacted copies of the traces are kept.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from roofwatch.collector.compile.captured_kernels import CapturedKernel, captured_kernels
+from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.outbox.files import atomic_write, reason_of
+from roofwatch.collector.profiling.profile_file import ProfileError
+from roofwatch.collector.profiling.redact_text import redact_trace
+from roofwatch.collector.redaction import Kind, Redaction
+
+KERNELS_FILE = "kernels.jsonl"
+_INJECTED_FOLDER = Path(__file__).parent / "inject"
+_VARIABLE = "ROOFWATCH_CAPTURE"
+_GRACE_S = 60
+"""Time to write traces after SIGTERM."""
+_SIGNAL_BASE = 128
+_COMPRESSION_LEVEL = 6
+
+_Events = list[dict[str, Any]]
+"""What one process recorded, in order."""
+
+
+class ProfilingError(CollectorError):
+    """The program cannot be started, or the recording cannot be written."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which part of the program to record. Steps are optimizer steps."""
+
+    after_s: float = 0.0
+    for_s: float | None = 20.0
+    """None: until the program ends."""
+    warmup_steps: int = 0
+    steps: int | None = None
+    with_shapes: bool = False
+    with_stacks: bool = False
+
+
+@dataclass(frozen=True)
+class CapturedTrace:
+    file: str
+    """File name in the folder of the profile."""
+    device: str
+    because: str
+    """Why the recording ended."""
+
+
+@dataclass(frozen=True)
+class CapturedProcess:
+    """One Python process of the program."""
+
+    pid: int
+    parent: int
+    rank: int | None
+    command: str
+    torch_version: str | None
+    """None if torch was not imported."""
+    has_recorded: bool
+    """A recording was started; without a trace it was lost."""
+    forked_count: int
+    traces: tuple[CapturedTrace, ...]
+    troubles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Capture:
+    exit_status: int
+    """As a shell gives it: 128 plus the signal's number if a signal ended the program."""
+    was_ended: bool
+    """By roofwatch, after `max_seconds`."""
+    processes: tuple[CapturedProcess, ...]
+    kernels: tuple[CapturedKernel, ...]
+
+
+def profile_program(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    window: Window,
+    redaction: Redaction,
+    max_seconds: float | None = None,
+    stdout_to_stderr: bool = False,
+) -> Capture:
+    """Run a program to its end and keep its traces.
+
+    Args:
+        command: The program with its arguments; a file that ends in `.py` runs under this Python.
+        folder: Where to write the traces and `kernels.jsonl`; created if missing.
+        window: Which part to record.
+        redaction: What the traces may contain.
+        max_seconds: Then end the program, with time to write its trace.
+        stdout_to_stderr: Send the output of the program to standard error.
+
+    Raises:
+        ProfilingError: the program cannot be started, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=".recording-", dir=folder)
+    except OSError as error:
+        raise ProfilingError(f"{folder}: cannot be written: {reason_of(error)}") from None
+    with scratch as name:
+        recorded = Path(name)
+        exit_status, was_ended = _run(command, recorded, window, max_seconds, stdout_to_stderr)
+        by_process = _read_events(recorded)
+        processes = _keep_processes(by_process, recorded, folder, redaction)
+        kernels = captured_kernels([event for events in by_process for event in events], recorded)
+        if kernels:
+            lines = [redaction.text(json.dumps(asdict(kernel))) for kernel in kernels]
+            atomic_write(folder / KERNELS_FILE, "".join(f"{line}\n" for line in lines).encode())
+    return Capture(exit_status, was_ended, processes, kernels)
+
+
+def _run(
+    command: Sequence[str], recorded: Path, window: Window, max_seconds: float | None, stdout_to_stderr: bool
+) -> tuple[int, bool]:
+    """Run the program; return its exit status, and whether its time was up."""
+    words = [sys.executable, *command] if command[0].endswith(".py") and Path(command[0]).is_file() else list(command)
+    python_path = os.environ.get("PYTHONPATH")
+    environment = {
+        "KINETO_LOG_LEVEL": "99",  # silence messages at start and stop
+        **os.environ,
+        "PYTHONPATH": f"{_INJECTED_FOLDER}{os.pathsep}{python_path}" if python_path else str(_INJECTED_FOLDER),
+        _VARIABLE: json.dumps({"folder": str(recorded.resolve()), "window": asdict(window)}),
+    }
+    try:
+        program = subprocess.Popen(words, env=environment, stdout=sys.stderr if stdout_to_stderr else None)
+    except OSError as error:
+        raise ProfilingError(
+            f"{words[0]}: cannot be started: {error.strerror}; give the command after --, for example: -- python "
+            "train.py"
+        ) from None
+    was_ended = False
+    with _ended_with_us(program):
+        try:
+            status = program.wait(max_seconds)
+        except subprocess.TimeoutExpired:
+            status, was_ended = _end(program), True
+    return status if status >= 0 else _SIGNAL_BASE - status, was_ended
+
+
+@contextmanager
+def _ended_with_us(program: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End the program if we are ended. A terminal sends Ctrl-C to both."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        try:
+            program.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            _end(program)
+        raise
+    except BaseException:
+        _end(program)
+        raise
+
+
+def _end(program: subprocess.Popen[bytes]) -> int:
+    program.send_signal(signal.SIGTERM)
+    try:
+        return program.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        return program.wait()
+
+
+def _read_events(recorded: Path) -> list[_Events]:
+    """Read the events of each process, in order of start; lines cut off by a kill are skipped."""
+    found = []
+    for file in recorded.glob("*.jsonl"):
+        events = []
+        for line in file.read_text(errors="replace").splitlines():
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                continue
+        if events:
+            found.append(events)
+    return sorted(found, key=lambda events: (events[0]["at_ns"], events[0]["pid"]))
+
+
+def _keep_processes(
+    by_process: list[_Events], recorded: Path, folder: Path, redaction: Redaction
+) -> tuple[CapturedProcess, ...]:
+    """Keep the traces of all processes but forked workers, such as those of a DataLoader."""
+    workers = [events for events in by_process if _is_forked_worker(events)]
+    is_alone = sum(any(event["event"] == "trace" for event in events) for events in by_process) == 1
+    processes = []
+    for events in by_process:
+        if events not in workers:
+            forked_count = sum(worker[0]["parent"] == events[0]["pid"] for worker in workers)
+            processes.append(_keep_process(events, recorded, folder, redaction, forked_count, is_alone=is_alone))
+    return tuple(processes)
+
+
+def _is_forked_worker(events: _Events) -> bool:
+    """A forked child that did not import torch anew."""
+    return events[0]["event"] == "forked" and all(event["event"] != "torch" for event in events)
+
+
+def _keep_process(
+    events: _Events, recorded: Path, folder: Path, redaction: Redaction, forked_count: int, *, is_alone: bool
+) -> CapturedProcess:
+    first, rank = events[0], events[0].get("rank")
+    of_kind: dict[str, _Events] = defaultdict(list)
+    for event in events:
+        of_kind[event["event"]].append(event)
+    troubles = [redaction.text(event["message"]) for event in of_kind["failed"]]
+    traces = []
+    for number, event in enumerate(of_kind["trace"], start=1):
+        process = "" if is_alone else f"-rank{rank}" if rank is not None else f"-{first['pid']}"
+        name = f"trace{process}{f'-{number}' if number > 1 else ''}.json.gz"
+        try:
+            _keep_trace(recorded / event["file"], folder / name, redaction)
+        except ProfileError as error:
+            troubles.append(redaction.text(str(error)))
+        else:
+            traces.append(CapturedTrace(name, event["device"], event["because"]))
+    return CapturedProcess(
+        pid=first["pid"],
+        parent=first["parent"],
+        rank=None if rank is None else int(rank),
+        command=" ".join(redaction.arguments(first.get("arguments", ()))),
+        torch_version=next((event["version"] for event in of_kind["torch"]), None),
+        has_recorded=bool(of_kind["recording"]),
+        forked_count=forked_count,
+        traces=tuple(traces),
+        troubles=tuple(troubles),
+    )
+
+
+def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> None:
+    """Compress a trace into its place, redacted."""
+    try:
+        if redaction.kept == frozenset(Kind):
+            with recorded.open("rb") as source, gzip.open(kept, "wb", _COMPRESSION_LEVEL) as target:
+                shutil.copyfileobj(source, target)
+            return
+        redacted = redact_trace(recorded.read_bytes(), recorded.name, redaction)
+        if redacted is None:
+            raise ProfileError(f"{recorded.name}: torch wrote no trace")
+        atomic_write(kept, gzip.compress(redacted.content, _COMPRESSION_LEVEL))
+    except OSError as error:
+        raise ProfilingError(f"{kept}: cannot be written: {reason_of(error)}") from None

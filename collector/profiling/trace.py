@@ -1,0 +1,237 @@
+"""Read traces of torch.profiler: what ran on the GPU, what the host did, and counters.
+
+Sources: pytorch/kineto, output_json.cpp and the activity categories of libkineto. Until 2021 categories were upper
+case. Traces of AMD GPUs describe a launch at its call (RoctracerActivity_inl.h).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from roofwatch.collector.profiling.activities import (
+    CALL,
+    KERNEL,
+    MARK,
+    MEMCPY,
+    MEMSET,
+    OPERATOR,
+    PYTHON,
+    Activity,
+    HostEvent,
+)
+from roofwatch.collector.profiling.chrome_trace import decode_trace, scan_trace
+
+_ACTIVITY_KINDS = {
+    "kernel": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "memset": MEMSET,
+}
+_HOST_KINDS = {
+    "cpu_op": OPERATOR,
+    "operator": OPERATOR,
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"), CALL),
+    "user_annotation": MARK,
+    "python_function": PYTHON,
+}
+_LAUNCH_FIELDS = {
+    "grid": "grid",
+    "grid dim": "grid",
+    "block": "block",
+    "block dim": "block",
+    "registers per thread": "registers_per_thread",
+    "shared memory": "shared_memory_bytes",
+    "shared size": "shared_memory_bytes",
+    "blocks per SM": "blocks_per_sm",
+    "warps per SM": "warps_per_sm",
+    "est. achieved occupancy %": "est_achieved_occupancy_pct",
+    "est. achieved occupancy": "est_achieved_occupancy_pct",
+}
+_GRID_IN_THREADS = {"hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel"}
+"""Calls that give the grid in threads, not in blocks."""
+_MAX_TIME_NS = 2**62
+_MAX_TRANSFER_BYTES = 2**50
+
+
+@dataclass
+class Trace:
+    """The events of one trace."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    """Top-level fields of the document besides the events."""
+    events_by_phase: Counter[str] = field(default_factory=Counter)
+    complete_events_by_category: Counter[str] = field(default_factory=Counter)
+    without_time_count: int = 0
+    activities: list[Activity] = field(default_factory=list)
+    host_events: list[HostEvent] = field(default_factory=list)
+    counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Samples of CUPTI range-profiler metrics."""
+    start_ns: int | None = None
+    end_ns: int | None = None
+    _described_by_call: dict[Any, tuple[dict[str, Any], int]] = field(default_factory=dict)
+    """Launch configuration and bytes by correlation ID, for AMD GPUs."""
+
+    @classmethod
+    def of_events(cls, events: Iterable[dict[str, Any]]) -> Trace:
+        trace = cls()
+        for event in events:
+            trace._add(event)
+        trace._complete_activities()
+        return trace
+
+    @classmethod
+    def read(cls, content: bytes, name: str) -> Trace | None:
+        """Parse a trace; None if the content is not one.
+
+        Raises:
+            ProfileError: the trace is truncated or corrupt.
+        """
+        trace = cls()
+        document = scan_trace(decode_trace(content), name, trace._add)
+        if document is None:
+            return None
+        trace.header = document.header
+        trace._complete_activities()
+        return trace
+
+    @property
+    def window_ns(self) -> int:
+        """From the first event to the end of the last, on host and devices."""
+        return 0 if self.start_ns is None or self.end_ns is None else self.end_ns - self.start_ns
+
+    def of_kind(self, kind: str) -> list[Activity]:
+        return [activity for activity in self.activities if activity.kind == kind]
+
+    def _add(self, event: dict[str, Any]) -> None:
+        phase = event.get("ph")
+        self.events_by_phase[str(phase)] += 1
+        if phase != "X":
+            return
+        self.complete_events_by_category[str(event.get("cat", ""))] += 1
+        category = str(event.get("cat", "")).lower()
+        arguments = event.get("args")
+        if not isinstance(arguments, dict):
+            arguments = {}
+        activity_kind, host_kind = _ACTIVITY_KINDS.get(category), _HOST_KINDS.get(category)
+        if category == "cuda_profiler_range":
+            self._add_counters(arguments)
+        start_ns, duration_ns = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+        if start_ns is None or duration_ns is None:
+            self.without_time_count += activity_kind is not None or host_kind == CALL
+            return
+        end_ns = start_ns + duration_ns
+        if category != "trace":  # the profiler's own event covers more than was recorded
+            self.start_ns = start_ns if self.start_ns is None else min(self.start_ns, start_ns)
+            self.end_ns = end_ns if self.end_ns is None else max(self.end_ns, end_ns)
+        if activity_kind is not None:
+            self.activities.append(_activity(activity_kind, event, arguments, start_ns, duration_ns))
+        elif host_kind is not None:
+            name, correlation = str(event.get("name", "")), _correlation(arguments)
+            thread = f"{event.get('pid')}/{event.get('tid')}"
+            self.host_events.append(HostEvent(name, start_ns, end_ns, correlation, host_kind, thread))
+            if name.startswith("hip") and correlation is not None:
+                self._described_by_call.setdefault(correlation, (_amd_launch(name, arguments), _bytes(arguments)))
+
+    def _add_counters(self, arguments: Mapping[str, Any]) -> None:
+        for name, value in arguments.items():
+            number = _number(value)
+            if number is not None:
+                self.counters[name].append(number)
+
+    def _complete_activities(self) -> None:
+        """Add what AMD's runtime calls say about the activities that they start."""
+        if not self._described_by_call:
+            return
+        completed = []
+        for activity in self.activities:
+            launch, byte_count = self._described_by_call.get(activity.correlation, ({}, 0))
+            if activity.kind == KERNEL:
+                completed.append(activity._replace(launch={**launch, **activity.launch}))
+            else:
+                completed.append(activity._replace(bytes=activity.bytes or byte_count))
+        self.activities = completed
+
+
+def scalar(value: Any) -> Any:
+    """The value as JSON can hold it; None for lists, objects, non-finite numbers and integers over 64 bits."""
+    if isinstance(value, (Decimal, float)):
+        value = float(value)
+        return value if math.isfinite(value) else None
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return None
+    return None if isinstance(value, (list, dict)) else value
+
+
+def _activity(kind: str, event: dict[str, Any], arguments: dict[str, Any], start_ns: int, duration_ns: int) -> Activity:
+    return Activity(
+        kind=kind,
+        name=str(event.get("name", "")),
+        start_ns=start_ns,
+        duration_ns=duration_ns,
+        device=str(arguments.get("device", event.get("pid", ""))),
+        stream=scalar(arguments.get("stream", event.get("tid"))),
+        correlation=_correlation(arguments),
+        bytes=0 if kind == KERNEL else _bytes(arguments),
+        launch=_launch(arguments) if kind == KERNEL else {},
+    )
+
+
+def _launch(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The launch configuration; values of unexpected types are left out."""
+    launch: dict[str, Any] = {}
+    for field_name, name in _LAUNCH_FIELDS.items():
+        value = arguments.get(field_name)
+        if name in {"grid", "block"}:
+            if isinstance(value, list) and all(type(length) is int and abs(length) < 2**63 for length in value):
+                launch[name] = value
+        elif not isinstance(value, str) and (number := _number(value)) is not None:
+            launch[name] = number
+    return launch
+
+
+def _amd_launch(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    launch = _launch(arguments)
+    grid, block = launch.get("grid"), launch.get("block")
+    if name in _GRID_IN_THREADS and grid and block and 0 not in block:
+        launch["grid"] = [-(-threads // length) for threads, length in zip(grid, block, strict=False)]
+    return launch
+
+
+def _correlation(arguments: Mapping[str, Any]) -> Any:
+    """The ID that an activity shares with its call; older traces of AMD GPUs have only `External id`."""
+    return scalar(arguments.get("correlation", arguments.get("External id")))
+
+
+def _bytes(arguments: Mapping[str, Any]) -> int:
+    """Bytes of a copy or fill; AMD's calls name them `size`."""
+    found = next((arguments[name] for name in ("bytes", "Bytes", "size") if name in arguments), None)
+    count = _number(found)
+    return 0 if count is None or not 0 <= count <= _MAX_TRANSFER_BYTES else int(count)
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; old traces write numbers as text."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    value = scalar(value)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _nanoseconds(microseconds: Any) -> int | None:
+    """Convert a time to whole ns; None if it is missing or not a plausible time."""
+    if isinstance(microseconds, bool) or not isinstance(microseconds, (int, float, str, Decimal)):
+        return None
+    try:
+        nanoseconds = Decimal(microseconds) * 1000
+        return round(nanoseconds) if abs(nanoseconds) <= _MAX_TIME_NS else None
+    except ArithmeticError:
+        return None

@@ -1,0 +1,174 @@
+"""Summarise a trace of torch.profiler for `roofwatch read`. Times are microseconds; keys are the format's words."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from roofwatch.collector.profiling.activities import (
+    CALL,
+    GRAPH_LAUNCH,
+    KERNEL,
+    LAUNCH,
+    MEMCPY,
+    MEMSET,
+    TOP_COUNT,
+    Activity,
+    HostEvent,
+    busy_time,
+    delay_totals,
+    group_by_device,
+    group_by_name,
+    join_launches,
+    kernel_totals,
+    length_ns,
+    name_totals,
+    overlap_ns,
+    to_us,
+    transfer_totals,
+    union,
+)
+from roofwatch.collector.profiling.trace import Trace, scalar
+
+_COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
+_DEVICE_FIELDS = (
+    *("id", "name", "totalGlobalMem", "computeMajor", "computeMinor"),
+    *("maxThreadsPerBlock", "numSms", "warpSize"),
+)
+_DISTRIBUTED_FIELDS = ("backend", "rank", "world_size", "pg_count", "nccl_version")
+
+
+def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
+    """Summarise a trace as plain values.
+
+    Args:
+        trace: The trace.
+        top: Number of kernel names, the longest total time first; None for all.
+    """
+    header, kernels = trace.header, trace.of_kind(KERNEL)
+    calls = [event for event in trace.host_events if event.kind == CALL]
+    devices, distributed = header.get("deviceProperties"), header.get("distributedInfo")
+    summary: dict[str, Any] = {
+        "format": "kineto-chrome-trace",
+        "top_level": {name: scalar(value) for name, value in header.items() if not isinstance(value, (dict, list))},
+        "devices_declared": [
+            _selected(device, _DEVICE_FIELDS)
+            for device in (devices if isinstance(devices, list) else ())
+            if isinstance(device, dict)
+        ],
+        "distributed": _selected(distributed, _DISTRIBUTED_FIELDS) if isinstance(distributed, dict) else None,
+        "events_total": trace.events_by_phase.total(),
+        "events_by_ph": dict(sorted(trace.events_by_phase.items())),
+        "complete_events_by_cat": dict(sorted(trace.complete_events_by_category.items())),
+        "gpu_or_runtime_events_without_usable_time": trace.without_time_count,
+        "kernels": _kernels(kernels, top),
+        "memcpy": _transfers(trace.of_kind(MEMCPY)),
+        "memset": _transfers(trace.of_kind(MEMSET)),
+        "runtime_calls": {"count": len(calls), "by_name": _counts(call.name for call in calls)},
+        "launches": _launches(calls, kernels),
+        "devices": {device: _device(members) for device, members in group_by_device(trace.activities).items()},
+    }
+    if trace.counters:
+        summary["cupti_profiler_ranges"] = {
+            "count": trace.complete_events_by_category["cuda_profiler_range"],
+            "metrics": {
+                name: {"samples": len(values), "sum": math.fsum(values), "max": max(values)}
+                for name, values in sorted(trace.counters.items())
+            },
+        }
+    return summary
+
+
+def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
+    """Torch's occupancy estimate, weighted by duration; None if no kernel has one."""
+    weighted_sum, weight_ns = 0.0, 0
+    for kernel in kernels:
+        percent = kernel.launch.get("est_achieved_occupancy_pct")
+        if percent is not None:
+            weighted_sum += percent * kernel.duration_ns
+            weight_ns += kernel.duration_ns
+    return weighted_sum / weight_ns if weight_ns else None
+
+
+def count_launch_configurations(kernels: Iterable[Activity]) -> int:
+    """Count distinct combinations of grid, block and shared memory."""
+    fields = ("grid", "block", "shared_memory_bytes")
+    return len({repr([kernel.launch.get(name) for name in fields]) for kernel in kernels})
+
+
+def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
+    groups, totals = group_by_name(kernels), kernel_totals(kernels, top)
+    for row in totals["top_by_total_time"]:
+        members = groups[row["name"]]
+        row["distinct_launch_configs"] = count_launch_configurations(members)
+        row["occupancy_pct"] = _rounded(weighted_occupancy_pct(members))
+    percents = [kernel.launch.get("est_achieved_occupancy_pct") for kernel in kernels]
+    known = [percent for percent in percents if percent is not None]
+    return totals | {
+        "zero_duration": sum(kernel.duration_ns == 0 for kernel in kernels),
+        "negative_duration": sum(kernel.duration_ns < 0 for kernel in kernels),
+        "occupancy": {
+            "with_field": len(known),
+            "without_field": len(kernels) - len(known),
+            "reported_zero": sum(percent == 0 for percent in known),
+            "duration_weighted_mean_pct": _rounded(weighted_occupancy_pct(kernels)),
+            "max_pct": max(map(float, known), default=None),
+        },
+    }
+
+
+def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
+    groups = group_by_name(transfers)
+    rows = [row | {"bytes": sum(member.bytes for member in groups[row["name"]])} for row in name_totals(groups)]
+    return transfer_totals(transfers) | {"by_name": rows}
+
+
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
+    launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
+    correlations = [call.correlation for call in launches if call.correlation is not None]
+    pairs = join_launches(launches, kernels)
+    return {
+        "kernel_launch_calls": len(launches),
+        "kernel_launch_calls_by_name": _counts(call.name for call in launches),
+        "graph_launch_calls": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
+        "launches_sharing_a_correlation_id": len(correlations) - len(set(correlations)),
+        "kernels_without_a_launch_call": len(kernels) - len(pairs),
+        "delay_call_start_to_kernel_start": delay_totals([kernel.start_ns - call.start_ns for kernel, call in pairs]),
+        "delay_call_end_to_kernel_start": delay_totals([kernel.start_ns - call.end_ns for kernel, call in pairs]),
+    }
+
+
+def _device(activities: Sequence[Activity]) -> dict[str, Any]:
+    kernels = [activity for activity in activities if activity.kind == KERNEL]
+    summary = {
+        "all_gpu_activity": busy_time(activities),
+        "kernels_only": busy_time(kernels),
+        "streams": len({activity.stream for activity in activities}),
+    }
+    communicating = union(kernel.interval for kernel in kernels if _COLLECTIVE.search(kernel.name))
+    if communicating:
+        computing = union(kernel.interval for kernel in kernels if not _COLLECTIVE.search(kernel.name))
+        total_ns, overlapped_ns = length_ns(communicating), overlap_ns(communicating, computing)
+        summary["collectives"] = {
+            "kernels": sum(_COLLECTIVE.search(kernel.name) is not None for kernel in kernels),
+            "union_us": to_us(total_ns),
+            "compute_union_us": to_us(length_ns(computing)),
+            "overlapped_with_compute_us": to_us(overlapped_ns),
+            "overlapped_fraction_of_collectives": round(overlapped_ns / total_ns, 6) if total_ns else None,
+        }
+    return summary
+
+
+def _selected(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: scalar(values[name]) for name in names if name in values}
+
+
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _rounded(percent: float | None) -> float | None:
+    return None if percent is None else round(percent, 6)

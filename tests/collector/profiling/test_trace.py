@@ -1,0 +1,159 @@
+"""Traces in the forms that writers give them, and traces that are damaged."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofwatch.collector.profiling.chrome_trace import scan_trace
+from roofwatch.collector.profiling.profile_file import ProfileError
+from roofwatch.collector.profiling.time_spent import time_spent
+from roofwatch.collector.profiling.trace import Trace
+from roofwatch.collector.profiling.trace_summary import summarise_trace
+
+EVENTS: list[dict[str, Any]] = [
+    {"ph": "X", "cat": "kernel", "name": 'a "quoted" ] name', "ts": 10, "dur": 2, "args": {"device": 0, "stream": 7}},
+    {"ph": "X", "cat": "kernel", "name": "b", "ts": 11, "dur": 4, "args": {"device": 0, "stream": 8}},
+]
+
+
+def scanned(text: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    document = scan_trace(text, "trace", events.append)
+    return None if document is None else document.header, events
+
+
+def summary_of(*events: dict[str, Any]) -> dict[str, Any]:
+    return summarise_trace(Trace.of_events(events))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"traceEvents": EVENTS, "traceName": "x"}),
+        json.dumps({"traceName": "x", "traceEvents": EVENTS}, indent=2),
+        '{"traceName": "x", "traceEvents": [' + ", ".join(map(json.dumps, EVENTS)) + ",\n]}",
+    ],
+    ids=["after", "before", "trailing comma"],
+)
+def test_events_and_the_fields_around_them_are_found(text: str) -> None:
+    assert scanned(text) == ({"traceName": "x"}, EVENTS)
+
+
+def test_a_bare_array_of_events_is_a_trace_and_a_byte_order_mark_is_ignored() -> None:
+    assert scanned(json.dumps(EVENTS)) == ({}, EVENTS)
+    trace = Trace.read(("\ufeff" + json.dumps({"traceEvents": EVENTS})).encode(), "trace")
+    assert trace is not None
+    assert [activity.name for activity in trace.activities] == [event["name"] for event in EVENTS]
+
+
+@settings(deadline=None)
+@given(cut=st.integers(1, 200))
+def test_a_truncated_trace_is_never_accepted(cut: int) -> None:
+    document = json.dumps({"traceEvents": EVENTS, "traceName": "x"})
+    try:
+        header, _ = scanned(document[: max(len(document) - cut, 0)])
+    except ProfileError:
+        return
+    assert header is None
+
+
+@pytest.mark.parametrize("place", ['{"deep": %s, "traceEvents": []}', '{"traceEvents": [{"ph": "X", "args": %s}]}'])
+def test_endless_nesting_is_refused(place: str) -> None:
+    try:
+        header, _ = scanned(place % ("[" * 100_000 + "]" * 100_000))
+    except ProfileError:
+        return
+    assert header is None
+
+
+def test_times_since_1970_keep_their_nanoseconds() -> None:
+    text = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1711964646000000.123, "dur": 0.001}]}'
+    trace = Trace.read(text.encode(), "trace")
+    assert trace is not None
+    assert (trace.activities[0].start_ns, trace.activities[0].duration_ns) == (1_711_964_646_000_000_123, 1)
+
+
+def test_events_without_a_usable_time_are_counted() -> None:
+    times = (None, "soon", float("nan"), Decimal("Infinity"), Decimal("1e999999"), 10**400, True, [1])
+    found = summary_of(*({"ph": "X", "cat": "kernel", "name": "k", "ts": time, "dur": 1} for time in times))
+    assert found["kernels"]["count"] == 0
+    assert found["gpu_or_runtime_events_without_usable_time"] == len(times)
+
+
+def test_concurrent_activities_are_busy_time_once() -> None:
+    found = summary_of(*EVENTS)
+    busy = found["devices"]["0"]["all_gpu_activity"]
+    assert (busy["span_us"], busy["busy_us"], busy["idle_us"], busy["busy_fraction"]) == (5.0, 5.0, 0.0, 1.0)
+    assert found["kernels"]["sum_us"] == 6.0
+
+
+def amd_event(name: str, start_us: float, *, category: str = "cuda_runtime", **arguments: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "pid": 2, "tid": 0, "ts": start_us, "dur": 3, "args": arguments}
+
+
+def test_a_trace_of_amd_takes_launch_configurations_from_the_calls() -> None:
+    """In the form of RoctracerActivity_inl.h in pytorch/kineto at 87ecc16."""
+    shape: dict[str, Any] = {"grid": [8192, 3, 1], "block": [256, 1, 1], "shared memory": 512}
+    found = summary_of(
+        amd_event("hipLaunchKernel", 1, correlation=5, **shape),
+        amd_event("hipExtModuleLaunchKernel", 2, correlation=6, **shape),
+        amd_event("hipMemcpyWithStream", 3, correlation=7, size="4096", kind="1"),
+        amd_event("Cijk_Ailk", 8, category="kernel", device=2, stream=0, correlation=5),
+        amd_event("ncclDevKernel_Generic", 9, category="kernel", device=2, stream=1, correlation=6),
+        amd_event("Memcpy HtoD", 20, category="gpu_memcpy", device=2, stream=0, correlation=7),
+        amd_event("own", 30, category="kernel", device=2, correlation=5, grid=[64, 1, 1]),
+    )
+
+    assert found["launches"]["kernel_launch_calls_by_name"] == {"hipExtModuleLaunchKernel": 1, "hipLaunchKernel": 1}
+    assert found["devices"]["2"]["collectives"]["overlapped_with_compute_us"] == 2.0
+    first = {kernel["name"]: kernel["first_launch"] for kernel in found["kernels"]["top_by_total_time"]}
+    assert first["Cijk_Ailk"]["grid"] == [8192, 3, 1]
+    assert first["ncclDevKernel_Generic"]["grid"] == [32, 3, 1], "this call counts threads"
+    assert first["own"]["grid"] == [64, 1, 1], "the kernel's own fields come first"
+    assert {launch["shared_memory_bytes"] for launch in first.values()} == {512}
+    assert found["memcpy"]["bytes"] == 4096
+
+
+@pytest.mark.parametrize("ids", [{}, {"correlation": [1]}, {"correlation": {"of": 1}}], ids=["none", "list", "object"])
+def test_activities_without_a_correlation_id_are_not_matched(ids: dict[str, Any]) -> None:
+    found = summary_of(
+        amd_event("hipLaunchKernel", 1, grid=[4, 1, 1], block=[64, 1, 1], **ids),
+        amd_event("hipMemcpyAsync", 2, size="100", **ids),
+        amd_event("kernel", 3, category="kernel", stream=[7], **ids),
+        amd_event("Memcpy", 8, category="gpu_memcpy", **ids),
+    )
+
+    assert "grid" not in found["kernels"]["top_by_total_time"][0]["first_launch"]
+    assert found["memcpy"]["bytes"] == 0
+    assert found["launches"]["kernels_without_a_launch_call"] == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"est. achieved occupancy %": [37]},
+        {"est. achieved occupancy %": "high"},
+        {"device": "²"},
+        {"stream": 2**70},
+        {"registers per thread": {}, "grid": "8x8", "block": [2**70]},
+        {"bytes": 1e300},
+        {"bytes": 10**400},
+        {"size": "9" * 5_000},
+    ],
+    ids=lambda damage: str(damage)[:40],
+)
+@pytest.mark.parametrize("category", ["kernel", "gpu_memcpy", "cuda_profiler_range"])
+def test_damaged_fields_of_an_event_are_left_out(damage: dict[str, Any], category: str) -> None:
+    trace = Trace.of_events([*EVENTS, amd_event("odd", 3, category=category, **damage)])
+
+    found = json.loads(orjson.dumps(summarise_trace(trace)))
+
+    assert found["kernels"]["count"] == 2 + (category == "kernel")
+    assert found["kernels"]["occupancy"]["with_field"] == 0
+    assert found["memcpy"]["bytes"] == 0
+    assert time_spent(trace).window_ns == 12_000
