@@ -28,7 +28,7 @@ from roofwatch.ci.alerts.conditions import (
 )
 from roofwatch.ci.alerts.ownership import CodeOwners, Ownership
 from roofwatch.ci.alerts.rules import AlertRules, RegressionRule, Rule, SilenceRule
-from roofwatch.ci.bisect.measurements import range_of, series_to_bisect
+from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.db.alerts.standing import lock_alerts, write_steps
 from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Fact, Notification
 from roofwatch.db.auth.values import Triage

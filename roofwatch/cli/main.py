@@ -15,8 +15,8 @@ from roofwatch.cli import (
     alert,
     api,
     artefact,
+    bisect,
     diagnose,
-    history,
     machine_code,
     measure,
     ncu,
@@ -40,7 +40,7 @@ app = typer.Typer(
 for commands in (
     measure,
     pair,
-    history,
+    bisect,
     diagnose,
     ncu,
     profile,

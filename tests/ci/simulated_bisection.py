@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
 
 import numpy as np
 
-from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
-from roofwatch.ci.bisect.measurements import compare_pairs
-from roofwatch.ci.bisect.search import Evidence, Measure, Named, SearchPlan, next_move
+from roofwatch.ci.bisect.search import Evidence, Measure, Result, SearchPlan, compare_ends, next_move
 
 PLAIN_SAMPLES = 10
 """What a plain bisection takes on each side of a step."""
@@ -94,20 +91,16 @@ def search(scenario: Scenario, seed: int) -> Trial:
     machine, plan = Machine(scenario, seed), SearchPlan()
     last = scenario.commit_count - 1
     pairs: list[list[float]] = [[] for _ in range(scenario.commit_count)]
-    wanted = FIRST_LOOK_BLOCKS
-    while True:
-        pairs[last] += [machine.pair(last) for _ in range(wanted - len(pairs[last]))]
-        if compare_pairs(pairs[last], threshold=0.01).is_significant:
-            break
-        if wanted >= plan.max_pairs:
+    while missing := compare_ends(pairs[last], plan):
+        if isinstance(missing, Result):
             return Trial(False, machine.sample_count)
-        wanted = next(islice(looks_after(wanted), 1))
+        pairs[last] += [machine.pair(last) for _ in range(missing)]
     at: int | None = None
     while True:
         evidence = Evidence((1.0,) * scenario.commit_count, tuple(map(tuple, pairs)), (False,) * scenario.commit_count)
         move = next_move(evidence, plan, at=at)
         if not isinstance(move, Measure):
-            is_right = isinstance(move, Named) and move.first == move.last == machine.change
+            is_right = move.first == move.last == machine.change
             return Trial(is_right, machine.sample_count)
         at = move.position
         pairs[at] += [machine.pair(at) for _ in range(move.pair_count)]

@@ -33,8 +33,8 @@ _LOADED = {
         ),
         *(
             "roofwatch.cli.main",
-            "roofwatch.history.backfill",
-            "roofwatch.history.bisect_job",
+            "roofwatch.bisection.backfill",
+            "roofwatch.bisection.job",
             "roofwatch.measuring.checking",
         ),
         *("roofwatch.measuring.pairing", "roofwatch.posting", "roofwatch.profiles.diagnosing", "roofwatch.tables"),

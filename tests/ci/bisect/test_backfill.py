@@ -2,33 +2,33 @@
 
 from collections.abc import Collection
 
-from roofwatch.ci.bisect.backfill import Aim, KnownChange, choose_order
+from roofwatch.ci.bisect.backfill_order import Aim, KnownChange, choose_order
 
-CHANGE = KnownChange(before=2, after=9, what="rms_norm 20 % slower")
+CHANGE = KnownChange(before=2, after=9, summary="rms_norm 20 % slower")
 
 
 def places(
-    count: int, measured: Collection[int] = (), useless: Collection[int] = (), *changes: KnownChange
+    count: int, measured: Collection[int] = (), skipped: Collection[int] = (), *changes: KnownChange
 ) -> list[int]:
-    order = choose_order(count, measured=measured, useless=useless, changes=changes)
-    return [choice.place for choice in order]
+    order = choose_order(count, measured=measured, skipped=skipped, changes=changes)
+    return [choice.position for choice in order]
 
 
 def test_a_known_change_is_narrowed_down_before_anything_else() -> None:
-    order = choose_order(20, measured=[2, 9], useless=[], changes=[CHANGE])
+    order = choose_order(20, measured=[2, 9], skipped=[], changes=[CHANGE])
 
-    assert {choice.place for choice in order[:6]} == {3, 4, 5, 6, 7, 8}
-    assert order[0].place == 6
+    assert {choice.position for choice in order[:6]} == {3, 4, 5, 6, 7, 8}
+    assert order[0].position == 6
     assert order[0].aim is Aim.CHANGE
-    assert order[0].reason == "halves the 6 commits for: rms_norm 20 % slower"
+    assert order[0].reason == "halves 6 unmeasured commits: rms_norm 20 % slower"
 
 
 def test_then_the_newest_then_the_longest_gap_halved() -> None:
-    order = choose_order(17, measured=[0, 4], useless=[], changes=[])
+    order = choose_order(17, measured=[0, 4], skipped=[], changes=[])
 
-    assert [(choice.place, choice.aim) for choice in order[:2]] == [(16, Aim.NEWEST), (10, Aim.GAP)]
-    assert order[1].reason == "halves 11 commits nobody measured"
-    assert order[-1].reason == "between two that were measured"
+    assert [(choice.position, choice.aim) for choice in order[:2]] == [(16, Aim.NEWEST), (10, Aim.GAP)]
+    assert order[1].reason == "halves 11 unmeasured commits"
+    assert order[-1].reason == "fills the gap"
 
 
 def test_of_equal_gaps_the_later_is_first() -> None:
@@ -43,7 +43,3 @@ def test_what_was_measured_or_tells_nothing_is_left_out_and_all_else_is_there_on
 
 def test_where_the_last_commits_tell_nothing_the_newest_that_does_is_first() -> None:
     assert places(10, [0], [8, 9])[0] == 7
-
-
-def test_a_full_range_leaves_nothing() -> None:
-    assert places(3, [0, 1, 2]) == []

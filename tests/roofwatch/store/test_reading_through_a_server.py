@@ -12,6 +12,7 @@ from sqlalchemy import URL, Engine
 from typer.main import get_command
 
 from roofwatch.api.limits import Limits
+from roofwatch.bisection.backfill import known_to_source
 from roofwatch.cli import show
 from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
@@ -24,7 +25,6 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id, set_triage
 from roofwatch.db.values import RegressionState
-from roofwatch.history.backfill import known_to_source
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.questions import SeriesQuestion

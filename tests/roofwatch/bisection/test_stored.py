@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from roofwatch.bisection.job import StoredBisection
+from roofwatch.bisection.report import Ended
 from roofwatch.db.bisections import BisectionProgress, ClaimLostError, list_bisections, read_bisection
 from roofwatch.db.values import BisectionRange, BisectionState
-from roofwatch.history.bisect_job import StoredBisection
-from roofwatch.history.report import Ended
 from tests.builders import PROJECT, sha_of
 from tests.db.test_bisections import ANSWER, PROGRESS
 
@@ -28,7 +28,7 @@ def test_a_process_that_goes_on_in_the_same_folder_writes_to_the_same_bisection(
     again = begin(store, tmp_path)
 
     assert again.claim == first.claim
-    again.finish(BisectionState.FOUND, Ended(BisectionState.FOUND, ANSWER, PROGRESS, ()))
+    again.finish(Ended(BisectionState.FOUND, ANSWER, PROGRESS, ()))
     assert begin(store, tmp_path).claim.bisection_id != first.claim.bisection_id
 
 

@@ -13,8 +13,11 @@ import pytest
 from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
+from roofwatch.bisection.commits import list_commits
+from roofwatch.bisection.job import range_of_regression, run_bisection
+from roofwatch.bisection.state import BisectPlan, parse_series
 from roofwatch.ci.bisect.search import SearchPlan
-from roofwatch.collector.errors import GitError, JournalError
+from roofwatch.collector.errors import GitError, JournalError, SuiteError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections import Standing, claim_bisection, read_bisection, request_bisection
@@ -23,11 +26,9 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import read_triage
 from roofwatch.db.values import BisectionRange, BisectionState
-from roofwatch.history.bisect_job import BisectJob, range_of_regression
-from roofwatch.history.plan import BisectPlan, folder_of
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
+from tests.roofwatch.bisection.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
 from tests.roofwatch.command import roofwatch
-from tests.roofwatch.history.slowed_repository import SERIES, SlowedRepository, make_slowed_repository
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +109,12 @@ def test_what_was_asked_for_in_the_database_is_taken_by_a_runner_and_its_answer_
     ("there", "is_resumed", "message"),
     [
         (
-            '{"format": 1, "asked": {}, "commits": ["c"], "implementation": "eager"}',
+            '{"format": 1, "settings": {}, "commits": ["c"], "implementation": "eager"}',
             False,
-            "--resume goes on from there",
+            "--resume continues it",
         ),
-        ('{"format": 1, "asked": {"threshold": 0.5}, "commits": ["c"], "implementation": "eager"}', True, "and is"),
-        ('{"format": 1, "asked"', True, "damaged, or written by another version"),
+        ('{"format": 1, "settings": {"threshold": 0.5}, "commits": ["c"], "implementation": "eager"}', True, "and is"),
+        ('{"format": 1, "settings"', True, "damaged, or written by another version"),
     ],
 )
 def test_what_is_there_already_is_neither_lost_nor_mixed_up(
@@ -128,15 +129,14 @@ def test_what_is_there_already_is_neither_lost_nor_mixed_up(
         RunPlan(),
         tmp_path,
         SearchPlan(),
-        0.01,
         is_resumed=is_resumed,
     )
-    file = folder_of(plan) / "bisection.json"
+    file = plan.folder(list_commits(plan.path, plan.good, plan.bad)) / "bisection.json"
     file.parent.mkdir()
     file.write_text(there)
 
     with ForkServer() as fork_server, pytest.raises(JournalError, match=message):
-        BisectJob(plan, "slowed", fork_server).run()
+        run_bisection(plan, "slowed", fork_server)
 
     assert file.read_text() == there
 
@@ -146,10 +146,10 @@ def test_where_it_cannot_be_done_who_asked_is_told(slowed: SlowedRepository, tmp
     with Session(store) as session, session.begin():
         bisection_id = request_bisection(session, asked, requested_by="rule: slow")
     claim = claim_bisection(store, "slowed", "any")
-    plan = BisectPlan(slowed.benchmark, SERIES, None, sha_of(1), "HEAD", RunPlan(), tmp_path, SearchPlan(), 0.01)
+    plan = BisectPlan(slowed.benchmark, SERIES, None, sha_of(1), "HEAD", RunPlan(), tmp_path, SearchPlan())
 
     with ForkServer() as fork_server, pytest.raises(GitError):
-        BisectJob(plan, "slowed", fork_server, store.url.render_as_string(hide_password=False), claim).run()
+        run_bisection(plan, "slowed", fork_server, store.url.render_as_string(hide_password=False), claim=claim)
 
     with Session(store) as session:
         detail = read_bisection(session, bisection_id)
@@ -162,7 +162,7 @@ def test_where_it_cannot_be_done_who_asked_is_told(slowed: SlowedRepository, tmp
     ("wrong", "message"),
     [
         (["--series", SERIES], "name what to bisect"),
-        (["--series", SERIES, "--good", "HEAD", "--bad", "HEAD^"], "the good end has to be the older"),
+        (["--series", SERIES, "--good", "HEAD", "--bad", "HEAD^"], "the good end must be the older"),
     ],
 )
 def test_what_cannot_be_bisected_is_said_in_a_line(
@@ -189,3 +189,11 @@ def test_a_regression_of_the_store_says_what_to_bisect(store: Engine, database_u
     assert (asked.good_sha, asked.bad_sha) == (sha_of(1), sha_of(6))
     with pytest.raises(StoreError, match="not in project 'another'"):
         range_of_regression(url, tmp_path, "another", triage.regression_id)
+
+
+def test_a_series_is_a_case_with_or_without_an_implementation() -> None:
+    assert parse_series("total/n=500/float32/fwd") == ("total/n=500/float32/fwd", None)
+    assert parse_series("total/n=500/float32/bwd/eager") == ("total/n=500/float32/bwd", "eager")
+    for text in ("total", "total/n=500", "total/fwd/x/y", ""):
+        with pytest.raises(SuiteError, match="write KERNEL/CASE/fwd"):
+            parse_series(text)

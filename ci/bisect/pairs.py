@@ -1,0 +1,129 @@
+"""What paired measurements say about a commit, and what to bisect for a regression. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from roofwatch.ci.ab.clock import block_pairs
+from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import Accuracy
+from roofwatch.db.values import BisectionRange, ChangePoint, Regression, Series
+
+TIME_METRIC = "median_ns"
+_EXTRA_POINTS = 2
+"""History analysis can place a step a commit or two off: the range includes two more measured commits on each side."""
+_BETWEEN_ERROR_RATE = 0.001
+"""Error rate of one commit's interval, low enough for ranges of dozens of commits."""
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """One commit measured against the good end."""
+
+    log_ratios: tuple[float, ...]
+    """ln(commit / good) of the block medians of each usable pair."""
+    block_count: int
+    """Measured on each side; blocks on a throttled or shared device give no ratio."""
+    error: str = ""
+    """Why the commit cannot be measured."""
+
+
+def read_pair(good: RunRecord, commit: RunRecord, case_id: str, implementation: str) -> PairResult:
+    """Read one series of two records that were measured as a pair."""
+    key = case_id, implementation
+    every: list[Accuracy | Measurement] = [*commit.accuracies, *commit.measurements]
+    results = [one for one in every if (one.case_id, one.implementation) == key]
+    failed = next((one for one in results if one.outcome is not Outcome.OK), None)
+    if failed is not None:
+        return PairResult((), 0, f"{failed.outcome}: {failed.message or 'unknown reason'}")
+    sides = [{(one.case_id, one.implementation): one for one in record.measurements} for record in (good, commit)]
+    base, head = (side.get(key) for side in sides)
+    if base is None or head is None:
+        return PairResult((), 0, f"{case_id} {implementation} was not measured")
+    error = _why_not_comparable(base, head)
+    if error:
+        return PairResult((), 0, error)
+    pairs = block_pairs(base, head)
+    log_ratios = tuple(
+        float(np.median(np.log(there.samples_ns)) - np.median(np.log(here.samples_ns)))
+        for here, there in zip(pairs.base, pairs.head, strict=True)
+    )
+    return PairResult(log_ratios, len(head.blocks))
+
+
+def _why_not_comparable(base: Measurement, head: Measurement) -> str:
+    if (base.timer, base.cache) != (head.timer, head.cache):
+        return f"timed by {head.timer} with a {head.cache} cache, the good end by {base.timer} with {base.cache}"
+    if base.is_hidden_by_host or head.is_hidden_by_host:
+        return f"{head.timer} times include waiting for the host: --timer cupti measures the device alone"
+    return ""
+
+
+def compare_pairs(log_ratios: Sequence[float], *, threshold: float, error_rate: float | None = None) -> Comparison:
+    """Compare a commit with the good end, whose time counts as 1 ns.
+
+    Args:
+        log_ratios: ln(commit / good) of each pair.
+        threshold: Smaller changes count as none, as a fraction.
+        error_rate: Of the interval; default that of the interim analysis at this number of pairs.
+    """
+    good = [[1.0]] * len(log_ratios)
+    return compare(good, [[math.exp(one)] for one in log_ratios], threshold=threshold, error_rate=error_rate)
+
+
+def step_size(log_ratios: Sequence[Sequence[float]], first: int) -> Comparison:
+    """Measure the change from the pairs of all commits from `first` on."""
+    return compare_pairs([one for pairs in log_ratios[first:] for one in pairs], threshold=1e-9, error_rate=0.05)
+
+
+def between_levels(log_ratios: Sequence[Sequence[float]], log_step: float) -> list[int]:
+    """Return the commits that are clearly at neither level: more than one commit changed the time."""
+    found = []
+    for position, pairs in enumerate(log_ratios):
+        if len(pairs) >= MIN_BLOCKS:
+            low, high = compare_pairs(pairs, threshold=1e-9, error_rate=_BETWEEN_ERROR_RATE).log_interval
+            if not (low <= 0 <= high or low <= log_step <= high):
+                found.append(position)
+    return found
+
+
+def series_to_bisect(regression: Regression) -> ChangePoint | None:
+    """Return the largest step of a time; None if no time changed in a step."""
+    steps = [
+        point
+        for point in regression.change_points
+        if point.series.metric == TIME_METRIC and not point.is_gradual and point.relative_change is not None
+    ]
+    return max(steps, key=lambda point: abs(point.relative_change or 0.0), default=None)
+
+
+def range_of(regression: Regression, series: Series | None = None) -> BisectionRange | None:
+    """Return what to bisect for a regression; None if there is nothing.
+
+    Args:
+        regression: The regression.
+        series: That of `series_to_bisect`, to widen the range; default the commits around the step.
+    """
+    point = series_to_bisect(regression)
+    if point is None:
+        return None
+    good, bad = point.previous_commit, point.commit
+    if series is not None:
+        measured = sorted({one.commit for one in series.points if one.value is not None})
+        good = [good, *reversed([commit for commit in measured if commit < good])][: _EXTRA_POINTS + 1][-1]
+        bad = [bad, *(commit for commit in measured if commit > bad)][: _EXTRA_POINTS + 1][-1]
+    return BisectionRange(
+        project=regression.project,
+        case_id=point.series.case_id,
+        implementation=point.series.implementation,
+        good_sha=good.sha,
+        bad_sha=bad.sha,
+        runner_class=point.series.runner_class,
+    )

@@ -1,0 +1,206 @@
+"""Find the commit in which a series changed: measure commits against the good end, as few as possible."""
+
+from __future__ import annotations
+
+import glob
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from roofwatch.bisection.commits import (
+    CommitRange,
+    describe_machine,
+    list_commits,
+    own_target,
+    read_build_inputs,
+    suite_at_commit,
+)
+from roofwatch.bisection.state import BisectPlan, BisectState, Visit, choose_implementation
+from roofwatch.ci.bisect.pairs import PairResult, read_pair
+from roofwatch.ci.bisect.search import BuildInputs, Measure, Result, compare_ends, next_move
+from roofwatch.collector.errors import JournalError, SuiteError
+from roofwatch.collector.outbox.journal import discard, journal_path, make_header
+from roofwatch.collector.record.record import RunRecord, utc_now
+from roofwatch.collector.run import OnProgress, measure_pair
+from roofwatch.collector.run_plan import Subject
+from roofwatch.collector.suite import SuiteAt
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.worker import Worker
+from roofwatch.db.values import BisectionState
+from roofwatch.measuring.unfinished import kept
+from roofwatch.records import RECORD_SUFFIX
+
+_STATE_FILE = "bisection.json"
+_MAX_LOST_BLOCKS = 20
+"""Blocks of one visit that a throttled or shared device may cost."""
+
+OnStep = Callable[[BisectState], None]
+"""Called after every visit."""
+
+
+def bisect(
+    plan: BisectPlan,
+    fork_server: ForkServer,
+    on_progress: OnProgress,
+    on_step: OnStep = lambda _: None,
+) -> tuple[BisectState, Result]:
+    """Find the commit. Every measurement is on disk before the next begins.
+
+    Raises:
+        GitError: a revision does not exist.
+        SuiteError: the series cannot be measured at one of the ends.
+        JournalError: another bisection is in the folder, or it cannot be written.
+        CollectorError: the machine cannot be measured.
+    """
+    commits = list_commits(plan.path, plan.good, plan.bad)
+    with suite_at_commit(plan.path, commits.good_sha) as good:
+        return _Bisection(plan, commits, good, fork_server, on_progress, on_step).run()
+
+
+class _Bisection:
+    def __init__(
+        self,
+        plan: BisectPlan,
+        commits: CommitRange,
+        good: SuiteAt,
+        fork_server: ForkServer,
+        on_progress: OnProgress,
+        on_step: OnStep,
+    ) -> None:
+        self._plan, self._commits, self._good = plan, commits, good
+        self._fork_server, self._on_progress, self._on_step = fork_server, on_progress, on_step
+        self._deadline = time.monotonic() + (float("inf") if plan.budget_s is None else plan.budget_s)
+        self._folder = plan.folder(commits)
+        self._state = self._resume() or self._start()
+        self._subject = Subject(plan.case_id, self._state.implementation)
+        self._run_plan = replace(
+            plan.run,
+            kernels=(plan.case_id.partition("/")[0],),
+            cases=(glob.escape(plan.case_id),),
+            implementations=(glob.escape(self._subject.implementation),),
+            targets=(),
+        )
+
+    def run(self) -> tuple[BisectState, Result]:
+        while True:
+            move = self._next_move(self._state)
+            if move is None:
+                self._save(self._state.model_copy(update={"inputs": self._read_inputs()}))
+            elif isinstance(move, Result):
+                return self._state, move
+            elif self._is_late and self._state.visits:
+                return self._state, Result(BisectionState.UNDECIDED)
+            else:
+                self._visit(move)
+
+    def _read_inputs(self) -> tuple[BuildInputs, ...]:
+        path, plan = self._plan.path, self._run_plan
+        target = own_target(describe_machine(path, plan, self._fork_server))
+        shas = [self._commits.good_sha, *self._commits.shas]
+        return tuple(read_build_inputs(path, shas, plan, target, self._fork_server, self._on_progress))
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _next_move(self, state: BisectState, at: int | None = None) -> Measure | Result | None:
+        """Choose what to do next; None once the ends are known to differ."""
+        evidence = state.evidence()
+        if state.inputs is not None:
+            return next_move(evidence, self._plan.search, at=at)
+        bad_end = len(state.commits) - 1
+        if state.error_at(bad_end):
+            raise SuiteError(f"the bad end cannot be measured: {state.error_at(bad_end)}")
+        missing = compare_ends(evidence.log_ratios[bad_end], self._plan.search)
+        if isinstance(missing, Result):
+            return missing
+        return Measure(bad_end, missing) if missing else None
+
+    def _resume(self) -> BisectState | None:
+        if self._plan.is_discarded:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        path = self._folder / _STATE_FILE
+        state = BisectState.read(path)
+        if state is None:
+            return None
+        if not self._plan.is_resumed:
+            raise JournalError(f"{path}: this bisection exists: --resume continues it, --discard deletes it")
+        for key, value in self._plan.settings.items():
+            if state.settings.get(key) != value:
+                raise JournalError(
+                    f"{path}: {key} was {state.settings.get(key)} and is {value} now: use the same options, or "
+                    "--discard it"
+                )
+        return state
+
+    def _start(self) -> BisectState:
+        with Worker(self._fork_server, self._good.source, device=self._plan.run.device) as worker:
+            info = worker.start()
+        implementation = choose_implementation(info, self._plan.case_id, self._plan.implementation)
+        shas = tuple(self._commits.shas)
+        return BisectState(settings=self._plan.settings, commits=shas, implementation=implementation)
+
+    def _save(self, state: BisectState) -> None:
+        state.write(self._folder / _STATE_FILE)
+        self._state = state
+        self._on_step(state)
+
+    def _visit(self, move: Measure) -> None:
+        """Measure a commit against the good end, and save the result."""
+        name = f"{len(self._state.visits):02}-{self._state.commits[move.position][:12]}"
+        visit = self._measure(move, self._folder / name)
+        if self._state.inputs is not None and not visit.error:
+            probabilities = self._state.with_visit(visit).evidence().probabilities()
+            share = min(1.0, float(probabilities[: visit.position + 1].sum()))
+            visit = visit.model_copy(update={"probability": share})
+        self._save(self._state.with_visit(visit))
+        discard(journal_path(self._folder / name))
+
+    def _measure(self, move: Measure, destination: Path) -> Visit:
+        def visit_of(good: RunRecord, commit: RunRecord) -> Visit:
+            return _visit(move.position, read_pair(good, commit, self._plan.case_id, self._subject.implementation))
+
+        def more(good: RunRecord, commit: RunRecord) -> Mapping[Subject, int]:
+            visit = visit_of(good, commit)
+            if visit.error or self._is_late or visit.block_count - len(visit.log_ratios) > _MAX_LOST_BLOCKS:
+                return {}
+            then = self._next_move(self._state.with_visit(visit), at=move.position)
+            if isinstance(then, Measure) and then.position == move.position:
+                return {self._subject: visit.block_count + then.pair_count}
+            return {}
+
+        try:
+            with suite_at_commit(self._plan.path, self._state.commits[move.position]) as commit:
+                plan = replace(self._run_plan, block_count=move.pair_count)
+                header = make_header({"base": self._good, "head": commit}, plan, pair_id=uuid.uuid4())
+                with kept(destination, header, is_resumed=True, is_discarded=False) as journal:
+                    records = measure_pair(
+                        self._good,
+                        commit,
+                        plan,
+                        fork_server=self._fork_server,
+                        more=more,
+                        on_progress=self._on_progress,
+                        journal=journal,
+                    )
+        except SuiteError as error:
+            return _visit(move.position, PairResult((), 0, str(error)))
+        for side, record in zip(("good", "commit"), records, strict=True):
+            record.write(destination.with_name(f"{destination.name}-{side}{RECORD_SUFFIX}"))
+        visit = visit_of(*records)
+        if visit.log_ratios or visit.error:
+            return visit
+        return visit.model_copy(update={"error": "the device was throttled or shared all the time"})
+
+
+def _visit(position: int, pair: PairResult) -> Visit:
+    return Visit(
+        position=position,
+        log_ratios=pair.log_ratios,
+        block_count=pair.block_count,
+        error=pair.error,
+        finished_at=utc_now(),
+    )

@@ -1,0 +1,198 @@
+"""The commits of a suite's repository, the suite at each of them, and what its kernels are built from there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from roofwatch.arguments import suite_source
+from roofwatch.ci.bisect.search import BuildInputs
+from roofwatch.collector.compile.cache import digest_of
+from roofwatch.collector.compile.static_run import compile_suite
+from roofwatch.collector.compile.targets import TargetError, parse_target
+from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.git import find_repository, run_git
+from roofwatch.collector.record.machine import Environment, Outcome
+from roofwatch.collector.run import OnProgress, Progress
+from roofwatch.collector.run_plan import RunPlan, matches
+from roofwatch.collector.suite import SuiteAt, own_suite_at_revision, suite_at_revision
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import DescribeEnvironment, DescribeSources, machine_error
+from roofwatch.collector.workers.worker import Worker
+from roofwatch.db.values import CommitRef
+from roofwatch.measuring.affected import may_be_read_by_all
+
+_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class CommitRange:
+    """The commits after a good one, up to a bad one, along first parents."""
+
+    good_sha: str
+    commits: tuple[CommitRef, ...]
+    """The oldest first; the last is the bad end."""
+
+    @property
+    def shas(self) -> list[str]:
+        return [commit.sha for commit in self.commits]
+
+
+def repository_of(path: Path | None) -> Path:
+    """Find the repository of a suite; None means the bundled suite.
+
+    Raises:
+        SuiteError: the suite is not in a git repository.
+    """
+    inside = Path(__file__) if path is None else path.resolve()
+    repository = find_repository(inside)
+    if repository is None:
+        raise SuiteError(f"{inside}: not in a git repository, so it has no history")
+    return repository
+
+
+def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:
+    """List the commits after one revision, up to another, along first parents.
+
+    Raises:
+        GitError: a revision does not exist.
+        SuiteError: there are no commits between them.
+    """
+    repository, end = repository_of(path), "--end-of-options"
+    good_sha, bad_sha = (
+        run_git(repository, "rev-parse", "--verify", "--quiet", end, f"{revision}^{{commit}}").strip()
+        for revision in (good, bad)
+    )
+    number = int(run_git(repository, "rev-list", "--first-parent", "--count", end, good_sha, "--"))
+    form = "--format=%H%x00%cI%x00%an%x00%s"
+    listed = run_git(repository, "log", "--first-parent", "--reverse", form, end, f"{good_sha}..{bad_sha}", "--")
+    commits: list[CommitRef] = []
+    for line in filter(None, listed.split("\n")):
+        sha, committed_at, author, subject = line.split("\0")
+        place = number + len(commits) + 1
+        commits.append(CommitRef(place, sha, author[:500], subject[:1_000], datetime.fromisoformat(committed_at)))
+    if not commits:
+        raise SuiteError(f"no commits between {good} and {bad}: the good end must be the older one, on the same line")
+    return CommitRange(good_sha, tuple(commits))
+
+
+@contextmanager
+def suite_at_commit(path: Path | None, sha: str) -> Iterator[SuiteAt]:
+    """Check out a suite as it was at a commit.
+
+    Raises:
+        SuiteError: it does not exist or cannot be measured there; file names are relative to the checkout.
+    """
+    with tempfile.TemporaryDirectory(prefix="roofwatch-bisect-") as folder:
+        checkout = Path(folder) / "suite"
+        suite = own_suite_at_revision(sha, checkout) if path is None else suite_at_revision(path, sha, checkout)
+        try:
+            with suite as at_commit:
+                yield at_commit
+        except SuiteError as error:
+            raise SuiteError(str(error).replace(f"{checkout}/", "")) from None
+
+
+def read_build_inputs(
+    path: Path | None,
+    shas: Sequence[str],
+    plan: RunPlan,
+    target: str | None,
+    fork_server: ForkServer,
+    on_progress: OnProgress,
+) -> list[BuildInputs]:
+    """Digest what the kernels of a plan are built from at each commit.
+
+    Args:
+        path: The suite; None for the bundled one.
+        shas: Commits, each after its parent.
+        plan: What would be measured.
+        target: GPU target to compile for; None compares only sources.
+        fork_server: Forks the workers that load the suite.
+        on_progress: Called after every commit.
+    """
+    compiled = None if target is None else replace(plan, targets=(target,))
+    found: list[BuildInputs] = []
+    for number, sha in enumerate(shas):
+        if number and _changes_documents_alone(repository_of(path), shas[number - 1], sha):
+            found.append(found[-1])
+        else:
+            loaded = next((one for one in reversed(found) if not one.error), None)
+            found.append(_read_inputs(path, sha, plan, compiled, loaded, fork_server))
+        on_progress(Progress(number + 1, len(shas), f"read the sources of {sha[:12]}"))
+    return found
+
+
+def _read_inputs(
+    path: Path | None,
+    sha: str,
+    plan: RunPlan,
+    compiled: RunPlan | None,
+    before: BuildInputs | None,
+    fork_server: ForkServer,
+) -> BuildInputs:
+    try:
+        with suite_at_commit(path, sha) as suite:
+            with Worker(fork_server, suite.source, device="cpu", is_watched=True) as worker:
+                worker.start()
+                listed = worker.request(DescribeSources(), timeout_s=_TIMEOUT_S).suite_sources
+            codes = {} if listed is None else listed.codes
+            chosen = [(name, code) for name, code in sorted(codes.items()) if matches(name, plan.kernels)]
+            sources = digest_of(chosen, _other_files(repository_of(path), sha)) if chosen else None
+            if before is not None and sources is not None and sources == before.sources:
+                return before
+            return BuildInputs(sources, None if compiled is None else _machine_code(suite, compiled))
+    except SuiteError as error:
+        return BuildInputs(error=str(error))
+
+
+def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
+    """Digest of the compiled code and its launch configurations; None if something does not compile."""
+    facts = compile_suite(suite.source, plan)
+    if not facts or any(fact.outcome is not Outcome.OK for fact in facts):
+        return None
+    return digest_of(
+        sorted((one.case_id, one.implementation, one.function, one.target, str(one.code_hash)) for one in facts),
+        sorted(str(sorted(one.configuration.items())) for one in facts),
+    )
+
+
+def _changes_documents_alone(repository: Path, before: str, sha: str) -> bool:
+    listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--end-of-options", before, sha, "--")
+    return not any(file.endswith(".py") or may_be_read_by_all(file) for file in filter(None, listed.split("\0")))
+
+
+def _other_files(repository: Path, sha: str) -> list[str]:
+    """List the files that any kernel may read, such as CUDA sources, with their hashes."""
+    listed = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", sha)
+    return [line for line in listed.split("\0") if line and may_be_read_by_all(line.partition("\t")[2])]
+
+
+def describe_machine(path: Path | None, plan: RunPlan, fork_server: ForkServer) -> Environment:
+    """Describe the environment of a run; the number of CPU threads is part of the runner class.
+
+    Raises:
+        CollectorError: the suite cannot be loaded, or the machine cannot be described.
+    """
+    with Worker(fork_server, suite_source(path), device=plan.device, thread_count=plan.thread_count) as worker:
+        worker.start()
+        reply = worker.request(DescribeEnvironment(), timeout_s=_TIMEOUT_S)
+    if reply.environment is None:
+        raise machine_error("this machine cannot be described", reply.failure, plan.device or "cpu")
+    return reply.environment
+
+
+def own_target(environment: Environment) -> str | None:
+    """Return the compile target of this machine; None on a CPU, for which Triton compiles nothing."""
+    if not environment.compute_capability:
+        return None
+    target = f"sm_{environment.compute_capability.replace('.', '')}"
+    try:
+        parse_target(target)
+    except TargetError:
+        return None
+    return target

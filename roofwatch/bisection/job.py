@@ -1,0 +1,251 @@
+"""Run one bisection, and store its progress and its result in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import UUID
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from roofwatch.bisection.bisect import bisect
+from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits
+from roofwatch.bisection.report import Ended, end_of, progress_of, step_line
+from roofwatch.bisection.state import BisectPlan, BisectState
+from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
+from roofwatch.collector.errors import JournalError
+from roofwatch.collector.outbox.files import atomic_write
+from roofwatch.collector.redaction import Redaction
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.db.bisections import (
+    BisectionProgress,
+    Claim,
+    ClaimLostError,
+    begin_bisection,
+    claim_bisection,
+    finish_bisection,
+    note_progress,
+    read_bisection,
+    release_bisection,
+)
+from roofwatch.db.engine.session import open_store
+from roofwatch.db.errors import StoreError
+from roofwatch.db.queries.series import read_series
+from roofwatch.db.regressions.judgements import list_regressions
+from roofwatch.db.regressions.triage import read_triage
+from roofwatch.db.values import BisectionRange, BisectionState
+from roofwatch.terminal import console, print_error, progress
+
+_CLAIM_FILE = "claim.json"
+_CLAIM = TypeAdapter(Claim)
+
+
+@dataclass(frozen=True)
+class StoredBisection:
+    """The right to write to one bisection of a database. If the database is away, measuring continues."""
+
+    url: str
+    claim: Claim
+
+    @classmethod
+    def begin(
+        cls, url: str, asked: BisectionRange, *, requested_by: str, regression_id: UUID | None, folder: Path
+    ) -> StoredBisection:
+        """Start a bisection, or continue the one whose claim is in the folder.
+
+        Raises:
+            StoreError: the database is not reachable, or another runner works on it.
+        """
+        with open_store(url) as engine:
+            try:
+                saved = _CLAIM.validate_json((folder / _CLAIM_FILE).read_bytes())
+                with Session(engine) as session:
+                    detail = read_bisection(session, saved.bisection_id)
+                if detail is not None and detail.bisection.state is BisectionState.RUNNING:
+                    return cls(url, saved)
+            except (OSError, ValidationError):
+                pass
+            claim = begin_bisection(engine, asked, requested_by=requested_by, regression_id=regression_id)
+        return cls(url, claim).save_claim(folder)
+
+    def save_claim(self, folder: Path) -> StoredBisection:
+        """Write the claim next to the measurements, for a process that resumes them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write(folder / _CLAIM_FILE, _CLAIM.dump_json(self.claim))
+        return self
+
+    def note(self, progress: BisectionProgress) -> None:
+        """Store the progress so far.
+
+        Raises:
+            ClaimLostError: another runner has taken it over.
+        """
+        self._write(lambda engine: note_progress(engine, self.claim, _redacted(progress)))
+
+    def finish(self, ended: Ended) -> None:
+        """Store the result.
+
+        Raises:
+            ClaimLostError: another runner has taken it over.
+        """
+        note = Redaction.of_this_machine().text("; ".join(ended.notes))
+        shown = _redacted(ended.progress) if ended.progress.commits else None
+        self._write(
+            lambda engine: finish_bisection(
+                engine, self.claim, ended.state, progress=shown, answer=ended.answer, note=note
+            )
+        )
+
+    def release(self) -> None:
+        """Return it, for another runner to continue."""
+        self._write(lambda engine: release_bisection(engine, self.claim))
+
+    def _write(self, write: Callable[[Engine], None]) -> None:
+        try:
+            with open_store(self.url) as engine:
+                write(engine)
+        except ClaimLostError:
+            raise
+        except StoreError as error:
+            print_error(f"{error}; the bisection continues without it")
+
+
+def _redacted(progress: BisectionProgress) -> BisectionProgress:
+    """Remove private data: reasons contain errors of the user's suite."""
+    redact = Redaction.of_this_machine().text
+    return replace(
+        progress,
+        commits=tuple(replace(known, reason=redact(known.reason)) for known in progress.commits),
+        steps=tuple(replace(step, note=redact(step.note)) for step in progress.steps),
+    )
+
+
+def run_bisection(
+    plan: BisectPlan,
+    project: str,
+    fork_server: ForkServer,
+    url: str | None = None,
+    *,
+    claim: Claim | None = None,
+    regression_id: UUID | None = None,
+) -> tuple[Ended, Path]:
+    """Run a bisection.
+
+    Args:
+        plan: What to bisect, and how.
+        project: The project.
+        fork_server: Forks the workers.
+        url: Database URL; None to store nothing.
+        claim: On a requested bisection of that database.
+        regression_id: The regression to explain.
+
+    Returns:
+        How it ended, and the folder of its records.
+
+    Raises:
+        CollectorError: it cannot be done; the message says why.
+        StoreError: the database is not reachable, or another runner works on it.
+    """
+    stored = None if url is None or claim is None else StoredBisection(url, claim)
+    try:
+        commits = list_commits(plan.path, plan.good, plan.bad)
+        folder = plan.folder(commits)
+        if stored is not None:
+            stored.save_claim(folder)
+        elif url is not None:
+            ends = commits.good_sha, commits.shas[-1]
+            asked = BisectionRange(project, plan.case_id, plan.implementation, *ends)
+            stored = StoredBisection.begin(
+                url, asked, requested_by="command line", regression_id=regression_id, folder=folder
+            )
+        ended = _run(plan, commits, fork_server, stored)
+    except Exception as error:
+        # a JournalError means that another process here works on it: it has not failed
+        if stored is not None and (claim is not None or not isinstance(error, JournalError)):
+            stored.finish(Ended(BisectionState.FAILED, None, BisectionProgress(), (str(error),)))
+        raise
+    except BaseException:
+        if stored is not None and claim is not None:
+            stored.release()
+        raise
+    return ended, folder
+
+
+def _run(plan: BisectPlan, commits: CommitRange, fork_server: ForkServer, stored: StoredBisection | None) -> Ended:
+    shown = 0
+    with progress("bisection") as on_progress:
+
+        def on_step(state: BisectState) -> None:
+            nonlocal shown
+            if len(state.visits) > shown:
+                shown = len(state.visits)
+                console().print(step_line(state, commits.commits), markup=False, soft_wrap=True)
+            if stored is not None:
+                stored.note(progress_of(state, commits.commits))
+
+        state, result = bisect(plan, fork_server, on_progress, on_step)
+    ended = end_of(plan, state, result, commits.commits)
+    if stored is not None:
+        stored.finish(ended)
+    return ended
+
+
+def with_range(plan: BisectPlan, asked: BisectionRange) -> BisectPlan:
+    """Fill in what to bisect."""
+    return replace(
+        plan,
+        case_id=asked.case_id,
+        implementation=asked.implementation,
+        good=asked.good_sha,
+        bad=asked.bad_sha,
+    )
+
+
+def claim_next(
+    plan: BisectPlan, project: str, fork_server: ForkServer, url: str | None
+) -> tuple[BisectPlan, Claim] | None:
+    """Claim the oldest request that fits this machine; None if there is none.
+
+    Raises:
+        StoreError: no database is configured, or it is not reachable.
+        CollectorError: the machine cannot be described.
+    """
+    if url is None:
+        raise StoreError("--next needs a database with requests: set ROOFWATCH_DATABASE_URL")
+    runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
+    with open_store(url) as engine, Session(engine) as session:
+        claim = claim_bisection(engine, project, runner_class)
+        detail = None if claim is None else read_bisection(session, claim.bisection_id)
+    if claim is None or detail is None:
+        return None
+    known = detail.bisection
+    asked = BisectionRange(known.project, known.case_id, known.implementation, known.good_sha, known.bad_sha)
+    return with_range(plan, asked), claim
+
+
+def range_of_regression(url: str | None, folder: Path, project: str, regression_id: UUID) -> BisectionRange:
+    """Read what to bisect to explain a stored regression.
+
+    Args:
+        url: Database URL; None for the embedded one.
+        folder: Of the embedded database.
+        project: The regression's project.
+        regression_id: As shown by triage and alerts.
+
+    Raises:
+        StoreError: no such regression, or nothing of it to bisect.
+    """
+    with open_store(url, folder=folder) as engine, Session(engine) as session:
+        keys = {key for key, triage in read_triage(session, project).items() if triage.regression_id == regression_id}
+        found = next((one for one in list_regressions(session, project) if one.key in keys), None)
+        if found is None:
+            raise StoreError(f"regression {regression_id}: not in project {project!r}")
+        point = series_to_bisect(found)
+        series = [] if point is None else read_series(session, project, keys=[point.series])
+    asked = range_of(found, next(iter(series), None))
+    if asked is None:
+        raise StoreError(f"regression {regression_id}: no time changed in a step, so there is nothing to bisect")
+    return asked

@@ -1,0 +1,87 @@
+"""The commits of a range, and what kernels are built from at each."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from roofwatch.bisection.commits import list_commits, read_build_inputs
+from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.workers.fork_server import ForkServer
+from tests.roofwatch.command import SUITES
+
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
+BENCHMARK = (SUITES / "bench_good.py").read_text()
+PLAN = RunPlan(kernels=("scale",), implementations=("triton",))
+Commit = Callable[[str, str], str]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "some"
+    folder.mkdir()
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", folder], check=True)
+    return folder
+
+
+@pytest.fixture
+def commit(repository: Path) -> Commit:
+    def make(file: str, text: str) -> str:
+        (repository / file).write_text(text)
+        own = ["-c", "user.name=A. Author", "-c", "user.email=author@example.org"]
+        subprocess.run(["git", "-C", repository, "add", "."], check=True)
+        subprocess.run(["git", "-C", repository, *own, "commit", "-qm", f"Change {file}"], check=True)
+        return subprocess.check_output(["git", "-C", repository, "rev-parse", "HEAD"], text=True).strip()
+
+    return make
+
+
+def test_machine_code_is_identical_if_only_host_code_changed(repository: Path, commit: Commit) -> None:
+    shas = [
+        commit("bench_good.py", BENCHMARK),
+        commit("bench_good.py", BENCHMARK.replace("y = torch.empty_like(x)", "y = torch.zeros_like(x)")),
+        commit("bench_good.py", BENCHMARK.replace("x * factor", "x * factor + 1")),
+    ]
+
+    with ForkServer() as fork_server:
+        found = read_build_inputs(repository / "bench_good.py", shas, PLAN, "sm_90", fork_server, lambda _: None)
+
+    first, host, kernel = (one.machine_code for one in found)
+    assert first is not None
+    assert first == host != kernel
+
+
+def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equal(
+    repository: Path, commit: Commit
+) -> None:
+    shas = [
+        commit("bench_good.py", BENCHMARK),
+        commit("other.py", "nobody = 'imports this'"),
+        commit("bench_good.py", f"# a comment\n{BENCHMARK}"),
+        commit("page.md", "a page"),
+        commit("bench_good.py", f"{BENCHMARK}\nMORE = 1"),
+        commit("bench_good.py", "raise RuntimeError('broken')"),
+        commit("table.csv", "1"),
+    ]
+
+    with ForkServer() as fork_server:
+        found = read_build_inputs(repository / "bench_good.py", shas, PLAN, None, fork_server, lambda _: None)
+
+    sources = [one.sources for one in found]
+    assert sources[0] is not None
+    assert sources[0] == sources[1] == sources[2] == sources[3] != sources[4]
+    assert [bool(one.error) for one in found] == [False] * 5 + [True] * 2
+    assert found[5].error == "bench_good.py: line 1: RuntimeError: broken"
+
+
+def test_commits_are_listed_along_first_parents_with_their_numbers(repository: Path, commit: Commit) -> None:
+    shas = [commit("a.md", str(number)) for number in range(4)]
+
+    found = list_commits(repository, shas[0], "HEAD")
+
+    assert found.good_sha == shas[0]
+    numbers = [(ref.first_parent_count, ref.sha) for ref in found.commits]
+    assert numbers == [(2, shas[1]), (3, shas[2]), (4, shas[3])]
+    assert {ref.author for ref in found.commits} == {"A. Author"}
