@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint import online
 from roofwatch.ci.changepoint.detect import find_change_points
-from roofwatch.ci.changepoint.online import OnlineState
+from roofwatch.ci.changepoint.online import LEARNING, OnlineDetector
 
 Values = NDArray[np.float64]
 
@@ -37,35 +36,26 @@ class Detector:
     def __init__(self) -> None:
         self._seen: Values = np.empty(0)
         self._reported: list[tuple[int, int]] = []
-        self._state: OnlineState | None = None
+        self._online: OnlineDetector | None = None
 
     def __call__(self, values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:
         known = len(self._seen)
-        if not self._continues(values):
-            known = self._begin(values)
+        is_longer = known < len(values) or (known == len(values) and self._online is not None)
+        if not (known and is_longer and np.array_equal(self._seen, values[:known], equal_nan=True)):
+            self._online = None
+            self._reported = [] if len(values) <= LEARNING else detect_offline(values)
+            known = 0 if len(values) <= LEARNING else len(values)
         for value in values[known:]:
-            self._update(float(value))
+            self._update(float(value), values[:known])
         self._seen = np.array(values, dtype=np.float64)
         return list(self._reported)
 
-    def _continues(self, values: Values) -> bool:
-        known = len(self._seen)
-        has_grown = known < len(values) or (known == len(values) and self._state is not None)
-        return known > 0 and has_grown and np.array_equal(self._seen, values[:known], equal_nan=True)
-
-    def _begin(self, values: Values) -> int:
-        """Start a new history; return how many values were judged."""
-        if len(values) <= online.LEARNING:
-            self._reported, self._state = [], online.start(min_relative_change=_MIN_RELATIVE_CHANGE)
-            return 0
-        self._reported, self._state = detect_offline(values), None
-        return len(values)
-
-    def _update(self, value: float) -> None:
-        if self._state is None:
-            starts = [place for place, _ in self._reported]
-            self._state = online.resume(self._seen, starts, min_relative_change=_MIN_RELATIVE_CHANGE)
-        self._state, alarm = online.update(self._state, value)
+    def _update(self, value: float, judged_offline: Values) -> None:
+        if self._online is None:
+            self._online = OnlineDetector(min_relative_change=_MIN_RELATIVE_CHANGE)
+            for old in judged_offline:
+                self._online.update(float(old))
+        alarm = self._online.update(value)
         if alarm is not None and not alarm.is_return:
             self._reported.append((alarm.index, 1 if alarm.after > alarm.before else -1))
 

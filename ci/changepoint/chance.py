@@ -1,136 +1,130 @@
 """How often noise alone shows a step, or a drift, as large as one that was found. Pure.
 
-Student's t of the difference of two levels, in noise whose values depend on their neighbours. Dependence ρ widens the
-error of a level as if there were (1 − ρ) / (1 + ρ) times as many values, and makes the width of the noise as uncertain
-as if there were (1 − ρ²) / (1 + ρ²) times as many (Bartlett 1935 and 1946, of an AR(1) process). ρ is taken two
-standard errors above what the series shows, because a step that was fitted to a wandering series hides its wandering;
-and all positions of the series are counted (Bonferroni), because the largest step of all was picked. The slope of a
-drift varies by the same factor, since it too is a matter of many values together. docs/explanation/error-rates.md
-has the simulated rates.
+Student's t of the difference of two levels, in noise whose neighbours are correlated by ρ. The error of a level grows
+as if there were (1 - ρ) / (1 + ρ) times as many values, and the error of the noise's width as if there were
+(1 - ρ²) / (1 + ρ²) times as many (Bartlett 1935 and 1946, for an AR(1) process). ρ is taken two standard errors above
+its estimate, because a step fitted to a wandering series hides its wandering. All positions of the series are counted
+(Bonferroni), because the largest step was picked. docs/explanation/error-rates.md has the simulated rates.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, median
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, median
 
 _CAUTION = 2.0
-"""Standard errors that the dependence of neighbours is taken above what it measures: as it is in 39 of 40 series."""
+"""Standard errors that the correlation is taken above its estimate."""
 _MAX_CORRELATION = 0.9
-_SHARED_MEDIANS = 2
-"""Levels that a step fits, which its noise has fewer degrees of freedom by."""
-_RAMP_PARAMETERS = 2
-"""The same of a ramp: its level and its slope."""
+_FITTED = 2
+"""Parameters of a step (two levels), and of a ramp (level and slope)."""
 
 
-def chances_of_steps(values: Sequence[float] | NDArray[np.float64], steps: Sequence[Step]) -> list[float]:
-    """How likely each step is in a series without any.
+def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) -> list[float]:
+    """Compute the p-value of each step, valid wherever in the series it was found.
 
     Args:
         values: All of the series, above 0, without gaps.
-        steps: As `roofwatch.ci.changepoint.detect.find_change_points` gives them for these values.
-
-    Returns:
-        A p-value of each, valid wherever in the series it was found.
+        steps: As `find_change_points` returns them for these values.
     """
     if not steps:
         return []
     logs = np.log(np.asarray(values, dtype=np.float64))
     edges = [0, *(step.index for step in steps), len(logs)]
     residuals = np.concatenate([logs[start:end] - np.median(logs[start:end]) for start, end in pairwise(edges)])
-    width = MAD_TO_DEVIATION * median(np.abs(residuals))
-    correlation = _neighbours(residuals, edges, width, len(edges) - 1)
-    return [
-        _chance(step, residuals[start:end], boundary - start, width, correlation, len(logs))
-        for step, start, boundary, end in zip(steps, edges, edges[1:], edges[2:], strict=False)
-    ]
+    dependence = _Dependence.of(residuals, edges, fitted_count=len(edges) - 1)
+    width = _width(residuals)
+    chances = []
+    for step, start, boundary, end in zip(steps, edges, edges[1:], edges[2:], strict=False):
+        own = residuals[start:end]
+        deviation = max(_width(own), width) * math.sqrt(len(own) / (len(own) - _FITTED))
+        share = 1 / (boundary - start) + 1 / (end - boundary)
+        error = deviation * math.sqrt(share * dependence.inflation)
+        errors = abs(math.log(step.after / step.before)) / error if error > 0 else math.inf
+        # the detector knows more about some kinds of noise: its estimate counts where it is smaller
+        chances.append(dependence.p_value(min(errors, step.standard_errors), len(own), tried=len(logs)))
+    return chances
 
 
-def chance_of_drift(
-    values: Sequence[float] | NDArray[np.float64], times: Sequence[float] | NDArray[np.float64], drift: Drift
-) -> float:
-    """How likely a drift is in a series without any.
+def chance_of_drift(values: Sequence[float] | Values, times: Sequence[float] | Values, drift: Drift) -> float:
+    """Compute the p-value of a drift, valid wherever in the series it was found.
 
     Args:
         values: All of the series, above 0, without gaps.
-        times: When each was measured, as `roofwatch.ci.changepoint.drift.find_drift` was told.
+        times: When each was measured, as given to `find_drift`.
         drift: As it was found in these values.
-
-    Returns:
-        A p-value, valid wherever in the series it was found.
     """
     logs, when = np.log(np.asarray(values, dtype=np.float64)), np.asarray(times, dtype=np.float64)
     count = len(logs)
     end = count - 1 if drift.end is None else drift.end
-    bent = np.clip(when - when[drift.start], 0.0, when[end] - when[drift.start])
+    time = np.clip(when - when[drift.start], 0.0, when[end] - when[drift.start])
     slope = math.log1p(drift.rate)
-    residuals = logs - slope * bent
+    residuals = logs - slope * time
     residuals -= median(residuals)
-    width = MAD_TO_DEVIATION * median(np.abs(residuals))
-    correlation = _neighbours(residuals, [0, count], width, _RAMP_PARAMETERS)
-    degrees = int(count * (1 - correlation**2) / (1 + correlation**2)) - _RAMP_PARAMETERS
-    power = float(((bent - bent.mean()) ** 2).sum())
-    if degrees < 1 or power <= 0:
+    dependence = _Dependence.of(residuals, [0, count], fitted_count=_FITTED)
+    power = float(((time - time.mean()) ** 2).sum())
+    if power <= 0:
         return 1.0
-    inflation = (1 + correlation) / (1 - correlation)
-    error = width * math.sqrt(count / (count - _RAMP_PARAMETERS) * inflation / power)
-    ramp_count = count if drift.end is None else count * (count - 1) // 2
-    return min(1.0, ramp_count * two_sided_p(abs(slope) / error if error > 0 else math.inf, degrees))
+    error = _width(residuals) * math.sqrt(count / (count - _FITTED) * dependence.inflation / power)
+    tried = count if drift.end is None else count * (count - 1) // 2
+    return dependence.p_value(abs(slope) / error if error > 0 else math.inf, count, tried=tried)
 
 
-def _chance(
-    step: Step,
-    residuals: NDArray[np.float64],
-    count_before: int,
-    width: float,
-    correlation: float,
-    position_count: int,
-) -> float:
-    count = len(residuals)
-    inflation = (1 + correlation) / (1 - correlation)
-    degrees = int(count * (1 - correlation**2) / (1 + correlation**2)) - _SHARED_MEDIANS
-    if degrees < 1:
-        return 1.0
-    correction = math.sqrt(count / (count - _SHARED_MEDIANS))
-    deviation = max(MAD_TO_DEVIATION * median(np.abs(residuals)), width) * correction
-    error = deviation * math.sqrt((1 / count_before + 1 / (count - count_before)) * inflation)
-    size = abs(math.log(step.after / step.before))
-    # the detector knows more of some kinds of noise; what it finds less sure is
-    errors = min(size / error if error > 0 else math.inf, step.standard_errors)
-    return min(1.0, position_count * two_sided_p(errors, degrees))
+def _width(residuals: Values) -> float:
+    return MAD_TO_DEVIATION * median(np.abs(residuals))
 
 
-def _neighbours(residuals: NDArray[np.float64], edges: Sequence[int], width: float, fitted_count: int) -> float:
-    """Upper bound of the correlation of neighbouring values, outliers winsorised."""
-    within = np.ones(len(residuals) - 1, dtype=bool)
-    within[np.asarray(edges[1:-1], dtype=np.intp) - 1] = False
-    limit = OUTLIER * width
-    held = np.minimum(np.maximum(residuals, -limit), limit)
-    ahead, behind = held[1:][within], held[:-1][within]
-    power = float(ahead @ ahead + behind @ behind) / 2
-    measured = float(ahead @ behind) / power if power > 0 else 0.0
-    count = len(residuals)
-    # each fitted level takes a share of the correlation away: Marriott and Pope's bias, per level; a slope as well
-    unbiased = measured + (1 + 3 * measured) * fitted_count / count
-    return min(max(unbiased + _CAUTION / math.sqrt(count), 0.0), _MAX_CORRELATION)
+@dataclass(frozen=True)
+class _Dependence:
+    """Correlation of neighbouring values."""
+
+    correlation: float
+    """Upper bound."""
+
+    @classmethod
+    def of(cls, residuals: Values, edges: Sequence[int], *, fitted_count: int) -> _Dependence:
+        """Estimate it within levels, with outliers winsorised."""
+        within = np.ones(len(residuals) - 1, dtype=bool)
+        within[np.asarray(edges[1:-1], dtype=np.intp) - 1] = False
+        limit = OUTLIER * _width(residuals)
+        clipped = np.clip(residuals, -limit, limit)
+        ahead, behind = clipped[1:][within], clipped[:-1][within]
+        power = float(ahead @ ahead + behind @ behind) / 2
+        measured = float(ahead @ behind) / power if power > 0 else 0.0
+        count = len(residuals)
+        # each fitted parameter takes a share of the correlation away: Marriott and Pope's bias
+        unbiased = measured + (1 + 3 * measured) * fitted_count / count
+        return cls(min(max(unbiased + _CAUTION / math.sqrt(count), 0.0), _MAX_CORRELATION))
+
+    @property
+    def inflation(self) -> float:
+        """Factor on the variance of a level."""
+        return (1 + self.correlation) / (1 - self.correlation)
+
+    def p_value(self, standard_errors: float, count: int, *, tried: int) -> float:
+        """Student's t on the degrees of freedom that so many values leave, for the largest of all places tried."""
+        squared = self.correlation**2
+        degrees = int(count * (1 - squared) / (1 + squared)) - _FITTED
+        return 1.0 if degrees < 1 else min(1.0, tried * two_sided_p(standard_errors, degrees))
 
 
 # --- Student's t distribution for whole degrees of freedom
 
 
 def two_sided_p(t: float, degrees: int) -> float:
-    """Probability that |T| exceeds |t|.
+    """Compute the probability that |T| exceeds |t|; below about 1e-16 it is 0.
 
-    Source: the finite series of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4; what
-    is below about 1e-16 comes out as 0.
+    Source: the finite series of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+
+    Raises:
+        ValueError: `degrees` is below 1.
     """
     if degrees < 1:
         raise ValueError(f"degrees={degrees}: Student's t needs at least 1 degree of freedom")
@@ -149,7 +143,7 @@ def two_sided_p(t: float, degrees: int) -> float:
 
 
 def critical_t(degrees: int, confidence: float) -> float:
-    """The t that |T| stays below with probability `confidence`, by bisection."""
+    """Find the t that |T| stays below with probability `confidence`, by bisection."""
     low, high = 0.0, 1.0
     while two_sided_p(high, degrees) > 1 - confidence:
         high *= 2

@@ -1,115 +1,74 @@
-"""Judge a series value by value: small state in, small state out. Pure; online.
+"""Change points of a series that grows: each new value is judged as it arrives. Pure; online.
 
-Each new value is weighed as in `roofwatch.ci.changepoint.detect`: what the last few values cost at the level the series
-had, less what they cost at the best new level. The noise that sets the costs is learnt from what the series did before,
-and a spell no longer than its bursts is none of its levels. A state holds at most 256 values.
-
-Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976; Lai 1995), here under a
-learnt, bounded density in place of the normal one.
+Evidence for a step is what the last few values cost at the present level, less what they cost at the best new level,
+with costs as in `roofwatch.ci.changepoint.noise`. Source of the test: the window-limited generalised likelihood ratio
+(Willsky and Jones 1976; Lai 1995), here under a learnt, bounded density in place of the normal one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
-from roofwatch.ci.changepoint.baseline import (
-    CAUTION,
-    Baseline,
-    Held,
-    gains_of_a_new_level,
-    known_errors,
-    learn_baseline,
-    level_ahead,
-    level_residuals,
-    most_inflation,
+from roofwatch.ci.changepoint.bursts import Bursts
+from roofwatch.ci.changepoint.levels import fit_levels
+from roofwatch.ci.changepoint.noise import (
+    LAGS,
+    MAD_TO_DEVIATION,
+    MIN_FOR_AUTOCORRELATION,
+    MIN_FOR_SHAPE,
+    OUTLIER,
+    Noise,
+    Values,
+    bins_of,
+    estimate_noise,
+    leftover_inflation,
+    median,
+    stickiness_of_differences,
+    tick_of,
 )
-from roofwatch.ci.changepoint.levels import Bursts, fit_levels
-from roofwatch.ci.changepoint.noise import OUTLIER, Certainty, Values, median
+from roofwatch.ci.changepoint.slope import centred_times, slope_within_levels
 
-_MAX_VALUES = 128
-"""Of a level that are remembered."""
-_MAX_RESIDUALS = 96
-"""Distances from earlier levels that are remembered: what the noise is learnt from."""
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
+
+_MAX_VALUES = 128
+"""Remembered values of a level."""
+_MAX_RESIDUALS = 96
+"""Remembered distances from earlier levels, from which the noise is learnt."""
 _WINDOW = 24
-"""Values over which a step is looked for: one that does not show in so many is left to the offline method."""
+"""Values over which a step is searched: one that needs more is left to the offline method."""
 _GUARD = 12
-"""Newest values that say nothing of the present level and its noise, because they may belong to the next one."""
+"""Newest values that are not used to learn the level and its noise, because they may belong to the next level."""
+_BLOCK = 8
+"""Values that are learnt together, and dropped together from a long level."""
 _MIN_LEVEL = 8
 """Values that a level needs before a step away from it can be seen."""
 _MIN_NEW = 5
-"""Values that a new level needs: what ends sooner is a burst, before the series has shown how long its bursts are."""
+"""Values that a new level needs before the series has shown how long its bursts are."""
 _ACCEPTED = 20
-"""Values after which a new level is no burst that may yet end."""
-_BLOCK = 8
-"""Values between two looks at the noise."""
+"""Values after which a new level is no burst."""
+_CANDIDATES = 12
+"""Newest values that are tried as the new level."""
 _THRESHOLD = 8.0 + 2 * math.log(_WINDOW)
-"""Twice the log likelihood ratio that a step takes: the penalty of the offline method over the window."""
-_LEARNING_CAUTION = (1 + CAUTION / math.sqrt(LEARNING)) / (1 - CAUTION / math.sqrt(LEARNING))
-"""Factor on the penalty of steps among the first values, by which a level varies more in noise so dependent: a step
-that is taken for noise there only waits, noise that is taken for a step makes the rest look quieter than it is."""
+"""Twice the log likelihood ratio of a step: the penalty of the offline method over the window."""
 _RETURN_THRESHOLD = 8.0
-"""The same to be back at the level before: no place is looked for, and bursts end."""
+"""The same for a return to the level before: bursts end, and no place is searched."""
+_CAUTION = 1.645
+"""Standard errors that dependence between neighbours is assumed above 0 until the series shows more."""
+_LEARNING_CAUTION = (1 + _CAUTION / math.sqrt(LEARNING)) / (1 - _CAUTION / math.sqrt(LEARNING))
+"""Factor on the penalty of steps among the first values, for noise with that dependence."""
+_SLOPE_ERRORS = 3.0
+"""Standard errors from which on a drift is believed: chance shows it in fewer than one of 370 levels."""
 _BURST_RATE = 1.2e-3
-"""False alarms per value that bursts alone may cause; what they do not reach the threshold with, they do not cause."""
-
-_LARGEST_ERROR = 1e30
-"""So that its square is a number: what is known no better than this is not known at all."""
-
-
-@dataclass(frozen=True)
-class OnlineState:
-    """All that is known of a series."""
-
-    min_relative_change: float = 0.03
-    seen: int = 0
-    """Values so far, gaps included: the position of the next one."""
-    unit: float = 0.0
-    """What values are divided by where one of the first was 0 or below; 0 where logarithms are judged."""
-    values: tuple[float, ...] = ()
-    """Newest values of the present level, in time order."""
-    errors: tuple[float, ...] = ()
-    """Standard error of each of `values` as a fraction of it; 0 where it is not known."""
-    positions: tuple[int, ...] = ()
-    """Where `values` stand in the series."""
-    earlier: tuple[float, ...] = ()
-    """Newest values of the level before, as long as the present one may be a burst."""
-    earlier_errors: tuple[float, ...] = ()
-    residuals: tuple[float, ...] = ()
-    """Distances of earlier values from their level, on the scale they are judged on, less by what a value was less
-    certain than most; none while learning."""
-
-    @property
-    def floor(self) -> float:
-        """Smallest noise believed: a third of the smallest step that is reported."""
-        return math.log1p(self.min_relative_change) / 3
-
-    def scaled(self, values: Sequence[float] | Values) -> Values:
-        """Values on the scale they are judged on."""
-        raw = np.array(values)
-        return raw / self.unit if self.unit else np.log(raw)
-
-    def scaled_errors(self, errors: tuple[float, ...], scaled: Values) -> Values:
-        """Errors on that scale, NaN where they are not known."""
-        known = known_errors(errors)
-        return known * np.abs(scaled) if self.unit else known
-
-    def widths(self, scaled: Values, errors: tuple[float, ...]) -> Values | None:
-        """How much wider each value spreads than most of these do."""
-        on_scale = self.scaled_errors(errors, scaled)
-        certainty = Certainty.of(scaled, on_scale, floor=self.floor)
-        return None if certainty is None else certainty.widths(on_scale)
+"""Most false alarms per value that bursts alone may cause."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """A new level, as far as it can be seen from the values up to now."""
+    """A new level, as far as the values up to now show it."""
 
     index: int
     """Position of its first value."""
@@ -118,132 +77,7 @@ class Alarm:
     count_after: int
     """Values of the new level that were needed to see it."""
     is_return: bool
-    """Whether the series is back at the level before the last alarm, which was a burst then."""
-
-
-def start(*, min_relative_change: float = 0.03) -> OnlineState:
-    """A series of which nothing is known.
-
-    Raises:
-        ValueError: `min_relative_change` is not above 0.
-    """
-    if not min_relative_change > 0:
-        raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
-    return OnlineState(min_relative_change=min_relative_change)
-
-
-def resume(
-    values: Sequence[float] | Values,
-    starts: Sequence[int],
-    *,
-    min_relative_change: float = 0.03,
-    relative_errors: Sequence[float] | Values | None = None,
-) -> OnlineState:
-    """The state after a series whose levels the offline method has found: what comes next is judged from there.
-
-    Args:
-        values: All of the series; what is not finite is a gap.
-        starts: Positions at which its levels begin, the first level's left out.
-        min_relative_change: As for `start`.
-        relative_errors: Standard error of each value, as for `update`.
-    """
-    given = np.asarray(values, dtype=np.float64).ravel()
-    positions = np.flatnonzero(np.isfinite(given))
-    raw = given[positions]
-    every = np.zeros(len(given)) if relative_errors is None else np.asarray(relative_errors, dtype=np.float64)
-    errors = tuple(_kept_error(error) for error in every[positions].tolist())
-    state = replace(start(min_relative_change=min_relative_change), seen=len(given))
-    if len(raw) < LEARNING:
-        return replace(state, values=tuple(raw.tolist()), positions=tuple(positions.tolist()), errors=errors)
-    state = replace(state, unit=_unit_of(raw))
-    scaled = state.scaled(raw)
-    edges = [0, *np.searchsorted(positions, starts).tolist(), len(raw)]
-    begins = edges[-2]
-    # the level may be a burst that ends, as long as it is young; a long one is noise but for its newest values
-    is_young = begins > 0 and len(raw) - begins < _ACCEPTED + _GUARD
-    kept = max(begins, len(raw) - _MAX_VALUES)
-    known = edges[-3] if is_young else kept
-    widths = state.widths(scaled, errors)
-    residuals: list[float] = []
-    for first, last in reversed(list(pairwise(edges))):
-        if first < known and len(residuals) < _MAX_RESIDUALS:
-            own_widths = None if widths is None else widths[first:last]
-            _, own = level_residuals((), scaled[first:last], state.floor, own_widths)
-            residuals = own[: known - first].tolist() + residuals
-    earlier = slice(max(edges[-3], begins - _MAX_VALUES), begins) if is_young else slice(0, 0)
-    return replace(
-        state,
-        values=tuple(raw[kept:].tolist()),
-        errors=errors[kept:],
-        positions=tuple(positions[kept:].tolist()),
-        earlier=tuple(raw[earlier].tolist()),
-        earlier_errors=errors[earlier],
-        residuals=tuple(residuals[-_MAX_RESIDUALS:]) or (0.0,),
-    )
-
-
-def update(state: OnlineState, value: float, relative_error: float = math.nan) -> tuple[OnlineState, Alarm | None]:
-    """Take in the next value of a series.
-
-    Args:
-        state: As the value before left it, or as `start` gave it.
-        value: What is not finite is a gap: it keeps its position and says nothing. So does what is 0 or below in a
-            series whose first values were above.
-        relative_error: Standard error of the value as a fraction of it; 0 and what is not finite is not known.
-
-    Returns:
-        The state from now on, and the new level if one has just come into sight.
-    """
-    is_learning = not state.residuals
-    if not math.isfinite(value) or (value <= 0 and not state.unit and not is_learning):
-        return replace(state, seen=state.seen + 1), None
-    state = replace(
-        state,
-        seen=state.seen + 1,
-        values=(*state.values, float(value)),
-        errors=(*state.errors, _kept_error(relative_error)),
-        positions=(*state.positions, state.seen),
-    )
-    if is_learning:
-        return (_end_learning(state) if len(state.values) >= LEARNING else state), None
-    scaled = state.scaled(state.values)
-    step = _find_step(state, scaled)
-    if step is not None:
-        alarm = Alarm(
-            index=state.positions[-step.length],
-            before=float(np.median(state.values[: -step.length])),
-            after=float(np.median(state.values[-step.length :])),
-            count_after=step.length,
-            is_return=step.is_return,
-        )
-        return (_end_burst if step.is_return else _begin_level)(state, step.length), alarm
-    if state.earlier and len(state.values) >= _ACCEPTED + _GUARD:
-        return replace(state, earlier=(), residuals=_with_earlier(state), earlier_errors=()), None
-    return (_forget(state, scaled) if len(state.values) > _MAX_VALUES else state), None
-
-
-def _kept_error(error: float) -> float:
-    return min(abs(error), _LARGEST_ERROR) if math.isfinite(error) else 0.0
-
-
-def _unit_of(raw: Values) -> float:
-    return 0.0 if raw.min() > 0 else float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
-
-
-def _end_learning(state: OnlineState) -> OnlineState:
-    state = replace(state, unit=_unit_of(np.array(state.values)))
-    scaled = state.scaled(state.values)
-    widths = state.widths(scaled, state.errors)
-    fit = fit_levels(scaled, floor=state.floor, min_segment=3, widths=widths, caution=_LEARNING_CAUTION)
-    begins = fit.starts[-1] if fit.starts else 0
-    residuals = (scaled - fit.fitted()) / (1.0 if widths is None else widths)
-    return replace(
-        state,
-        values=state.values[begins:],
-        errors=state.errors[begins:],
-        positions=state.positions[begins:],
-        residuals=tuple(residuals[:begins].tolist()) or (0.0,),
-    )
+    """The series is back at the level before the last alarm, which was a burst."""
 
 
 @dataclass(frozen=True)
@@ -253,104 +87,231 @@ class _Step:
     is_return: bool
 
 
-def _find_step(state: OnlineState, scaled: Values) -> _Step | None:
-    """The step that the newest values show, if they show one."""
-    count = len(scaled)
-    least = _MIN_NEW if state.earlier else _MIN_LEVEL
-    window, guard = min(_WINDOW, count - least), min(_GUARD, count - least)
-    if window < 2:
-        return None
-    settled = scaled[: count - guard]
-    tail = scaled[count - window :]
-    errors = state.scaled_errors(state.errors, scaled)
-    baseline = learn_baseline(_held(state, settled, errors))
-    level = level_ahead(settled, 0.0 if state.earlier else baseline.slope, count)[count - window :]
-    noise, known_count = baseline.noise, len(baseline.residuals)
-    # the present level is known from so many values only, which blurs a step away from it as much as the new one's do
-    widths = None if baseline.certainty is None else baseline.certainty.widths(errors[count - window :])
-    gains = gains_of_a_new_level(tail, level, noise, widths) * len(settled) / (len(settled) + np.arange(1, window + 1))
-    # and the noise from so many: Student's t in place of the normal
-    gains = known_count * np.log1p(np.maximum(gains, 0.0) / known_count)
-    inflations = most_inflation(noise, known_count, window)
-    length = int((gains / inflations).argmax()) + 1
-    gain, reached, left = float(gains[length - 1]), median(tail[window - length :]), float(level[-1])
-    if state.earlier:
-        before = median(state.scaled(state.earlier))
-        if length >= 2 and gain >= _RETURN_THRESHOLD and abs(reached - before) < abs(left - before) / 2:
-            return _Step(length, is_return=True)
-    is_significant = gain >= _THRESHOLD * inflations[length - 1] and count - length >= _MIN_LEVEL
-    is_relevant = abs(reached - left) >= math.log1p(state.min_relative_change)
-    if not is_significant or not is_relevant or length < _values_needed(baseline, reached - left):
-        return None
-    return _Step(length, is_return=False)
+class OnlineDetector:
+    """Follows one series."""
+
+    def __init__(self, *, min_relative_change: float = 0.03) -> None:
+        """Begin with no values.
+
+        Raises:
+            ValueError: `min_relative_change` is not above 0.
+        """
+        if not min_relative_change > 0:
+            raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
+        self._smallest_step = math.log1p(min_relative_change)
+        self._floor = self._smallest_step / 3
+        self._count = 0
+        self._is_learning = True
+        self._unit = 0.0  # divides the values if one of the first is 0 or below; 0 where logarithms are judged
+        self._values: list[float] = []  # newest values of the present level
+        self._positions: list[int] = []
+        self._earlier: list[float] = []  # values of the level before, while the present one may be a burst
+        self._residuals: list[float] = []  # distances of other values from their levels, on the judged scale
+
+    def update(self, value: float) -> Alarm | None:
+        """Take in the next value.
+
+        Args:
+            value: A value that is not finite is a gap, and so is one of 0 or below where the first values were above.
+
+        Returns:
+            The new level, if this value brought it into sight.
+        """
+        position, self._count = self._count, self._count + 1
+        if not math.isfinite(value) or (value <= 0 and not self._unit and not self._is_learning):
+            return None
+        self._values.append(float(value))
+        self._positions.append(position)
+        if self._is_learning:
+            if len(self._values) == LEARNING:
+                self._end_learning()
+            return None
+        step = self._find_step()
+        if step is None:
+            if self._earlier and len(self._values) >= _ACCEPTED + _GUARD:
+                self._accept_level()
+            elif len(self._values) > _MAX_VALUES:
+                self._forget_oldest()
+            return None
+        old, new = self._values[: -step.length], self._values[-step.length :]
+        alarm = Alarm(
+            index=self._positions[-step.length],
+            before=float(np.median(old)),
+            after=float(np.median(new)),
+            count_after=step.length,
+            is_return=step.is_return,
+        )
+        if step.is_return:
+            self._end_burst(step.length)
+        else:
+            if self._earlier:
+                self._accept_level()
+            self._earlier, self._values = old, new
+            self._positions = self._positions[-step.length :]
+        return alarm
+
+    def _scaled(self, values: list[float]) -> Values:
+        raw = np.array(values)
+        return raw / self._unit if self._unit else np.log(raw)
+
+    def _remember(self, residuals: Values) -> None:
+        self._residuals = [*self._residuals, *residuals.tolist()][-_MAX_RESIDUALS:]
+
+    def _end_learning(self) -> None:
+        raw = np.array(self._values)
+        if raw.min() <= 0:
+            self._unit = float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
+        scaled = self._scaled(self._values)
+        fit = fit_levels(scaled, floor=self._floor, caution=_LEARNING_CAUTION)
+        begins = fit.starts[-1] if fit.starts else 0
+        self._remember((scaled - fit.fitted())[:begins])
+        self._values, self._positions = self._values[begins:], self._positions[begins:]
+        self._is_learning = False
+
+    def _accept_level(self) -> None:
+        """The present level is no burst: of the level before, keep the noise alone."""
+        self._remember(_level_residuals(self._residuals, self._scaled(self._earlier), self._floor)[1])
+        self._earlier = []
+
+    def _forget_oldest(self) -> None:
+        settled = self._scaled(self._values)[:-_GUARD]
+        self._remember(_level_residuals(self._residuals, settled, self._floor)[1][:_BLOCK])
+        del self._values[:_BLOCK], self._positions[:_BLOCK]
+
+    def _end_burst(self, length: int) -> None:
+        """Return to the level before. The values in between are noise far from that level."""
+        self._remember(self._scaled(self._values[:-length]) - median(self._scaled(self._earlier)))
+        kept = self._earlier[-(_MAX_VALUES - length) :]
+        self._values = [*kept, *self._values[-length:]]
+        # no step will be searched among the values before the burst, so their places do not matter
+        self._positions = [*[self._positions[0]] * len(kept), *self._positions[-length:]]
+        self._earlier = []
+
+    def _find_step(self) -> _Step | None:
+        """The step that the newest values show, if they show one."""
+        scaled, count = self._scaled(self._values), len(self._values)
+        most = count - (_MIN_NEW if self._earlier else _MIN_LEVEL)
+        window, guard = min(_WINDOW, most), min(_GUARD, most)
+        if window < 2:
+            return None
+        settled, tail = scaled[: count - guard], scaled[count - window :]
+        earlier = self._scaled(self._earlier)
+        # whole blocks only, which leaves more of the newest values out
+        learnt = earlier if self._earlier else settled[: max(len(settled) - self._count % _BLOCK, 0)]
+        slope, known = _level_residuals(self._residuals, learnt, self._floor)
+        # the noise is learnt from all residuals in time order
+        known = np.concatenate([known, self._residuals] if self._earlier else [self._residuals, known])
+        noise, known_count = _learn_noise(known, self._floor), len(known)
+        times = np.arange(count, dtype=np.float64) - (len(settled) - 1) / 2
+        level: Values = (median(settled) + (0.0 if self._earlier else slope) * times)[count - window :]
+        lengths = np.arange(1, window + 1, dtype=np.float64)
+        # the present level is known from these values only, which blurs a step away from it
+        gains = _gains(tail, level, noise) * len(settled) / (len(settled) + lengths)
+        # and the noise from so many: Student's t in place of the normal
+        gains = known_count * np.log1p(np.maximum(gains, 0.0) / known_count)
+        inflations = np.maximum(noise.inflation, _possible_inflation(lengths, known_count))
+        length = int((gains / inflations).argmax()) + 1
+        gain, reached, left = float(gains[length - 1]), median(tail[window - length :]), float(level[-1])
+        if self._earlier and length >= 2 and gain >= _RETURN_THRESHOLD:
+            before = median(earlier)
+            if abs(reached - before) < abs(left - before) / 2:
+                return _Step(length, is_return=True)
+        is_significant = gain >= _THRESHOLD * inflations[length - 1] and count - length >= _MIN_LEVEL
+        is_relevant = abs(reached - left) >= self._smallest_step
+        if not is_significant or not is_relevant or length < _values_needed(known, noise, reached - left):
+            return None
+        return _Step(length, is_return=False)
 
 
-def _held(state: OnlineState, settled: Values, errors: Values) -> Held:
-    """It stays for a block of values, so that it need not be learnt anew for each."""
-    if state.earlier:
-        held = state.scaled(state.earlier)
-        errors = state.scaled_errors(state.earlier_errors, held)
-    else:
-        held = settled[: max(len(settled) - state.seen % _BLOCK, 0)]
-    own = tuple(np.nan_to_num(errors[: len(held)]).tolist())
-    return Held(tuple(held.tolist()), own, state.residuals, state.floor, bool(state.earlier))
+# --- what the series has shown
 
 
-def _values_needed(baseline: Baseline, step: float) -> float:
-    """Values of a new level that bursts explain less often than is promised. Only those bursts count which went the
-    same way and at least half as far.
+def _level_residuals(others: list[float], values: Values, floor: float) -> tuple[float, Values]:
+    """Fit a level, or a line where it drifts beyond chance.
+
+    Args:
+        others: Distances of other values from their levels.
+        values: Of the level.
+        floor: Smallest noise believed.
+
+    Returns:
+        The slope per value, 0 unless it drifts, and the distances of the values from the level.
     """
-    reached = baseline.residuals * math.copysign(1.0, step)
-    bursts = Bursts.of(reached > max(OUTLIER * baseline.noise.deviation, abs(step) / 2))
-    return max(bursts.longest_at_rate(len(reached), _BURST_RATE), _MIN_NEW)
+    if len(values) >= MIN_FOR_AUTOCORRELATION:
+        deviation = max(MAD_TO_DEVIATION * median(np.abs(values - median(values))), floor)
+        nothing = np.zeros(len(values), dtype=bool)
+        slope = slope_within_levels(values, [], 0.0, deviation, nothing)
+        residuals = values - slope * centred_times(len(values))
+        residuals -= median(residuals)
+        noise = _learn_noise(np.concatenate([others, residuals]), floor)
+        inflation = noise.mean_inflation
+        if not noise.autocorrelation:
+            inflation = max(inflation, 1 + 2 * _CAUTION * math.sqrt(LAGS / len(values)))
+        clipped = np.clip(residuals, -OUTLIER * noise.deviation, OUTLIER * noise.deviation)
+        power = float((centred_times(len(values)) ** 2).sum())
+        if abs(slope) > _SLOPE_ERRORS * math.sqrt(float((clipped**2).mean()) * inflation / power):
+            return slope, residuals
+    return 0.0, values - median(values)
 
 
-def _with_earlier(state: OnlineState) -> tuple[float, ...]:
-    """What is remembered of the noise, the level before with it."""
-    earlier = state.scaled(state.earlier)
-    widths = state.widths(earlier, state.earlier_errors)
-    _, residuals = level_residuals(state.residuals, earlier, state.floor, widths)
-    return (*state.residuals, *residuals.tolist())[-_MAX_RESIDUALS:]
+def _learn_noise(residuals: Values, floor: float) -> Noise:
+    # half of the values that the offline method asks for: no step in these residuals can pass for autocorrelation
+    is_sticky = stickiness_of_differences(residuals, min_count=MIN_FOR_AUTOCORRELATION // 2) > 0
+    nothing = np.zeros(len(residuals), dtype=bool)
+    noise = estimate_noise(residuals, [], nothing, is_sticky=is_sticky, floor=floor, tick=tick_of(residuals))
+    if len(residuals) < MIN_FOR_SHAPE:
+        # too few values for a shape, enough for their dependence
+        return replace(noise, inflation=leftover_inflation(np.clip(residuals / noise.deviation, -OUTLIER, OUTLIER)))
+    if not noise.autocorrelation:
+        return noise
+    # the upper end: too little autocorrelation raises false alarms, too much only waits
+    error = math.sqrt((1 - noise.autocorrelation**2) / len(residuals))
+    return replace(noise, autocorrelation=min(noise.autocorrelation + error, 0.95))
 
 
-def _begin_level(state: OnlineState, length: int) -> OnlineState:
-    return replace(
-        state,
-        values=state.values[-length:],
-        errors=state.errors[-length:],
-        positions=state.positions[-length:],
-        earlier=state.values[:-length],
-        earlier_errors=state.errors[:-length],
-        residuals=_with_earlier(state) if state.earlier else state.residuals,
-    )
+# --- the evidence of the newest values
 
 
-def _end_burst(state: OnlineState, length: int) -> OnlineState:
-    """Back where it was: the values in between lie far from that level, which is learnt of them."""
-    burst = state.scaled(state.values[:-length]) - median(state.scaled(state.earlier))
-    kept = slice(-(_MAX_VALUES - length), None)
-    earlier = state.earlier[kept]
-    # places of the values before the burst no longer matter: no step will be looked for among them
-    return replace(
-        state,
-        values=(*earlier, *state.values[-length:]),
-        errors=(*state.earlier_errors[kept], *state.errors[-length:]),
-        positions=(*([state.positions[0]] * len(earlier)), *state.positions[-length:]),
-        earlier=(),
-        earlier_errors=(),
-        residuals=(*state.residuals, *burst.tolist())[-_MAX_RESIDUALS:],
-    )
+def _possible_inflation(lengths: Values, count: int) -> Values:
+    """Variance of a sum of values relative to independent ones, as far as `count` values cannot exclude it.
+
+    A sum of n values varies 1 + 2 Σ (1 - k / n) ρₖ times as much, and each ρₖ is known to 1 / √count (Bartlett 1946).
+    """
+    squares = (lengths - 1) * (2 * lengths - 1) / (6 * lengths)  # Σ (1 - k / n)²
+    inflation: Values = 1 + 2 * _CAUTION * np.sqrt(squares / count)
+    return inflation
 
 
-def _forget(state: OnlineState, scaled: Values) -> OnlineState:
-    """Of a level that has gone on for long, the oldest values are kept as noise alone."""
-    settled = scaled[: len(scaled) - _GUARD]
-    widths = state.widths(settled, state.errors[: len(settled)])
-    _, residuals = level_residuals(state.residuals, settled, state.floor, widths)
-    return replace(
-        state,
-        values=state.values[_BLOCK:],
-        errors=state.errors[_BLOCK:],
-        positions=state.positions[_BLOCK:],
-        residuals=(*state.residuals, *residuals[:_BLOCK].tolist())[-_MAX_RESIDUALS:],
-    )
+def _gains(tail: Values, level: Values, noise: Noise) -> Values:
+    """How much better the best new level explains the newest 1, 2, ... values than the present level."""
+    old = _costs((tail - level) / noise.deviation, noise)
+    # a new level is where some of its values are
+    offsets = (tail[:, None] - tail[-_CANDIDATES:]) / noise.deviation
+    new = _costs(offsets, noise)
+    first = noise.costs[bins_of(offsets)]
+    from_old = np.cumsum(old[::-1])
+    # the first value of a level does not depend on the value before it
+    from_new = np.cumsum(new[::-1], axis=0) + (first - new)[::-1]
+    gains: Values = from_old - from_new.min(axis=1)
+    return gains
+
+
+def _costs(distances: Values, noise: Noise) -> Values:
+    """Cost of each value given the one before it, along the first axis."""
+    costs = noise.costs[bins_of(distances)]
+    if noise.autocorrelation:
+        assert noise.innovation_costs is not None
+        wider = noise.deviation / noise.innovation
+        predicted = np.clip(distances[:-1], -OUTLIER, OUTLIER) * noise.autocorrelation
+        costs[1:] = noise.innovation_costs[bins_of((distances[1:] - predicted) * wider)] - 2 * math.log(wider)
+    elif noise.stickiness < 0:
+        is_outlier = np.abs(distances) > OUTLIER
+        costs[1:] += noise.stickiness * (is_outlier[1:] & is_outlier[:-1])
+    return costs
+
+
+def _values_needed(residuals: Values, noise: Noise, step: float) -> float:
+    """Length that bursts exceed at most at the promised rate; of bursts in the step's direction, half as large."""
+    towards = residuals * math.copysign(1.0, step)
+    bursts = Bursts.of(towards > max(OUTLIER * noise.deviation, abs(step) / 2))
+    return max(bursts.longest_at_rate(len(residuals), _BURST_RATE), _MIN_NEW)

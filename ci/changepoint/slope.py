@@ -1,60 +1,66 @@
-"""How fast a series drifts beside whatever steps it takes. Pure.
+"""How fast a series drifts next to the steps it takes. Pure.
 
-A staircase explains a ramp nearly as well as a line does, so the slope within the levels of a cut says little of it.
-Here the line comes first, and of the steps that the scan of the series offers one after another joins it while it
-earns what a step costs: orthogonal matching pursuit (Pati, Rezaiifar and Krishnaprasad 1993).
+A staircase explains a ramp nearly as well as a line does, so slopes within levels say little. The first estimate fits a
+line with steps that join one after another while each earns its cost: orthogonal matching pursuit (Pati, Rezaiifar and
+Krishnaprasad 1993). The second refines it within known levels.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.noise import Values
+from roofwatch.ci.changepoint.noise import OUTLIER, Flags, Values, median
 
 _MAX_STEPS = 12
-"""Beside a line; a series that takes more is told by the levels alone."""
-_LEAST_LEFT = 1e-6
-"""Share of a step that must be left beside line and earlier steps: less is rounding."""
-
+_ROUNDING = 1e-6
+"""A smaller share of a step that is left next to the line and earlier steps is rounding."""
+_ROUNDS = 2
 _TIME = 1
-"""Column of the time in the design, after the constant's."""
+"""Column of the time in the design, after the constant."""
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Of a line beside steps."""
+    """Slope of a line next to steps."""
 
     per_value: float
     standard_errors: float
-    """Of independent values: dependence is for the levels to judge."""
+    """Under independent values."""
 
 
-def slope_beside_steps(values: Values, places: NDArray[np.intp], least_gain: float) -> Slope:
-    """The slope of a line fitted with those steps that the values ask for.
+def centred_times(count: int) -> Values:
+    """Positions of the values, counted from the middle of the series."""
+    return np.arange(count, dtype=np.float64) - (count - 1) / 2
+
+
+def slope_with_steps(values: Values, places: NDArray[np.intp], min_gain: float) -> Slope:
+    """Fit a line with the steps that the values ask for.
 
     Args:
-        values: Outliers winsorised, shape [values].
-        places: Where a level may begin, shape [places], in order.
-        least_gain: Squares that a step must explain, in squared units of the values.
+        values: Winsorised, shape [values].
+        places: Where a level may begin, in order, shape [places].
+        min_gain: Sum of squares that a step must explain.
     """
     count = len(values)
-    time: Values = np.arange(count, dtype=np.float64) - (count - 1) / 2
+    time = centred_times(count)
     steps = (np.arange(count) >= places[:, None]).astype(np.float64)  # [places, values]
-    # what is left of each step, and of the values, beside what was fitted
+    # the part of each step, and of the values, that is orthogonal to what was fitted
     direction: Values = time / math.sqrt(float(time @ time))
     open_steps = _without(direction, steps - steps.mean(axis=1, keepdims=True))
     rest = _without(direction, values - values.mean())
-    least_left = _LEAST_LEFT * (open_steps**2).sum(axis=1)
+    smallest = _ROUNDING * (open_steps**2).sum(axis=1)
     chosen: list[int] = []
     while len(chosen) < min(_MAX_STEPS, len(places)):
         squares = (open_steps**2).sum(axis=1)
-        explained = np.where(squares > least_left, (open_steps @ rest) ** 2 / np.maximum(squares, 1e-300), 0.0)
+        explained = np.where(squares > smallest, (open_steps @ rest) ** 2 / np.maximum(squares, 1e-300), 0.0)
         best = int(explained.argmax())
-        if explained[best] < least_gain or squares[best] <= least_left[best]:
+        if explained[best] < min_gain or squares[best] <= smallest[best]:
             break
         chosen.append(best)
         direction = open_steps[best] / math.sqrt(squares[best])
@@ -68,6 +74,35 @@ def slope_beside_steps(values: Values, places: NDArray[np.intp], least_gain: flo
 
 
 def _without(direction: Values, vectors: Values) -> Values:
-    """Vectors less what lies along a direction of length 1, shape [..., values]."""
+    """Remove the component along a unit vector; shape [..., values]."""
     left: Values = vectors - (vectors @ direction)[..., None] * direction
     return left
+
+
+def slope_within_levels(values: Values, starts: Sequence[int], slope: float, deviation: float, masked: Flags) -> float:
+    """Refine the common slope of all segments by least squares on winsorised residuals.
+
+    Args:
+        values: All of the series.
+        starts: First positions of all segments but the first.
+        slope: Estimate to begin with, per value.
+        deviation: Of the noise.
+        masked: Values that are left out.
+    """
+    times = centred_times(len(values))
+    limit = OUTLIER * deviation
+    for _ in range(_ROUNDS):
+        shared, power = 0.0, 0.0
+        for start, end in pairwise([0, *starts, len(values)]):
+            own = ~masked[start:end]
+            time = times[start:end][own]
+            if len(time) < 2:
+                continue
+            rest = values[start:end][own] - slope * time
+            rest = np.clip(rest - median(rest), -limit, limit)
+            time = time - (time[0] + time[-1]) / 2
+            shared += float(time @ rest)
+            power += float(time @ time)
+        if power > 0:
+            slope += shared / power
+    return slope

@@ -17,7 +17,7 @@ from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, CodeChange, ex
 from roofwatch.ci.causes.runner_evidence import RunnerEvidence, measured_again
 from roofwatch.ci.changepoint import detect
 from roofwatch.ci.changepoint.chance import chances_of_steps
-from roofwatch.ci.changepoint.drift import Drift, Ratchet, find_ratchets
+from roofwatch.ci.changepoint.drift import Drift, PartialFix, find_partial_fixes
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.slow_drift import drift_finding, find_slow_drift
@@ -57,7 +57,7 @@ class TimeSteps:
         count = self._count_steps(evidence)
         chances = chances_of_steps(line.values, self._steps)
         least = self._thresholds.drift_relative_change
-        ratchets = {one.worse_at: one for one in find_ratchets(self._steps, min_relative_change=least)}
+        ratchets = {one.worse_at: one for one in find_partial_fixes(self._steps, min_relative_change=least)}
         for step, chance in zip(self._steps[:count], chances[:count], strict=True):
             yield self._finding(step, chance, ratchets.get(step.index), evidence, compiled)
         begins, drift = self._drift_since(count)
@@ -90,7 +90,7 @@ class TimeSteps:
         self,
         step: detect.Step,
         chance: float,
-        ratchet: Ratchet | None,
+        ratchet: PartialFix | None,
         evidence: SupportingEvidence,
         compiled: CompiledHistory,
     ) -> TrendFinding:
@@ -168,7 +168,7 @@ class TimeSteps:
             floor=evidence.calibrations.floor_around(line.key, min(run.measured_at for run in new), ended),
         )
 
-    def _never_came_back(self, ratchet: Ratchet | None) -> str:
+    def _never_came_back(self, ratchet: PartialFix | None) -> str:
         if ratchet is None:
             return ""
         return (

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from roofwatch.ci.ab.changes import error_floor
 from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, explain_error, explain_host, explain_memory
 from roofwatch.ci.changepoint import detect
+from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.ci.history.commit_changes import CompiledHistory, points_by_commit
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.thresholds import Thresholds
@@ -227,7 +228,7 @@ def _newest_exact_step(values: NDArray[np.float64], begins: int, min_relative_ch
     index = int(others[-1]) + 1 if len(others) else 0
     old = values[begins:index]
     count = len(values) - index
-    if min(count, len(old)) < detect.MIN_SEGMENT or np.any(old != old[0]) or np.any(values[:index] == values[-1]):
+    if min(count, len(old)) < MIN_SEGMENT or np.any(old != old[0]) or np.any(values[:index] == values[-1]):
         return None
     if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
         return None

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps, critical_t, two_sided_p
-from roofwatch.ci.changepoint.detect import Step, find_change_points
+from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 
 
@@ -30,7 +30,7 @@ def test_a_series_of_noise_has_a_small_p_value_no_more_often_than_it_says(degree
         steps = find_change_points(values, min_relative_change=0.05)
         smallest.append(min(chances_of_steps(values, steps), default=1.0))
 
-    # three standard errors above what is promised
+    # three standard errors above the promised rate
     assert sum(p <= level for p in smallest) <= trials * level + 3 * np.sqrt(trials * level)
 
 
@@ -44,18 +44,12 @@ def test_a_real_step_is_hardly_ever_noise(count: int, factor: float) -> None:
     assert chance < 1e-4
 
 
-def test_a_step_between_too_few_values_proves_nothing() -> None:
-    step = Step(index=1, before=1.0, after=9.0, count_before=1, count_after=1, standard_errors=99.0, candidates=(1,))
-
-    assert chances_of_steps([1.0, 9.0], [step]) == [1.0]
-
-
 # --- drifts
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_a_drift_in_noise_has_a_small_p_value_no_more_often_than_it_says(correlation: float) -> None:
-    """The ramp that fits best is asked about, whether or not it would be told."""
+    """For the best-fitting ramp, whether or not it would be reported."""
     rng = np.random.default_rng(4)
     trials, level, count = 400, 0.01, 60
     positions = np.arange(count, dtype=np.float64)
@@ -64,9 +58,9 @@ def test_a_drift_in_noise_has_a_small_p_value_no_more_often_than_it_says(correla
         values = noise(rng, count, degrees=5, correlation=correlation)
         drifts = []
         for start in range(0, count - 10, 5):
-            bent = np.clip(positions - start, 0, None)
-            rate = np.expm1(np.polyfit(bent, np.log(values), 1)[0])
-            drifts.append(Drift(start, rate, np.expm1(np.log1p(rate) * bent[-1]), None, likelihood_ratio=99.0))
+            times = np.clip(positions - start, 0, None)
+            rate = np.expm1(np.polyfit(times, np.log(values), 1)[0])
+            drifts.append(Drift(start, rate, np.expm1(np.log1p(rate) * times[-1]), None, likelihood_ratio=99.0))
         smallest.append(min(chance_of_drift(values, positions, drift) for drift in drifts))
 
     assert sum(p <= level for p in smallest) <= trials * level + 3 * np.sqrt(trials * level)
@@ -88,17 +82,15 @@ def test_half_a_percent_a_week_is_hardly_ever_noise_whatever_the_unit_of_time() 
 
 @pytest.mark.parametrize(
     ("degrees", "expected"),
-    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (5, 2.5706), (9, 2.2622), (10, 2.2281), (30, 2.0423)],
+    [(1, 12.7062), (2, 4.3027), (5, 2.5706), (10, 2.2281), (30, 2.0423)],
 )
 def test_the_critical_values_are_those_of_the_printed_table(degrees: int, expected: float) -> None:
     assert critical_t(degrees, 0.95) == pytest.approx(expected, abs=5e-5)
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 8, 25])
-def test_the_probability_falls_from_one_to_zero(degrees: int) -> None:
-    probabilities = [two_sided_p(t, degrees) for t in (0.0, 0.5, 1.0, 3.0, 10.0, 1e6)]
+def test_the_probability_falls_from_one_to_zero() -> None:
+    probabilities = [two_sided_p(t, 8) for t in (0.0, 0.5, 1.0, 3.0, 10.0, 1e6)]
 
     assert probabilities[0] == 1.0
     assert probabilities == sorted(probabilities, reverse=True)
-    assert probabilities[-1] < 1e-5
-    assert two_sided_p(float("inf"), degrees) == 0.0
+    assert two_sided_p(float("inf"), 8) == 0.0

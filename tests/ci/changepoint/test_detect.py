@@ -59,7 +59,7 @@ def test_a_ten_percent_step_in_two_percent_noise_is_found_where_it_is(factor: fl
     assert len(near) / len(seeds) >= 0.98
 
 
-def test_a_step_tells_both_levels_and_how_sure_it_is() -> None:
+def test_a_step_has_both_levels_and_its_standard_errors() -> None:
     values = noisy(1, steps={15: 1.5}, count=30)
 
     (change,) = find_change_points(values)
@@ -177,13 +177,7 @@ def test_a_step_as_large_as_the_minimum_detectable_change_is_found_in_nine_of_te
     assert found >= 86
 
 
-# --- bad arguments
-
-
-@pytest.mark.parametrize("change", [0.0, -0.1, math.nan])
-def test_a_smallest_change_that_is_no_fraction_is_refused(change: float) -> None:
-    with pytest.raises(ValueError, match="fraction above 0"):
-        find_change_points([1.0] * 10, min_relative_change=change)
+# --- longer series, whose noise is learnt
 
 
 SERIES = 24
@@ -257,15 +251,3 @@ def test_an_outlier_moves_nothing() -> None:
         )
 
     assert moved <= 1
-
-
-@given(
-    value=st.floats(1e-6, 1e6),
-    gaps=st.sets(st.integers(0, 79), max_size=40),
-    count=st.integers(0, 80),
-)
-def test_a_constant_series_with_gaps_is_never_accused(value: float, gaps: set[int], count: int) -> None:
-    values = np.full(80, value)
-    values[sorted(gaps)] = math.nan
-
-    assert indices_of(values[:count]) == []

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bench.detector_series import NOISES
 from roofwatch.ci.changepoint.detect import find_change_points
-from roofwatch.ci.changepoint.drift import Drift, find_drift, find_ratchets
+from roofwatch.ci.changepoint.drift import Drift, find_drift, find_partial_fixes
 
 Values = NDArray[np.float64]
 
@@ -57,31 +57,22 @@ def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(qui
 
 @pytest.mark.parametrize("kind", [kind for kind in NOISES if kind != "ramp"])
 def test_noise_whose_level_stays_is_no_drift(kind: str) -> None:
-    told = 0
+    found = 0
     for seed in range(30):
-        told += find_drift(1_000 * np.exp(0.02 * NOISES[kind](150, np.random.default_rng(seed)))) is not None
+        found += find_drift(1_000 * np.exp(0.02 * NOISES[kind](150, np.random.default_rng(seed)))) is not None
 
-    assert told <= (4 if kind == "two states" else 1)
+    assert found <= (4 if kind == "two states" else 1)
 
 
-def test_a_step_is_no_drift() -> None:
-    told = 0
+@pytest.mark.parametrize(("kind", "budget"), [("normal", 1), ("autocorrelated", 3)])
+def test_a_step_is_no_drift(kind: str, budget: int) -> None:
+    found = 0
     for seed in range(40):
-        logs = 0.01 * np.random.default_rng(seed).standard_normal(150)
+        logs = 0.02 * NOISES[kind](150, np.random.default_rng(seed))
         logs[90:] += math.log(1.06)
-        told += find_drift(1_000 * np.exp(logs)) is not None
+        found += find_drift(1_000 * np.exp(logs)) is not None
 
-    assert told <= 1
-
-
-def test_a_step_in_noise_that_hangs_together_is_seldom_taken_for_a_drift() -> None:
-    told = 0
-    for seed in range(40):
-        logs = 0.02 * NOISES["autocorrelated"](150, np.random.default_rng(seed))
-        logs[90:] += math.log(1.05)
-        told += find_drift(1_000 * np.exp(logs)) is not None
-
-    assert told <= 3
+    assert found <= budget
 
 
 def test_outliers_and_gaps_do_not_hide_a_drift() -> None:
@@ -95,28 +86,15 @@ def test_outliers_and_gaps_do_not_hide_a_drift() -> None:
     assert drift.rate == pytest.approx(0.005, rel=0.3)
 
 
-# --- the ratchet
+# --- partial fixes
 
 
-def levels(*parts: tuple[int, float]) -> Values:
+def test_a_regression_that_was_fixed_in_part_is_found() -> None:
     rng = np.random.default_rng(0)
-    return np.concatenate([level * np.exp(0.005 * rng.standard_normal(count)) for count, level in parts])
+    levels = [level * np.exp(0.005 * rng.standard_normal(30)) for level in (1_000.0, 1_200.0, 1_080.0)]
 
+    (fix,) = find_partial_fixes(find_change_points(np.concatenate(levels)))
 
-def test_a_level_that_came_back_only_in_part_is_named() -> None:
-    steps = find_change_points(levels((30, 1_000.0), (30, 1_200.0), (30, 1_080.0)))
-
-    (ratchet,) = find_ratchets(steps)
-
-    assert (ratchet.worse_at, ratchet.better_at) == (30, 60)
-    assert ratchet.before == pytest.approx(1_000, rel=0.01)
-    assert ratchet.after == pytest.approx(1_080, rel=0.01)
-    assert ratchet.kept_share == pytest.approx(math.log(1.08) / math.log(1.2), rel=0.1)
-
-
-def test_which_way_is_worse_is_the_metric_s_to_say() -> None:
-    steps = find_change_points(levels((30, 1_000.0), (30, 800.0), (30, 920.0)))
-
-    assert find_ratchets(steps) == []
-    (ratchet,) = find_ratchets(steps, larger_is_worse=False)
-    assert (ratchet.worse_at, ratchet.better_at) == (30, 60)
+    assert (fix.worse_at, fix.better_at) == (30, 60)
+    assert fix.after == pytest.approx(1_080, rel=0.01)
+    assert fix.kept_share == pytest.approx(math.log(1.08) / math.log(1.2), rel=0.1)

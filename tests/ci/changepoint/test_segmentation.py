@@ -1,9 +1,11 @@
+"""Cutting a series into levels: costs against slow twins, and the pieces of the noise model."""
+
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from roofwatch.ci.changepoint.levels import Bursts, find_burst
+from roofwatch.ci.changepoint.bursts import Bursts, find_burst
 from roofwatch.ci.changepoint.noise import (
     OUTLIER,
     Noise,
@@ -12,7 +14,14 @@ from roofwatch.ci.changepoint.noise import (
     prior_noise,
     stickiness_of_differences,
 )
-from roofwatch.ci.changepoint.segmentation import MAX_BOUNDARIES, Segmenter, possible_boundaries, winsorised
+from roofwatch.ci.changepoint.segmentation import (
+    MAX_BOUNDARIES,
+    Segmentation,
+    Segmenter,
+    possible_boundaries,
+    winsorised,
+)
+from roofwatch.ci.changepoint.slope import slope_with_steps
 
 PENALTY = 12.0
 
@@ -40,7 +49,7 @@ def test_the_cut_costs_what_it_says_and_no_more_than_the_best_of_all() -> None:
         rng = np.random.default_rng(seed)
         values = rng.standard_normal(11) + np.repeat(rng.normal(0, 5, size=3), [4, 3, 4])
 
-        cut = Segmenter(values, None, 1.0, 3).cut(prior_noise(1.0), PENALTY)
+        cut = Segmenter(values, None, 1.0).cut(prior_noise(1.0), PENALTY, np.zeros(11, dtype=bool))
 
         assert cut.cost == pytest.approx(cost_of(values, cut.starts))
         assert cut.cost == pytest.approx(least_cost(values))
@@ -52,30 +61,19 @@ def test_a_true_boundary_in_a_long_series_is_among_the_few_that_are_tried() -> N
         values = rng.standard_normal(400)
         values[170:] += 2.0
 
-        tried = possible_boundaries(winsorised(values, 1.0), 1.0, 3)
+        tried = possible_boundaries(winsorised(values, 1.0), 1.0)
 
         assert len(tried) < 2 * MAX_BOUNDARIES
         assert min(abs(tried - 170)) <= 3
 
 
-@pytest.mark.parametrize("count", [37, 38, 200])
-def test_a_long_series_is_winsorised_around_its_running_median(count: int) -> None:
-    values = np.random.default_rng(count).integers(0, 20, size=count).astype(float)
-    padded = np.pad(values, 4, mode="reflect")
-
-    medians = np.array([np.median(padded[place : place + 9]) for place in range(count)])
-
-    assert np.array_equal(winsorised(values, 0.0), medians)
-    assert np.array_equal(winsorised(values, 1.5), medians + np.clip(values - medians, -4.5, 4.5))
-
-
-def test_masked_values_say_nothing() -> None:
+def test_masked_values_are_ignored() -> None:
     values = np.concatenate([np.zeros(20), np.full(10, 50.0), np.zeros(20)]) + np.random.default_rng(0).normal(size=50)
     masked = np.zeros(50, dtype=bool)
     masked[20:30] = True
-    segmenter = Segmenter(values, None, 1.0, 3)
+    segmenter = Segmenter(values, None, 1.0)
 
-    assert segmenter.cut(prior_noise(1.0), PENALTY).starts == [20, 30]
+    assert segmenter.cut(prior_noise(1.0), PENALTY, np.zeros(50, dtype=bool)).starts == [20, 30]
     assert segmenter.cut(prior_noise(1.0), PENALTY, masked).starts == []
 
 
@@ -91,8 +89,8 @@ def twin_of(values: np.ndarray, level: float, noise: Noise, masked: np.ndarray) 
         pair = distances[place - 1 : place + 1]
         if noise.innovation_costs is not None:
             wider = noise.deviation / noise.innovation
-            told = np.clip(pair, -OUTLIER, OUTLIER) * noise.autocorrelation
-            innovations = noise.innovation_costs[bins_of((pair - told[::-1]) * wider)].sum()
+            predicted = np.clip(pair, -OUTLIER, OUTLIER) * noise.autocorrelation
+            innovations = noise.innovation_costs[bins_of((pair - predicted[::-1]) * wider)].sum()
             ties[place] = (innovations - own[place - 1 : place + 1].sum()) / 2 - 2 * np.log(wider)
         elif np.all(np.abs(pair) > OUTLIER):
             ties[place] = noise.stickiness
@@ -114,7 +112,7 @@ def test_a_block_costs_what_its_values_and_their_ties_cost_one_by_one(kind: str,
     if kind != "independent":
         noise = estimate_noise(values, [], nothing, is_sticky=kind == "autocorrelated", floor=0.01, tick=0.0)
     assert (noise.stickiness < -1, noise.autocorrelation > 0.5) == (kind == "sticky", kind == "autocorrelated")
-    segmenter = Segmenter(values, None, 1.0, 3)
+    segmenter = Segmenter(values, None, 1.0)
     edges = np.array([0, *segmenter.places])
 
     blocks, ties = segmenter.block_costs(noise, masked)
@@ -122,14 +120,14 @@ def test_a_block_costs_what_its_values_and_their_ties_cost_one_by_one(kind: str,
     for column, level in enumerate(segmenter.levels):
         own, tied = twin_of(values, level, noise, masked)
         assert blocks[:, column] == pytest.approx(np.add.reduceat(own + tied, edges), abs=1e-9)
-        assert (np.zeros(len(edges)) if ties is None else ties[:, column]) == pytest.approx(tied[edges], abs=1e-9)
+        assert ties[:, column] == pytest.approx(tied[edges], abs=1e-9)
 
 
 def test_a_value_counts_by_its_own_width() -> None:
     values, widths = np.random.default_rng(2).standard_t(2, size=60), np.linspace(1, 3, 60)
-    segmenter = Segmenter(values, widths, 1.0, 3)
+    segmenter = Segmenter(values, widths, 1.0)
 
-    blocks, _ = segmenter.block_costs(prior_noise(1.0))
+    blocks, _ = segmenter.block_costs(prior_noise(1.0), np.zeros(60, dtype=bool))
 
     costs = prior_noise(1.0).costs[bins_of((values[:, None] - segmenter.levels) / widths[:, None])]
     assert blocks == pytest.approx(np.add.reduceat(costs, [0, *segmenter.places], axis=0))
@@ -153,18 +151,18 @@ def test_outliers_that_follow_each_other_are_learnt_to_be_cheaper_than_outliers_
     assert learnt[1].stickiness > -2
 
 
-@pytest.mark.parametrize(("phi", "is_told"), [(0.0, False), (0.3, False), (0.85, True)])
-def test_autocorrelation_is_told_from_steps_and_from_white_noise(phi: float, is_told: bool) -> None:
-    told = 0
+@pytest.mark.parametrize(("phi", "is_found"), [(0.0, False), (0.3, False), (0.85, True)])
+def test_autocorrelation_is_found_from_steps_and_from_white_noise(phi: float, is_found: bool) -> None:
+    found = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
         values = rng.standard_normal(200)
         for index in range(1, 200):
             values[index] = phi * values[index - 1] + (1 - phi**2) ** 0.5 * values[index]
         values[90:] += 4.0
-        told += stickiness_of_differences(values) > 0
+        found += stickiness_of_differences(values) > 0
 
-    assert (told / 40 > 0.9) if is_told else (told / 40 < 0.1)
+    assert (found / 40 > 0.9) if is_found else (found / 40 < 0.1)
 
 
 # --- bursts
@@ -184,8 +182,48 @@ def test_a_spell_that_keeps_returning_never_left() -> None:
     values[50:80] = 10.0
     values[[57, 58, 65, 66, 72, 73]] = 0.0
 
-    nothing = np.zeros(120, dtype=bool)
-    assert find_burst(values, [50, 80], [0.0, 10.0, 0.0], 1.0, nothing, 3) == (50, 80)
+    cut, nothing = Segmentation([50, 80], [0.0, 10.0, 0.0], 0.0), np.zeros(120, dtype=bool)
+    assert find_burst(values, cut, 1.0, nothing) == (50, 80)
 
     values[50:80] = 10.0
-    assert find_burst(values, [50, 80], [0.0, 10.0, 0.0], 1.0, nothing, 3) is None
+    assert find_burst(values, cut, 1.0, nothing) is None
+
+
+# --- slope
+
+
+PLACES = np.arange(5, 196, 5)
+
+
+def drifting(seed: int, *, slope: float = 0.0, steps: dict[int, float] | None = None) -> np.ndarray:
+    values = np.random.default_rng(seed).standard_normal(200) + slope * np.arange(200)
+    for place, size in (steps or {}).items():
+        values[place:] += size
+    return values
+
+
+@pytest.mark.parametrize("steps", [{}, {40: 6.0}, {60: 5.0, 140: -5.0}, {60: 3.0, 140: 3.0}])
+def test_a_slope_is_found_next_to_steps(steps: dict[int, float]) -> None:
+    found = [slope_with_steps(drifting(seed, slope=0.02, steps=steps), PLACES, 20.0) for seed in range(40)]
+
+    assert np.median([one.per_value for one in found]) == pytest.approx(0.02, rel=0.15)
+
+
+def test_a_staircase_has_no_slope() -> None:
+    steps = {50: 5.0, 100: 5.0, 150: 5.0}
+    found = [slope_with_steps(drifting(seed, steps=steps), PLACES, 20.0) for seed in range(40)]
+
+    assert sum(abs(one.standard_errors) < 3 for one in found) >= 36
+
+
+def test_matching_pursuit_gives_the_least_squares_fit() -> None:
+    values = drifting(1, slope=0.02, steps={60: 8.0, 140: -8.0})
+
+    found = slope_with_steps(values, np.array([60, 140]), 20.0)
+
+    times = np.arange(200)
+    design = np.stack([np.ones(200), times, times >= 60, times >= 140], axis=1).astype(float)
+    fit, rest, *_ = np.linalg.lstsq(design, values, rcond=None)
+    error = np.sqrt(rest[0] / 196 * np.linalg.inv(design.T @ design)[1, 1])
+    assert found.per_value == pytest.approx(fit[1])
+    assert found.standard_errors == pytest.approx(fit[1] / error)

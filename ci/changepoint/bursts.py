@@ -1,0 +1,119 @@
+"""Bursts: short spells that noise itself makes, such as a throttled clock or a busy neighbour. Pure.
+
+A level lasts and a burst ends. The mean length m of bursts is learnt from the series. Lengths of a memoryless state are
+geometric: a burst reaches length L with probability (1 - 1/m)^(L - 1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from roofwatch.ci.changepoint.noise import LEVEL_FOR_SURE, OUTLIER, Flags, Values
+from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT, Segmentation
+
+_ALPHA = 0.01
+"""Share of series in which a burst may pass for a level that comes and goes."""
+_EDGE_ALPHA = 0.4
+"""The same for both ends, times the number of values: a long series can wait for more of them."""
+_MAX_EDGE_ALPHA = 0.05
+_PRIOR_MEAN = 4.0
+"""Values in a burst before one was seen."""
+_PRIOR_COUNT = 0.5
+_PRIOR_VALUES = 200.0
+"""The prior rate: half a burst in 200 values."""
+_SEPARATE = 5.0
+"""Standard deviations between two levels from which on a value shows which of them it belongs to."""
+_LONG = 3 * LEVEL_FOR_SURE
+"""A segment of more values is a level."""
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """How often a series bursts, and for how long."""
+
+    count: int
+    total_length: int
+
+    @classmethod
+    def of(cls, is_outlier: Flags) -> Bursts:
+        """Count runs of at least two outliers."""
+        turns = np.flatnonzero(np.diff(np.pad(is_outlier, 1).astype(np.int8)))
+        lengths = turns[1::2] - turns[::2]
+        lengths = lengths[lengths >= 2]
+        return cls(len(lengths), int(lengths.sum()))
+
+    def longest_inside(self, count: int) -> float:
+        """Length from which on a spell inside `count` values is a level."""
+        expected = self.count + _PRIOR_COUNT * count / (count + _PRIOR_VALUES)
+        return self._length_at(expected / _ALPHA)
+
+    def longest_at_edge(self, count: int) -> float:
+        """Length from which on a spell that reaches the end of `count` values is a level."""
+        alpha = min(_EDGE_ALPHA / count, _MAX_EDGE_ALPHA)
+        return self._length_at(self._rate(count) * self._mean / alpha)
+
+    def longest_at_rate(self, count: int, per_value: float) -> float:
+        """Length that bursts exceed at most at this rate per value, after `count` values showed these bursts."""
+        return self._length_at(self._rate(count) / per_value)
+
+    @property
+    def _mean(self) -> float:
+        return (self.total_length + _PRIOR_MEAN) / (self.count + 1)
+
+    def _rate(self, count: int) -> float:
+        return (self.count + _PRIOR_COUNT) / (count + _PRIOR_VALUES)
+
+    def _length_at(self, odds: float) -> float:
+        """Length that one in `odds` bursts reaches."""
+        return 1 - math.log(max(odds, 1.0)) / math.log(1 - 1 / max(self._mean, 1.2))
+
+
+def find_burst(values: Values, cut: Segmentation, deviation: float, masked: Flags) -> tuple[int, int] | None:
+    """Find the shortest segment that is too short to be a level.
+
+    Args:
+        values: On the scale they are judged on.
+        cut: Their levels.
+        deviation: Of their noise.
+        masked: Values of other bursts.
+
+    Returns:
+        First position and end of the segment; None if all are levels.
+    """
+    levels, count = cut.levels, len(values)
+    if len(levels) < 2:
+        return None
+    is_outlier = (np.abs(values - cut.fitted(count)) > OUTLIER * deviation) | masked
+    segments = list(enumerate(pairwise([0, *cut.starts, count])))
+    for index, (start, end) in sorted(segments, key=lambda segment: segment[1][1] - segment[1][0]):
+        if end - start > _LONG:
+            return None
+        neighbours = [levels[i] for i in (index - 1, index + 1) if 0 <= i < len(levels)]
+        own = values[start:end][~masked[start:end]]
+        length = len(own)
+        for other in neighbours:
+            if abs(other - levels[index]) > _SEPARATE * deviation:
+                length = min(length, _longest_away(own, other, deviation))
+        if length >= LEVEL_FOR_SURE:
+            continue
+        elsewhere = is_outlier.copy()
+        elsewhere[start:end] = masked[start:end]
+        bursts = Bursts.of(elsewhere)
+        comes_and_goes = len(neighbours) == 2 and (levels[index] - neighbours[0]) * (levels[index] - neighbours[1]) > 0
+        needed = bursts.longest_inside(count) if comes_and_goes else bursts.longest_at_edge(count)
+        if length < min(max(needed, MIN_SEGMENT), LEVEL_FOR_SURE):
+            return start, end
+    return None
+
+
+def _longest_away(values: Values, level: float, deviation: float) -> int:
+    """Values in the longest run that stays off a level. One value there is an outlier, two in succession a return."""
+    is_there = np.abs(values - level) < _SEPARATE / 2 * deviation
+    returns = np.flatnonzero(is_there[1:] & is_there[:-1])
+    if len(returns) == 0:
+        return len(values)
+    return int(np.diff([-1, *(returns + 1), len(values)]).max()) - 1
