@@ -1,8 +1,8 @@
 """What is known about one case and implementation, and which limit binds it.
 
-Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009) for the roofs; Nsight Compute documentation, "Speed
-Of Light", for what is near and far of them; Volkov, Understanding Latency Hiding on GPUs (2016) for what it means to be
-far from all of them; Gray, Getting Started with CUDA Graphs (NVIDIA developer blog, 2019) for launches.
+Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); Nsight Compute documentation, Speed Of Light, for
+the thresholds; Volkov, Understanding Latency Hiding on GPUs (2016); Gray, Getting Started with CUDA Graphs (NVIDIA
+developer blog, 2019).
 """
 
 from __future__ import annotations
@@ -21,38 +21,32 @@ from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measu
 from roofwatch.collector.record.results import Counters, StaticFacts
 
 NEAR = 0.8
-"""Share of a roof from which it binds and little is left to gain. Nsight Compute speaks of a bottleneck above 80 %."""
+"""Share of a ceiling from which on it binds and little can be gained."""
 FAR = 0.6
-"""Share below which no roof explains the time; in between, the nearer roof binds. Nsight Compute speaks of latency
-where both memory and arithmetic stay below 60 %.
-"""
+"""Share below which no ceiling explains the time; between `FAR` and `NEAR` the nearer ceiling binds."""
 FIXED_COST_NS = {"cpu": 3_000.0, "cuda": 2_000.0, "hip": 3_000.0}
-"""Order of magnitude of an empty launch where the record has none; on a CPU, of one operator of torch."""
+"""Typical time of an empty launch, or of one torch operator on a CPU; used if the record has no measurement."""
 FIXED_SHARE = 0.5
-"""Share of a call's time from which on the cost of empty launches binds."""
+"""Share of the time from which on empty launches bind."""
 MISSED_CACHE = 1 / NEAR
-"""Data that would fit into the cache came from memory if it took `NEAR` to this share of memory's ceiling; above, it
-came from a slower part of the cache.
-"""
+"""Share of the memory ceiling up to which data that would fit the cache came from memory."""
 GAP_SHARE = 0.2
-"""Share of pauses between a call's first and last kernel from which on they bind. Kernels that are issued ahead follow
-each other within a microsecond.
-"""
+"""Share of gaps between kernels from which on they bind; kernels issued ahead follow within a microsecond."""
 
 
 class Limit(StrEnum):
-    """What the time of a kernel goes into."""
+    """What limits the speed of a kernel."""
 
     MEMORY = "memory"
     CACHE = "cache"
     """The last-level cache."""
     COMPUTE = "compute"
     LATENCY = "latency"
-    """Neither memory nor arithmetic is busy: too little is under way at once."""
+    """Too little work in flight: neither memory nor arithmetic is busy."""
     LAUNCH = "launch overhead"
-    """Starting kernels, and the pauses between them."""
+    """Starting kernels, and the gaps between them."""
     HOST = "host"
-    """The program issues work more slowly than the device does it."""
+    """The host issues work more slowly than the device runs it."""
     LINKS = "links"
     """The links between devices."""
     UNDETERMINED = "undetermined"
@@ -60,36 +54,35 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True)
 class Timing:
-    """What was timed of one launch, in ns; medians over all blocks."""
+    """Medians over all blocks of one launch."""
 
     median_ns: float
-    """The device was busy."""
+    """Device busy time."""
     span_ns: float
-    """From the first kernel's start to the last one's end; the median where the timer cannot tell."""
+    """From the start of the first kernel to the end of the last; the median if the timer does not measure it."""
     host_ns: float | None
-    """The host took to issue it."""
+    """Host time to issue the launch."""
     kernel_count: int | None
     sm_clock_mhz: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """About one case and implementation.
+    """What a record holds about one case and implementation.
 
     Args:
-        case: What it costs by its model.
-        implementation: Its name.
-        environment: What it was measured on.
-        ceilings: Measured in the same run, and the datasheet's.
-        measurement: Its times, or how it failed; None where it was not part of the run.
-        target: What the device runs code for; None on a CPU and where that is not known.
-        facts: What the compiler made of it, for the device's own target if that was among those compiled for, else
-            for all of them.
-        counters: One entry a kernel of a call, of the last profile.
-        others: Medians of the other implementations of the case that were timed alike, by name.
-        floor_ns: What a kernel that does nothing takes in the record; None where none was timed.
-        highest_clock_mhz: That the multiprocessors were seen at in the run.
-        at_ceilings: Of the device while each ceiling that was measured was taken; empty where nobody watched.
+        case: The cost model of the case.
+        implementation: The implementation.
+        environment: Where it was measured.
+        ceilings: Ceilings measured in the same run, and those of the datasheet.
+        measurement: Its times, or how it failed; None if it was not part of the run.
+        target: Compile target of the device; None on a CPU or if unknown.
+        facts: Facts about its machine code for the target of the device, or else for all targets.
+        counters: Hardware counters, one entry per kernel of a call.
+        others: Medians in ns of the other implementations that were timed the same way.
+        floor_ns: Time of an empty kernel in the same record, if measured.
+        highest_clock_mhz: Highest SM clock in the run.
+        at_ceilings: State of the device while the ceilings were measured.
     """
 
     case: CaseRecord
@@ -111,31 +104,31 @@ class Evidence:
 
     @property
     def has_own_facts(self) -> bool:
-        """The machine code is what the device runs, not what another one would."""
+        """The facts are about the machine code that the device runs."""
         return any(fact.target == self.target for fact in self.facts)
 
     @property
     def compiled(self) -> tuple[StaticFacts, ...]:
-        """Of the facts those of code that did compile."""
         return tuple(fact for fact in self.facts if fact.outcome is Outcome.OK)
 
     @cached_property
     def timing(self) -> Timing | None:
         if self.measurement is None or self.measurement.median_ns is None:
             return None
-        blocks = self.measurement.blocks
-        spans = [span for block in blocks for span in block.span_ns]
-        hosts = [block.host_ns for block in blocks if block.host_ns is not None]
-        kernels = [block.kernel_count for block in blocks if block.kernel_count is not None]
+        median_ns, blocks = self.measurement.median_ns, self.measurement.blocks
+        spans_ns = [span_ns for block in blocks for span_ns in block.span_ns]
+        hosts_ns = [block.host_ns for block in blocks if block.host_ns is not None]
         states = [block.device_state for block in blocks if block.device_state is not None]
-        clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz]
+        clocks_mhz = [state.sm_clock_mhz for state in states if state.sm_clock_mhz]
         return Timing(
-            median_ns=self.measurement.median_ns,
-            span_ns=max(statistics.median(spans), self.measurement.median_ns) if spans else self.measurement.median_ns,
-            host_ns=statistics.median(hosts) if hosts else None,
-            kernel_count=max(kernels, default=None),
-            sm_clock_mhz=statistics.median(clocks) if clocks else None,
+            median_ns=median_ns,
+            span_ns=max(statistics.median(spans_ns), median_ns) if spans_ns else median_ns,
+            host_ns=statistics.median(hosts_ns) if hosts_ns else None,
+            kernel_count=max((block.kernel_count for block in blocks if block.kernel_count is not None), default=None),
+            sm_clock_mhz=statistics.median(clocks_mhz) if clocks_mhz else None,
         )
+
+    # --- shares of ceilings
 
     @cached_property
     def roof(self) -> Roof:
@@ -143,23 +136,12 @@ class Evidence:
 
     @property
     def has_roof(self) -> bool:
-        """Its roof is that of its device; what a collective waits for are links, of which no ceiling is measured."""
+        """A roof applies; a collective waits for links, whose ceiling is not measured."""
         return self.roof.least_ns is not None and self.case.bus_bytes is None
 
     @property
     def memory_share(self) -> float | None:
-        """Least time at the memory ceiling / median time."""
         return self._share(self.roof.memory_ns)
-
-    @property
-    def dram_share(self) -> float | None:
-        """Of device memory's ceiling, whether the data would fit into the cache or not."""
-        dram = next((each for each in self.ceilings if each.level == "dram" and each.source == "measured"), None)
-        return (
-            None
-            if dram is None or not self.case.memory_bytes
-            else self._share(self.case.memory_bytes / dram.per_s * 1e9)
-        )
 
     @property
     def compute_share(self) -> float | None:
@@ -167,34 +149,39 @@ class Evidence:
 
     @property
     def utilisation(self) -> float | None:
-        """Of the roof, whichever of its ceilings binds."""
+        """Share of the roof: its time / the measured time."""
         return self._share(self.roof.least_ns)
 
     @property
-    def vector_share(self) -> float | None:
-        """Of what the device does without tensor cores, by the ceiling of float32; None for code that uses them."""
-        ordinary = next((each for each in self.ceilings if each.dtype == "float32" and each.source == "measured"), None)
-        if ordinary is None or not self.case.flop_count or not self.has_own_facts or self._uses_tensor_cores:
-            return None
-        return self._share(self.case.flop_count / ordinary.per_s * 1e9)
+    def dram_share(self) -> float | None:
+        """Share of the ceiling of device memory, even if the data fits the cache."""
+        dram = next((each for each in self.ceilings if each.level == "dram" and each.source == "measured"), None)
+        return None if dram is None else self._share(self.case.memory_bytes / dram.per_s * 1e9 or None)
 
     @property
-    def _uses_tensor_cores(self) -> bool:
-        return any(code_facts(fact).tensor_counts or not code_facts(fact).is_disassembled for fact in self.compiled)
+    def vector_share(self) -> float | None:
+        """Share of the float32 ceiling; None for code that uses tensor cores."""
+        float32 = next((each for each in self.ceilings if each.dtype == "float32" and each.source == "measured"), None)
+        facts = [code_facts(fact) for fact in self.compiled]
+        uses_tensor_cores = any(fact.tensor_counts or not fact.is_disassembled for fact in facts)
+        if float32 is None or not self.has_own_facts or uses_tensor_cores:
+            return None
+        return self._share(self.case.flop_count / float32.per_s * 1e9 or None)
 
     @property
     def intensity(self) -> float | None:
-        """FLOP per byte by the model."""
+        """FLOP per byte of the cost model."""
         return self.case.flop_count / self.case.memory_bytes if self.case.memory_bytes else None
 
     @cached_property
     def counted(self) -> Mapping[str, float]:
-        """Bytes that the hardware counted, by counter; only those that were counted of every kernel of the call."""
+        """Counted bytes of a call, by counter; only counters that all its kernels have."""
         sums: dict[str, float] = {}
         for name in ("dram_bytes", "l2_bytes", "l1_bytes"):
-            found = [byte_count for entry in self.counters if (byte_count := _bytes(entry, name)) is not None]
-            if found and len(found) == len(self.counters):
-                sums[name] = sum(found)
+            found = [_counted_bytes(entry, name) for entry in self.counters]
+            known = [byte_count for byte_count in found if byte_count is not None]
+            if known and len(known) == len(found):
+                sums[name] = sum(known)
         return sums
 
     @cached_property
@@ -205,7 +192,7 @@ class Evidence:
 
     @property
     def published(self) -> list[PublishedCeiling]:
-        """The run's ceilings beside those of the vendor, at the clock that was seen meanwhile."""
+        """The measured ceilings with those of the datasheet at the observed clock."""
         return beside_datasheet(
             self.ceilings,
             self.environment.device_name,
@@ -218,16 +205,16 @@ class Evidence:
             return None
         return least_ns / self.timing.median_ns
 
-    # --- which limit binds
+    # --- the limit
 
     @cached_property
     def limit(self) -> Limit:
-        """What the time of a call is mostly spent on, as far as the record tells.
+        """The limit that explains most of the time.
 
-        First comes what keeps the device from working (the host, pauses), then the roofs, then the cost of launches.
-        The rest is latency on a GPU, and undetermined on a CPU.
+        The order of tests: what keeps the device idle (host, gaps), then the ceilings, then the cost of launches. The
+        rest is latency on a GPU, and undetermined on a CPU.
         """
-        timing = self.timing
+        timing, utilisation = self.timing, self.utilisation or 0.0
         if timing is None:
             return Limit.UNDETERMINED
         if is_host_bound(timing.median_ns, timing.host_ns):
@@ -239,75 +226,78 @@ class Evidence:
         level = binding_level(self.levels)
         if level is not None and (level.utilisation or 0.0) >= max(NEAR, self.compute_share or 0.0):
             return Limit.MEMORY if level.level == "dram" else Limit.CACHE
-        if (self.utilisation or 0.0) >= NEAR:
-            return self._nearest_roof
+        if utilisation >= NEAR:
+            return self._nearest_ceiling
         if self.fixed_share >= FIXED_SHARE:
             return Limit.LAUNCH
-        if (self.utilisation or 0.0) >= FAR:
-            return self._nearest_roof
+        if utilisation >= FAR:
+            return self._nearest_ceiling
         if self.is_gpu and (self.vector_share or 0.0) >= FAR:
             return Limit.COMPUTE
         if self.misses_cache:
             return Limit.MEMORY if (self.dram_share or 0.0) <= MISSED_CACHE else Limit.CACHE
-        if self._is_mostly_calls:
+        if self._is_mostly_call_overhead:
             return Limit.LAUNCH
         return Limit.LATENCY if self.is_gpu and self.utilisation is not None else Limit.UNDETERMINED
 
     @property
     def gap_share(self) -> float:
-        """Share of the time from first to last kernel in which nothing ran, without pauses that issuing the call
-        explains: those are not there in a loop of calls that the host keeps ahead of.
+        """Share of the span without a running kernel, beyond the time to issue the call.
+
+        In a loop of calls the host issues ahead, and gaps of that length disappear.
         """
         if self.timing is None:
             return 0.0
-        paused_ns = self.timing.span_ns - self.timing.median_ns
-        return max(0.0, paused_ns - (self.timing.host_ns or 0.0)) / self.timing.span_ns
+        idle_ns = self.timing.span_ns - self.timing.median_ns
+        return max(0.0, idle_ns - (self.timing.host_ns or 0.0)) / self.timing.span_ns
 
     @property
     def one_launch_ns(self) -> float:
-        """Cost of one empty launch, by the record or by rule of thumb."""
+        """Time of one empty launch, measured or typical."""
         return self.floor_ns or FIXED_COST_NS[self.environment.device_kind]
 
     @property
     def fixed_ns(self) -> float:
-        """Cost of the launches of one call if they were empty."""
+        """Time of the launches of one call if they were empty."""
         kernel_count = None if self.timing is None else self.timing.kernel_count
         return (kernel_count or 1) * self.one_launch_ns
 
     @property
     def fixed_share(self) -> float:
-        """Of the call's time, the cost of empty launches; 1 at most."""
+        """Share of the time that empty launches would take; at most 1."""
         return 0.0 if self.timing is None else min(self.fixed_ns / self.timing.median_ns, 1.0)
 
     @property
     def reachable_ns(self) -> float | None:
-        """The least time of a single launch: that of the roof, or of an empty launch; None without a roof."""
+        """Lower bound for a single launch: the roof or an empty launch; None without a roof."""
         least_ns = self.roof.least_ns
         return None if least_ns is None or not self.has_roof else max(least_ns, self.one_launch_ns)
 
     @property
     def misses_cache(self) -> bool:
-        """Far below the cache's ceiling, yet at memory's or above it."""
-        is_cache = self.roof.memory is not None and self.roof.memory.level == "cache"
-        return is_cache and (self.utilisation or 0.0) < FAR and (self.dram_share or 0.0) >= NEAR
+        """The data fits the cache, yet the speed is about that of memory."""
+        return self._is_cache_roof and (self.utilisation or 0.0) < FAR and (self.dram_share or 0.0) >= NEAR
 
     @property
-    def _is_mostly_calls(self) -> bool:
-        """On a CPU, where nobody counts kernels: the work costs less than half of one call."""
+    def _is_cache_roof(self) -> bool:
+        return self.roof.memory is not None and self.roof.memory.level == "cache"
+
+    @property
+    def _is_mostly_call_overhead(self) -> bool:
+        """On a CPU, where kernels are not counted: the work takes less than half of one call."""
         least_ns = self.roof.least_ns
         is_little = least_ns is not None and least_ns < FIXED_SHARE * self.one_launch_ns
         return is_little and self.has_roof and not self.is_gpu
 
     @property
-    def _nearest_roof(self) -> Limit:
+    def _nearest_ceiling(self) -> Limit:
         if self.roof.bound == "compute":
             return Limit.COMPUTE
-        is_cache = self.roof.memory is not None and self.roof.memory.level == "cache"
-        return Limit.CACHE if is_cache else Limit.MEMORY
+        return Limit.CACHE if self._is_cache_roof else Limit.MEMORY
 
 
-def _bytes(counters: Counters, name: str) -> float | None:
-    if name in counters.values:
-        return counters.values[name]
-    parts = [counters.values.get(f"dram_{way}_bytes") for way in ("read", "write")]
-    return None if name != "dram_bytes" or None in parts else sum(part or 0.0 for part in parts)
+def _counted_bytes(counters: Counters, name: str) -> float | None:
+    values = counters.values
+    if name not in values and name == "dram_bytes" and {"dram_read_bytes", "dram_write_bytes"} <= values.keys():
+        return values["dram_read_bytes"] + values["dram_write_bytes"]
+    return values.get(name)

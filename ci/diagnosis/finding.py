@@ -1,8 +1,8 @@
-"""Rules, and what a diagnosis consists of: the limit that binds, findings, and what is not known."""
+"""Rules and what a diagnosis consists of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -11,28 +11,28 @@ from roofwatch.ci.message import Remark
 
 
 class Weight(IntEnum):
-    """How a finding is to be read; in the order of telling."""
+    """The kind of a finding; findings are listed in this order."""
 
     DOUBT = 0
-    """The numbers themselves may be wrong."""
+    """The measurement may be wrong."""
     BINDING = 1
     """It names the limit."""
     CAUSE = 2
-    """A measured reason for it, or a way out."""
+    """A measured cause, or a remedy."""
     HINT = 3
-    """Seen in machine code alone; what it costs in time was not measured."""
+    """Seen in machine code only; its cost was not measured."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What a rule saw.
+    """What a rule found in the evidence.
 
     Args:
-        text: The evidence in numbers, with one `{}` for each word that comes from a record.
+        text: The evidence in numbers, with one `{}` for each word from a record.
         words: Those words.
-        most_speedup: At most so many times faster if all of it is mended; None if that cannot be bounded.
-        is_measured: The speedup is no bound but was measured.
-        weight: In place of the rule's; the same for the others.
+        most_speedup: Upper bound of the speedup if this is fixed; None if unknown.
+        is_measured: The speedup was measured and is not a bound.
+        weight: Overrides that of the rule, as do `limit`, `title` and `advice`.
     """
 
     text: str
@@ -45,45 +45,44 @@ class Observation:
     advice: str | None = None
 
 
+Observe = Callable[[Evidence], Iterator[Observation]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One thing to look for; docs/how-to/diagnose.md lists all rules with their sources.
+    """A condition with its evidence, and advice; docs/how-to/diagnose.md lists all rules with their sources.
 
     Args:
-        name: Of the rule.
-        limit: What it has to do with; None if it is about no limit.
-        weight: How its findings are to be read, unless the limit binds: then they name it.
-        title: In a few words.
+        name: Name of the rule.
+        title: The finding in a few words.
         advice: What to try.
-        observe: Its condition and evidence: gives nothing where the condition does not hold.
+        observe: Yields nothing if the condition does not hold.
+        limit: The limit that the rule is about, if any.
+        weight: Kind of its findings.
     """
 
     name: str
     title: str
     advice: str
-    observe: Callable[[Evidence], Iterator[Observation]]
-    limit: Limit | None = None
-    weight: Weight = Weight.CAUSE
+    observe: Observe
+    limit: Limit | None
+    weight: Weight
 
-    def findings(self, evidence: Evidence) -> Iterator[Finding]:
-        """What the rule finds in the evidence."""
-        for seen in self.observe(evidence):
-            yield Finding(
-                rule=self.name,
-                limit=seen.limit or self.limit,
-                weight=self.weight if seen.weight is None else seen.weight,
-                title=seen.title or self.title,
-                evidence=Remark(seen.text, seen.words),
-                advice=seen.advice or self.advice,
-                # an estimate may lie below what is there
-                most_speedup=None if seen.most_speedup is None else max(seen.most_speedup, 1.0),
-                is_measured=seen.is_measured,
-            )
+
+def rule(
+    *, title: str, advice: str, limit: Limit | None = None, weight: Weight = Weight.CAUSE
+) -> Callable[[Observe], Rule]:
+    """Make a rule of the function that observes it; the function gives the name."""
+
+    def make(observe: Observe) -> Rule:
+        return Rule(name=observe.__name__, title=title, advice=advice, observe=observe, limit=limit, weight=weight)
+
+    return make
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that a rule saw; the fields are those of `Rule` and `Observation`."""
+    """An observation with the title and advice of its rule."""
 
     rule: str
     limit: Limit | None
@@ -97,7 +96,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not known, and how to find it out."""
+    """What is not known, and how to find out."""
 
     what: str
     how: Remark
@@ -105,14 +104,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Of one case and implementation.
-
-    Args:
-        limit: What binds.
-        headline: Why, in a sentence.
-        findings: The most telling first.
-        missing: What would make it more certain.
-    """
+    """The limit of one case and implementation, the most important findings first, and what is missing."""
 
     case_id: str
     implementation: str
@@ -120,6 +112,25 @@ class Diagnosis:
     headline: Remark
     findings: tuple[Finding, ...]
     missing: tuple[Missing, ...]
+
+
+def evaluate(rules: Iterable[Rule], evidence: Evidence) -> list[Finding]:
+    """Apply rules; findings are sorted by weight, then by possible speedup."""
+    findings = [
+        Finding(
+            rule=each.name,
+            limit=seen.limit or each.limit,
+            weight=each.weight if seen.weight is None else seen.weight,
+            title=seen.title or each.title,
+            evidence=Remark(seen.text, seen.words),
+            advice=seen.advice or each.advice,
+            most_speedup=None if seen.most_speedup is None else max(seen.most_speedup, 1.0),
+            is_measured=seen.is_measured,
+        )
+        for each in rules
+        for seen in each.observe(evidence)
+    ]
+    return sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))
 
 
 def share_in_words(share: float) -> str:

@@ -101,7 +101,7 @@ def test_a_kernel_that_nothing_is_wrong_with_is_told_so_and_nothing_else() -> No
     for ailment in ("memory, near the roof", "compute, near the roof", "CPU, memory", "CPU, cache"):
         [finding] = diagnosed(AILMENTS[ailment]()).findings
         assert (finding.rule, finding.weight) == ("near_roof", Weight.BINDING)
-        assert "little is left" in finding.title
+        assert "little can be gained" in finding.title
 
 
 def test_every_rule_has_an_ailment() -> None:
@@ -251,7 +251,7 @@ def test_a_host_binds_in_a_diagnosis_where_the_record_calls_the_launch_host_boun
         assert (finding is not None) == measured.is_host_bound == (host_ns > 110_000 / 1.5)
     close = found(record(NORM, timed(NORM, 110_000.0, host_ns=88_000.0)), "host_bound")
     assert close is not None
-    assert "less than 80% of its time would wait for the program" in str(close.evidence)
+    assert "less than 80% of its time would wait for the host" in str(close.evidence)
 
 
 def test_pauses_of_an_idle_device_that_its_host_explains_are_not_blamed_on_launches() -> None:

@@ -25,9 +25,9 @@ def record_of(tmp_path: Path) -> WriteRecord:
 def test_a_record_is_diagnosed_in_sentences(record_of: WriteRecord) -> None:
     done = roofwatch("diagnose", NORM, "--record", record_of("host"))
     assert done.status == 0, done.error
-    assert "host: 110 µs: the program issues work more slowly than the device does it" in done.output
-    assert "1. the program is slower than the device (at most 4 times as fast)" in done.output
-    assert "Try: Issue less" in done.output
+    assert "host: 110 µs: the host issues work more slowly than the device runs it" in done.output
+    assert "1. the host is slower than the device (at most 4 times as fast)" in done.output
+    assert "Try: Issue less work" in done.output
 
 
 def test_a_record_is_diagnosed_for_machines(record_of: WriteRecord) -> None:
@@ -87,7 +87,7 @@ def test_a_case_is_measured_and_diagnosed_where_there_is_no_gpu(tmp_path: Path) 
     # a thousand elements are nothing to any machine: the call is what takes time
     assert eager["limit"] == "launch overhead"
     assert triton["timing"] is None
-    assert "compiled for sm_90 and gfx942: nothing spills" in triton["headline"]
+    assert "compiled for sm_90 and gfx942: no spills" in triton["headline"]
     assert any("on a machine with a GPU" in each["how"] for each in triton["missing"])
     record = RunRecord.read(output)
     assert {case.case_id for case in record.cases} == {"scale/n=1000/float32/fwd"}

@@ -1,0 +1,200 @@
+"""Rules about the roof: which ceiling binds, or that none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
+from roofwatch.ci.diagnosis.finding import Observation, Weight, rule, share_in_words
+from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
+from roofwatch.collector.device.roofline import LevelPosition, binding_level
+from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
+from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
+
+_MOVE_FEWER_BYTES = (
+    "Move fewer bytes: fuse it with the operation before or after it, or store the data in a narrower type."
+)
+_REUSE_DATA = "Fetch data less often: larger tiles, or keep reused data in shared memory or registers."
+_BLOCK_FOR_CACHE = (
+    "Process blocks that fit the nearest cache one after another, or move fewer bytes. If that changes nothing, the "
+    "limit is scalar arithmetic such as exp and division, or operators that read and write intermediate values."
+)
+_DO_LESS_ARITHMETIC = "Do less arithmetic: use a narrower type if accuracy allows, or skip unnecessary work."
+_FEED_TENSOR_CORES = (
+    "The arithmetic units wait for operands: use larger tiles, load more of them ahead (num_stages), or run fewer "
+    "other instructions between the products."
+)
+_KEEP_MEMORY_BUSY = (
+    "Keep more loads in flight: wider loads, more warps or stages (num_stages), or enough blocks for every "
+    "multiprocessor."
+)
+_CPU_ADVICE = (
+    "On a CPU the rest is usually one of: several operators that read and write intermediate values (fuse them with "
+    "torch.compile); scalar arithmetic such as exp and division; a memory layout with large strides."
+)
+
+
+@rule(weight=Weight.BINDING, title="a ceiling binds", advice=_MOVE_FEWER_BYTES)
+def near_roof(evidence: Evidence) -> Iterator[Observation]:
+    timing, limit = evidence.timing, evidence.limit
+    if timing is None:
+        return
+    level = binding_level(evidence.levels)
+    if limit is Limit.COMPUTE:
+        yield from _at_compute_ceiling(evidence, timing)
+    elif limit in {Limit.MEMORY, Limit.CACHE}:
+        is_counted = level is not None and (level.utilisation or 0.0) >= NEAR
+        if level is not None and is_counted and (limit is Limit.MEMORY) == (level.level == "dram"):
+            yield _at_counted_ceiling(evidence, timing, level)
+        elif evidence.misses_cache:
+            yield _beyond_the_cache(evidence, timing)
+        else:
+            yield from _at_memory_ceiling(evidence, timing)
+
+
+def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Observation]:
+    roof, flop_count = evidence.roof, evidence.case.flop_count
+    if roof.compute is None or roof.compute_ns is None:
+        return
+    share = roof.compute_ns / timing.median_ns
+    if share < FAR:
+        return  # it runs on other units; `no_tensor_cores` reports that
+    write = metric("flop_per_s").format
+    yield Observation(
+        f"It does {write(flop_count).removesuffix('/s')} in {format_ns(timing.median_ns)}, or "
+        f"{write(flop_count / timing.median_ns * 1e9)}: {share:.0%} of the {write(roof.compute.per_s)} of a large "
+        "matrix product in the same run.",
+        most_speedup=1 / share,
+        limit=evidence.limit,
+        title=_title(Limit.COMPUTE, is_near=share >= NEAR),
+        advice=_DO_LESS_ARITHMETIC if share >= NEAR else _FEED_TENSOR_CORES if evidence.is_gpu else _CPU_ADVICE,
+    )
+
+
+def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Observation]:
+    roof = evidence.roof
+    if roof.memory is None or roof.memory_ns is None:
+        return
+    share = roof.memory_ns / timing.median_ns
+    source = "the cache" if roof.memory.level == "cache" else "memory"
+    yield Observation(
+        f"It moves {_moved(evidence.case.memory_bytes, timing)}: {share:.0%} of the {_bytes_per_s(roof.memory.per_s)} "
+        f"of {source} in the same run.",
+        most_speedup=1 / share,
+        limit=evidence.limit,
+        title=_title(evidence.limit, is_near=share >= NEAR),
+        advice=_MOVE_FEWER_BYTES if share >= NEAR else _KEEP_MEMORY_BUSY if evidence.is_gpu else _CPU_ADVICE,
+    )
+
+
+def _beyond_the_cache(evidence: Evidence, timing: Timing) -> Observation:
+    byte_count = evidence.case.memory_bytes
+    per_s = byte_count / timing.median_ns * 1e9
+    source = "memory" if evidence.limit is Limit.MEMORY else "a slower, shared level of the cache"
+    return Observation(
+        f"It moves {_moved(byte_count, timing)}; in the same run memory delivered "
+        f"{_bytes_per_s(per_s / (evidence.dram_share or 1.0))} and the fastest cache "
+        f"{_bytes_per_s(per_s / (evidence.memory_share or 1.0))}. Most of the data probably comes from {source}.",
+        most_speedup=1 / (evidence.utilisation or 1.0),
+        limit=evidence.limit,
+        title=f"{_title(evidence.limit)}: the data fits the cache but is not in its fastest level",
+        advice=_BLOCK_FOR_CACHE,
+    )
+
+
+def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition) -> Observation:
+    share, limit = level.utilisation or 1.0, evidence.limit
+    excess = level.byte_count / evidence.case.memory_bytes if evidence.case.memory_bytes else 1.0
+    has_excess = excess > EXCESS_TRAFFIC
+    advice = _REUSE_DATA
+    if limit is Limit.MEMORY:
+        advice = "Move fewer bytes: the kernel moves more than it needs." if has_excess else _MOVE_FEWER_BYTES
+    return Observation(
+        f"The hardware counted {format_bytes(level.byte_count)} through "
+        f"{'the cache' if limit is Limit.CACHE else 'device memory'} in {format_ns(timing.median_ns)}: {share:.0%} of "
+        "its ceiling.",
+        most_speedup=min(excess / share, 1 / (evidence.utilisation or 1.0)) if has_excess else 1 / share,
+        limit=limit,
+        title=_title(limit, is_near=not has_excess),
+        advice=advice,
+    )
+
+
+@rule(
+    limit=Limit.LATENCY,
+    weight=Weight.BINDING,
+    title="the device mostly waits",
+    advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a split of the longest "
+    "dimension), more independent loads per thread (num_stages, unrolled loops), and more warps if registers and "
+    "shared memory allow.",
+)
+def latency(evidence: Evidence) -> Iterator[Observation]:
+    if evidence.limit is not Limit.LATENCY or evidence.utilisation is None:
+        return
+    sentences = [f"It reaches {_shares_in_words(evidence)}; neither explains the time."]
+    if len(evidence.counters) == 1:
+        values = evidence.counters[0].values
+        if "achieved_occupancy_share" in values:
+            sentences.append(f"Achieved occupancy is {values['achieved_occupancy_share']:.0%}.")
+        reason, share = next(iter(stalls_of(values).items()), ("", 0.0))
+        if reason in STALL_REASONS:  # a record may hold any name
+            sentences.append(f"Warps wait {share:.0%} of the time for {STALL_REASONS[reason]}.")
+    yield Observation(" ".join(sentences), most_speedup=_most_speedup(evidence))
+
+
+@rule(
+    limit=Limit.UNDETERMINED,
+    weight=Weight.BINDING,
+    title="more is done than the work needs",
+    advice=_CPU_ADVICE,
+)
+def undetermined(evidence: Evidence) -> Iterator[Observation]:
+    if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
+        work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
+        yield Observation(
+            f"It reaches {_shares_in_words(evidence)}: in the same time this device could {work} "
+            f"{1 / evidence.utilisation:.1f} times.",
+            most_speedup=_most_speedup(evidence),
+        )
+
+
+@rule(
+    limit=Limit.LINKS,
+    weight=Weight.BINDING,
+    title="the links between devices are the limit",
+    advice="Send fewer bytes (a narrower type, or less often), or overlap it with independent arithmetic.",
+)
+def links(evidence: Evidence) -> Iterator[Observation]:
+    timing, bus_bytes = evidence.timing, evidence.case.bus_bytes
+    if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
+        yield Observation(
+            f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it with "
+            "the datasheet."
+        )
+
+
+LIMIT_RULES = (near_roof, latency, undetermined, links)
+
+
+def _title(limit: Limit, *, is_near: bool = False) -> str:
+    what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(limit, "memory")
+    return f"{what} is the limit" + (", little can be gained" if is_near else "")
+
+
+def _most_speedup(evidence: Evidence) -> float | None:
+    reachable_ns = evidence.reachable_ns
+    return None if reachable_ns is None or evidence.timing is None else evidence.timing.median_ns / reachable_ns
+
+
+def _shares_in_words(evidence: Evidence) -> str:
+    shares = [(evidence.memory_share, "the memory ceiling"), (evidence.compute_share, "the compute ceiling")]
+    return " and ".join(f"{share_in_words(share)} of {ceiling}" for share, ceiling in shares if share is not None)
+
+
+def _moved(byte_count: float, timing: Timing) -> str:
+    per_s = _bytes_per_s(byte_count / timing.median_ns * 1e9)
+    return f"{format_bytes(byte_count)} in {format_ns(timing.median_ns)}, or {per_s}"
+
+
+def _bytes_per_s(value: float) -> str:
+    return metric("memory_bytes_per_s").format(value)
